@@ -1,0 +1,174 @@
+"""The one tree of errors: code, HTTP status and exit status of everything Corvo refuses.
+
+An error travels as a value inside the state machine (apply returns it as the result of an op)
+and as an exception everywhere else. `fields` are extra members of the JSON body.
+"""
+
+from typing import Any
+
+
+class CorvoError(Exception):
+    """Base of all errors that a user can be shown."""
+
+    code = "INTERNAL_ERROR"
+    status = 500
+    exit_status = 1
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+
+class ParseError(CorvoError):
+    """The body is not JSON, or not UTF-8."""
+
+    code = "PARSE_ERROR"
+    status = 400
+
+
+class ValidationError(CorvoError):
+    """A field is missing, unknown or out of range; the message names field, value and limit."""
+
+    code = "VALIDATION_ERROR"
+    status = 400
+
+
+class BadRequest(CorvoError):
+    """The HTTP message itself is malformed; the connection is closed after the reply."""
+
+    code = "BAD_REQUEST"
+    status = 400
+
+
+class NotFound(CorvoError):
+    """Unknown path, job or queue."""
+
+    code = "NOT_FOUND"
+    status = 404
+
+
+class MethodNotAllowed(CorvoError):
+    """The path exists, the method does not."""
+
+    code = "METHOD_NOT_ALLOWED"
+    status = 405
+
+
+class RequestTimeout(CorvoError):
+    """The client took too long to send its request."""
+
+    code = "REQUEST_TIMEOUT"
+    status = 408
+
+
+class InvalidState(CorvoError):
+    """The job is in a state that does not allow the operation (D7)."""
+
+    code = "INVALID_STATE"
+    status = 409
+
+
+class LeaseLost(CorvoError):
+    """The lease token is not the live one; nothing was changed (D2)."""
+
+    code = "LEASE_LOST"
+    status = 409
+
+
+class UniqueConflict(CorvoError):
+    """Another live job holds the unique key (D15)."""
+
+    code = "UNIQUE_CONFLICT"
+    status = 409
+
+
+class PayloadTooLarge(CorvoError):
+    """More bytes than the limit that the message names (D18)."""
+
+    code = "PAYLOAD_TOO_LARGE"
+    status = 413
+
+
+class UriTooLong(CorvoError):
+    """The request target is longer than the limit."""
+
+    code = "URI_TOO_LONG"
+    status = 414
+
+
+class HeadersTooLarge(CorvoError):
+    """The request head is longer, or has more fields, than the limit."""
+
+    code = "HEADERS_TOO_LARGE"
+    status = 431
+
+
+class Overloaded(CorvoError):
+    """Too much work in flight; `retry_after_ms` says when to come back."""
+
+    code = "OVERLOADED"
+    status = 429
+
+
+class NotImplementedHere(CorvoError):
+    """A transfer coding or request form that Corvo does not speak."""
+
+    code = "NOT_IMPLEMENTED"
+    status = 501
+
+
+class NoLeader(CorvoError):
+    """No leader to take the write."""
+
+    code = "NO_LEADER"
+    status = 503
+
+
+class NotReady(CorvoError):
+    """The server is starting or stopping."""
+
+    code = "NOT_READY"
+    status = 503
+
+
+class OutcomeUnknown(CorvoError):
+    """The write was proposed but its fate was not learned in time; it may still happen."""
+
+    code = "OUTCOME_UNKNOWN"
+    status = 504
+
+
+class VersionNotSupported(CorvoError):
+    """An HTTP version other than 1.0 and 1.1."""
+
+    code = "HTTP_VERSION_NOT_SUPPORTED"
+    status = 505
+
+
+class DiskFull(CorvoError):
+    """The disk is full: new work is refused, acks and deletes still run (D7)."""
+
+    code = "DISK_FULL"
+    status = 507
+
+
+class ConfigError(CorvoError):
+    """A flag, environment variable or configuration file is wrong; the server does not start."""
+
+    code = "CONFIG_ERROR"
+    status = 500
+
+
+class StorageError(CorvoError):
+    """The log or the base is damaged or from a newer version; the node stops (D30)."""
+
+    code = "STORAGE_ERROR"
+    status = 500
+
+
+class UnknownOp(CorvoError):
+    """An op number or payload format this node does not know; the node stops (D30)."""
+
+    code = "UNKNOWN_OP"
+    status = 500

@@ -1,0 +1,60 @@
+"""Change records: what apply did, in order, for the readers in this process (waiters, metrics).
+
+What must survive a crash is not here but in the event log, which apply writes as rows.
+"""
+
+from typing import Final, final
+
+# Event types (job-model 14), by number (the number is stored; append only).
+EVENT_TYPES: Final = (
+    "enqueued",
+    "promoted",
+    "started",
+    "progress",
+    "completed",
+    "failed",
+    "retrying",
+    "dead",
+    "reclaimed",
+    "released",
+    "cancelling",
+    "cancelled",
+    "retried",
+    "deleted",
+    "queue.paused",
+    "queue.resumed",
+    "queue.configured",
+)
+ENQUEUED: Final = 0
+PROMOTED: Final = 1
+STARTED: Final = 2
+PROGRESS: Final = 3
+COMPLETED: Final = 4
+FAILED: Final = 5
+RETRYING: Final = 6
+DEAD: Final = 7
+RECLAIMED: Final = 8
+RELEASED: Final = 9
+CANCELLING: Final = 10
+CANCELLED: Final = 11
+RETRIED: Final = 12
+DELETED: Final = 13
+QUEUE_PAUSED: Final = 14
+QUEUE_RESUMED: Final = 15
+QUEUE_CONFIGURED: Final = 16
+
+
+@final
+class Change:
+    """One change record: one event of one job or queue."""
+
+    def __init__(
+        self, seq: int, type: int, job_id: str, queue: str, at_ns: int, data: bytes, previous: int
+    ) -> None:
+        self.seq = seq
+        self.type = type
+        self.job_id = job_id  # empty for queue events
+        self.queue = queue
+        self.at_ns = at_ns
+        self.data = data  # JSON object text, or empty
+        self.previous = previous  # seq of the event before this one of the same job, 0 = none

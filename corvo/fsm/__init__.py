@@ -1,0 +1,1 @@
+"""The state machine: what every op does to the stored state."""

@@ -1,0 +1,1 @@
+"""Keys, documents and the LMDB base they live in."""

@@ -1,0 +1,203 @@
+"""The nouns that apply works on: jobs, queues, workers, and the results of ops.
+
+These are native classes (compiled by mypyc), not documents: `corvo.kv.documents` writes and reads
+them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the bytes received.
+"""
+
+from typing import Final, final
+
+from corvo.errors import CorvoError
+
+# States, by number (the number is stored).
+SCHEDULED: Final = 0
+PENDING: Final = 1
+ACTIVE: Final = 2
+HELD: Final = 3
+COMPLETED: Final = 4
+RETRYING: Final = 5
+DEAD: Final = 6
+CANCELLED: Final = 7
+STATES: Final = (
+    "scheduled",
+    "pending",
+    "active",
+    "held",
+    "completed",
+    "retrying",
+    "dead",
+    "cancelled",
+)
+
+PRIORITY_NAMES: Final = ("critical", "high", "normal")
+BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
+UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
+
+# Parts of a job that a flush has to write.
+DIRTY_HEAD: Final = 1
+DIRTY_BODY: Final = 2
+DIRTY_DATA: Final = 4
+
+# Kinds of error records (S8), by number.
+FAILED: Final = 0
+LEASE_EXPIRED: Final = 1
+DELIVERY_UNKNOWN: Final = 2
+ERROR_KINDS: Final = (
+    "failed",
+    "lease_expired",
+    "delivery_unknown",
+    "expired",
+    "rejected",
+    "dependency",
+    "provider",
+)
+
+
+@final
+class Job:
+    """One job. What is immutable after enqueue is the *body*, what every transition rewrites the
+    *head*, what the worker sends the *data*; each is a document of its own."""
+
+    def __init__(self, id: str) -> None:
+        # Body.
+        self.id = id
+        self.payload: bytes = b"{}"
+        self.tags: bytes = b""
+        self.max_retries: int = 3
+        self.backoff: int = 3
+        self.base_delay_ms: int = 0
+        self.max_delay_ms: int = 0
+        self.jitter_ppm: int = 0
+        self.created_ns: int = 0
+        self.parent_id: str = ""
+        self.unique_key: bytes = b""
+        self.unique_until: int = 0
+        # Head.
+        self.queue_number: int = 0
+        self.seq: int = 0  # place in its queue (D11); changes only when the job goes to the tail
+        self.priority: int = 2
+        self.state: int = PENDING
+        self.attempt: int = 0
+        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
+        self.started_ns: int = 0
+        self.completed_ns: int = 0
+        self.failed_ns: int = 0  # last failure, death or cancel
+        self.cancel_requested_ns: int = 0
+        self.lease_ns: int = 0  # length granted at fetch
+        self.lease_expires_ns: int = 0
+        self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
+        self.lease_seed: int = 0
+        self.lease_term: int = 0  # term the lease was granted in
+        self.lease_touched: bool = False  # its worker has spoken since
+        self.restored_term: int = 0  # term in which a phantom lease last gave an attempt back
+        self.releases: int = 0  # in a row without progress
+        self.worker_id: str = ""
+        self.hostname: str = ""
+        self.error_count: int = 0
+        self.event_seq: int = 0  # newest event of this job; events link backwards from there
+        self.provider_error: bool = False
+        # Data.
+        self.checkpoint: bytes = b""
+        self.progress: bytes = b""
+        self.result: bytes = b""
+        # Overlay bookkeeping, never stored.
+        self.dirty: int = 0
+        self.deleted: bool = False
+        self.stored: bool = False  # the base has its head
+        self.stored_row: bytes = b""  # key of the index row the base has for it
+
+
+@final
+class Queue:
+    """One queue: configuration and counters. Ready indexes and live leases are kept beside it."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.paused: bool = False
+        self.max_concurrency: int = 0  # 0 = no limit
+        self.created_ns: int = 0
+        self.next_seq: int = 1
+        self.counts: list[int] = [0] * (len(STATES) * 3)  # state * 3 + priority
+        self.enqueued_total: int = 0
+        self.completed_total: int = 0
+        self.failed_total: int = 0  # failed attempts
+        self.dead_total: int = 0
+        self.expired_total: int = 0  # leases
+        self.dirty: bool = False
+
+
+@final
+class Worker:
+    """A worker as it last showed itself; written at most every 5 s (review P17)."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.hostname: str = ""
+        self.queues: list[str] = []
+        self.started_ns: int = 0
+        self.seen_ns: int = 0
+        self.dirty: bool = False
+
+
+@final
+class ErrorRecord:
+    """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
+
+    def __init__(
+        self, attempt: int, kind: int, error: bytes, backtrace: bytes, at_ns: int
+    ) -> None:
+        self.attempt = attempt
+        self.kind = kind
+        self.error = error
+        self.backtrace = backtrace
+        self.at_ns = at_ns
+
+
+# Results of ops. An op that is refused has a CorvoError as its result.
+
+
+@final
+class Enqueued:
+    """Result of Enqueue, and of each item of EnqueueBatch."""
+
+    def __init__(self, job_id: str, state: int, duplicate: bool, result: bytes) -> None:
+        self.job_id = job_id
+        self.state = state  # of the new job, or of the job that holds the unique key
+        self.duplicate = duplicate
+        self.result = result  # of a completed holder (D15, S7)
+
+
+@final
+class Fetched:
+    """One delivered job: all that the reply needs, so that later ops cannot change it."""
+
+    def __init__(self, job: Job, queue: str, token: str) -> None:
+        self.job_id = job.id
+        self.queue = queue
+        self.payload = job.payload
+        self.tags = job.tags
+        self.checkpoint = job.checkpoint
+        self.attempt = job.attempt
+        self.max_retries = job.max_retries
+        self.lease_ns = job.lease_ns
+        self.fencing = job.fencing
+        self.token = token
+
+
+@final
+class Failed:
+    """Result of Fail."""
+
+    def __init__(self, state: int, next_attempt_ns: int, attempts_remaining: int) -> None:
+        self.state = state
+        self.next_attempt_ns = next_attempt_ns
+        self.attempts_remaining = attempts_remaining
+
+
+@final
+class Acked:
+    """Result of AckBatch: how many completed, and why the others did not, by position."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        self.refused: list[tuple[int, CorvoError]] = []

@@ -1,0 +1,1 @@
+"""The front end: HTTP in, HTTP out."""
