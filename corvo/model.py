@@ -71,6 +71,7 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0
+        self.unique_period_ns: int = 0  # 0 = as long as the mode says (S2)
         # Head.
         self.queue_number: int = 0
         self.seq: int = 0  # place in its queue (D11); changes only when the job goes to the tail
@@ -78,6 +79,8 @@ class Job:
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
+        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted (S11)
+        self.ready_ns: int = 0  # when it last became pending
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -100,6 +103,8 @@ class Job:
         self.progress: bytes = b""
         self.result: bytes = b""
         # Overlay bookkeeping, never stored.
+        self.size: int = 0  # memory it is counted with
+        self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
         self.deleted: bool = False
         self.stored: bool = False  # the base has its head

@@ -1,0 +1,1 @@
+"""The socket shell of the HTTP front end."""
