@@ -56,8 +56,8 @@ class Client:
             raise ValidationError(f'--server "{server}" must look like http://host:port')
         self.server = server
         self.host = url.hostname
-        self._tls = url.scheme == "https"
-        self._prefix = url.path.rstrip("/")
+        self.tls = url.scheme == "https"
+        self.prefix = url.path.rstrip("/")
         self._timeout_s = timeout_s
 
     def get(self, path: str) -> bytes:
@@ -72,14 +72,14 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, wait_s: float = 0
     ) -> bytes:
         """The body of a 2xx answer (empty for 204). Anything else raises."""
-        connect = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
+        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
         connection = connect(self.host, self.port, timeout=self._timeout_s + wait_s)
         headers = {"Accept": "application/json", "Connection": "close"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         begun = time.monotonic()
         try:
-            connection.request(method, self._prefix + path, body, headers)
+            connection.request(method, self.prefix + path, body, headers)
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as e:
@@ -89,7 +89,7 @@ class Client:
         taken_ms = (time.monotonic() - begun) * 1000
         _log.debug("%s %s status=%d ms=%.1f", method, path, answer.status, taken_ms)
         if not 200 <= answer.status < 300:
-            raise _refusal(answer.status, answer.reason, data)
+            raise refusal(answer.status, answer.reason, data)
         return data
 
     def decode(self, data: bytes, kind: type[T]) -> T:
@@ -115,7 +115,8 @@ class Client:
         return Unreachable(f"request failed: {reason}", hint)
 
 
-def _refusal(status: int, reason: str, data: bytes) -> ServerError:
+def refusal(status: int, reason: str, data: bytes) -> ServerError:
+    """The error that an answer of 300 or above stands for."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):

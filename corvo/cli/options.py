@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -39,7 +40,7 @@ class Duration(click.ParamType[float]):
         if not _DURATION.fullmatch(text):
             self.fail(f'"{text}" is not a duration such as 500ms, 1h30m, 7d or 2.5', param, ctx)
         parts = _PART.findall(text)
-        seconds = sum(float(n) * _UNIT_S[unit] for n, unit in parts) if parts else float(text)
+        seconds = math.fsum(float(n) * _UNIT_S[unit] for n, unit in parts or [(text, "s")])
         return int(seconds) if seconds.is_integer() else seconds
 
 
@@ -61,9 +62,7 @@ class JsonText(click.ParamType[msgspec.Raw]):
             self.fail(f"not valid JSON: {e}", param, ctx)
         return msgspec.Raw(data.strip())
 
-    def _read(
-        self, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> bytes:
+    def _read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
         if text == "-":
             return sys.stdin.buffer.read()
         if text.startswith("@"):
