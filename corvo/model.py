@@ -148,9 +148,7 @@ class Worker:
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
 
-    def __init__(
-        self, attempt: int, kind: int, error: bytes, backtrace: bytes, at_ns: int
-    ) -> None:
+    def __init__(self, attempt: int, kind: int, error: bytes, backtrace: bytes, at_ns: int) -> None:
         self.attempt = attempt
         self.kind = kind
         self.error = error
