@@ -13,6 +13,9 @@ names or tags. A layout is a string with one letter a field:
     t  time in unix nanoseconds: uvarint seconds, uvarint nanoseconds (< 10**9)
     f  flag, one byte 0 or 1
     S  uvarint count, then texts      B  uvarint count, then byte strings
+    U  uvarint count, then uvarints
+    P  uvarint count, then texts written as the number of leading bytes each shares with the one
+       before it (one byte, at most 255) and the rest as a byte string: ids of one batch are alike
 
 Frame (`encode_frame`). The bytes `CB1`, an uvarint count, then for each op its number as an
 uvarint and its payload as a byte string.
@@ -36,6 +39,7 @@ MAGIC = b"CB1"
 U64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 I64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 SECOND_NS = 1_000_000_000
+SHARED_MAX = cython.declare(cython.Py_ssize_t, 255)
 # 9999-12-31T23:59:59, and the last second whose nanoseconds fit 64 bits.
 SECONDS_MAX = cython.declare(cython.ulonglong, 253_402_300_799)
 SECONDS_MAX_64 = cython.declare(cython.ulonglong, 18_446_744_072)
@@ -169,6 +173,58 @@ def _seconds(value: object) -> cython.ulonglong:
 
 
 @cython.cfunc
+@cython.inline
+def _utf8(value: object) -> bytes:
+    if type(value) is not str:
+        raise TypeError(f"text expected, not {type(value).__name__}")
+    return cython.cast(str, value).encode()
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _shared(a: bytes, b: bytes) -> cython.Py_ssize_t:
+    """How many leading bytes are equal, at most SHARED_MAX."""
+    size: cython.Py_ssize_t = min(len(a), len(b), SHARED_MAX)
+    i: cython.Py_ssize_t = 0
+    if cython.compiled:
+        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(a))
+        q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(b))
+    else:
+        p, q = a, b
+    while i < size and p[i] == q[i]:
+        i += 1
+    return i
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _front_coded_size(items: list) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 0
+    rest: cython.Py_ssize_t
+    before: bytes = b""
+    for item in items:
+        raw: bytes = _utf8(item)
+        rest = len(raw) - _shared(before, raw)
+        size += 1 + _uvarint_size(rest) + rest
+        before = raw
+    return size
+
+
+@cython.cfunc
+def _put_front_coded(p: cython.p_uchar, at: cython.Py_ssize_t, items: list) -> cython.Py_ssize_t:
+    shared: cython.Py_ssize_t
+    before: bytes = b""
+    for item in items:
+        raw: bytes = _utf8(item)
+        shared = _shared(before, raw)
+        p[at] = shared
+        at = _put_bytes(p, at + 1, raw[shared:])
+        before = raw
+    return at
+
+
+@cython.cfunc
 @cython.exceptval(-1)
 def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
     """How many bytes the field takes. Everything that can be wrong with it is found here."""
@@ -190,13 +246,22 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
         if type(value) is not bool:
             raise TypeError(f"flag expected, not {type(value).__name__}")
         return 1
-    assert letter == "S" or letter == "B", f"no such layout letter: {letter!r}"
     if type(value) is not list:
         raise TypeError(f"list expected, not {type(value).__name__}")
     items: list = value
     size = _uvarint_size(len(items))
-    for item in items:
-        size += _text_size(item) if letter == "S" else _bytes_size(item)
+    if letter == "S":
+        for item in items:
+            size += _text_size(item)
+    elif letter == "B":
+        for item in items:
+            size += _bytes_size(item)
+    elif letter == "U":
+        for item in items:
+            size += _uvarint_size(_unsigned(item))
+    else:
+        assert letter == "P", f"no such layout letter: {letter!r}"
+        size += _front_coded_size(items)
     return size
 
 
@@ -229,8 +294,15 @@ def _put_field(
         return at + 1
     items: list = value
     at = _put_uvarint(p, at, len(items))
+    if letter == "P":
+        return _put_front_coded(p, at, items)
     for item in items:
-        at = _put_text(p, at, item) if letter == "S" else _put_bytes(p, at, item)
+        if letter == "S":
+            at = _put_text(p, at, item)
+        elif letter == "B":
+            at = _put_bytes(p, at, item)
+        else:
+            at = _put_uvarint(p, at, _unsigned(item))
     return at
 
 
@@ -436,11 +508,41 @@ def _get_field(reader: _Reader, letter: cython.Py_UCS4) -> object:
             raise _error(reader, "flag is neither 0 nor 1")
         reader.at += 1
         return reader.p[reader.at - 1] == 1
-    assert letter == "S" or letter == "B", f"no such layout letter: {letter!r}"
+    return _get_list(reader, letter)
+
+
+@cython.cfunc
+def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list:
     items: list = []
-    for _ in range(_get_size(reader, 1)):
-        items.append(_get_text(reader) if letter == "S" else _get_bytes(reader))
+    before: bytes = b""
+    count: cython.Py_ssize_t = _get_size(reader, 2 if letter == "P" else 1)
+    for _ in range(count):
+        if letter == "S":
+            items.append(_get_text(reader))
+        elif letter == "B":
+            items.append(_get_bytes(reader))
+        elif letter == "U":
+            items.append(_get_uvarint(reader))
+        else:
+            assert letter == "P", f"no such layout letter: {letter!r}"
+            before = _get_front_coded(reader, before)
+            try:
+                items.append(before.decode())
+            except UnicodeDecodeError:
+                raise _error(reader, "invalid UTF-8") from None
     return items
+
+
+@cython.cfunc
+def _get_front_coded(reader: _Reader, before: bytes) -> bytes:
+    """The next text as bytes, given the one before it."""
+    if reader.at >= reader.end:
+        raise _error(reader, "truncated")
+    shared: cython.Py_ssize_t = reader.p[reader.at]
+    if shared > len(before):
+        raise _error(reader, "shares more than the text before it has")
+    reader.at += 1
+    return before[:shared] + _get_bytes(reader)
 
 
 def decode_fields(layout: str, data: bytes) -> tuple:

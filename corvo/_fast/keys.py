@@ -198,7 +198,9 @@ def parse_due(value: bytes) -> tuple:
     return _get_integer(p, 0, 8), _get_integer(p, 8, 8), value[16:].decode()
 
 
-def finished(finished_ns: cython.ulonglong, number: cython.ulonglong, seq: cython.ulonglong) -> bytes:
+def finished(
+    finished_ns: cython.ulonglong, number: cython.ulonglong, seq: cython.ulonglong
+) -> bytes:
     """Row of a job that has ended, in order of time; its value is the job id."""
     return _integers(FINISHED, finished_ns, 8, number, 4, seq, 8)
 
