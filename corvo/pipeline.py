@@ -64,7 +64,7 @@ class Pipeline:
         self._log = log
         self._machine = machine
         self._pending_max = pending_max
-        self._batcher = Batcher()
+        self._batcher: Batcher[Slot | None] = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
         self._in_flight: dict[int, tuple[list[Any], int]] = {}
         self._in_flight_ops = 0
         self._in_flight_size = 0
@@ -116,6 +116,11 @@ class Pipeline:
         if self._machine.overlay_documents:
             self.flush()
 
+    @property
+    def pending(self) -> int:
+        """Ops that are batched or in flight."""
+        return self._batcher.count + self._in_flight_ops
+
     # ---- in ----
 
     def submit(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
@@ -137,7 +142,7 @@ class Pipeline:
         self._arriving[queue] = self._arriving.get(queue, 0) + count
 
     def _refuse_if_short(self, size: int) -> None:
-        pending = self._batcher.count + self._in_flight_ops
+        pending = self.pending
         pending_size = self._batcher.size + self._in_flight_size
         if self.disk_full:
             raise DiskFull("the disk is full: no new jobs are taken until there is space again")
@@ -187,9 +192,7 @@ class Pipeline:
         batcher = self._batcher
         if batcher.count == 0:
             return
-        frame, slots = batcher.seal(
-            self._clock.stamp(), self._clock.seed64(), limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE
-        )
+        frame, slots = batcher.seal(self._clock.stamp(), self._clock.seed64())
         try:
             index, _term = self._log.propose(frame)
         except CorvoError as error:
@@ -260,10 +263,12 @@ class Pipeline:
             self._after_turn()
 
     def _on_fetched(self, wait: Wait, result: Any) -> None:
-        if isinstance(result, CorvoError) or result is None:
-            jobs = []
-        else:
-            jobs = result if isinstance(result, list) else [result]
+        if isinstance(result, CorvoError):
+            if wait.state != DONE:
+                wait.state = DONE
+                wait.answer(wait, result)
+            return
+        jobs = result if isinstance(result, list) else [] if result is None else [result]
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
             self._finish(wait, jobs)
         else:

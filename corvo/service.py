@@ -16,7 +16,7 @@ from corvo.config import Config
 from corvo.errors import NotFound
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
-from corvo.model import Fetched, Job, Queue
+from corvo.model import Job, Queue
 from corvo.pipeline import Pipeline
 from corvo.waiting import Wait
 
@@ -70,7 +70,7 @@ class Service:
         count: int,
         wait_ns: int,
         request: Any,
-        answer: Callable[[Wait, list[Fetched]], None],
+        answer: Callable[[Wait, Any], None],
     ) -> Wait:
         """Wait for up to `count` jobs (0 = one, as a single fetch)."""
         values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)

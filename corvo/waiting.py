@@ -21,7 +21,8 @@ DONE = 2
 class Wait:
     """One fetch: what it asks for, how long it waits, and who gets the answer.
 
-    `answer(wait, jobs)` is called once, with a list of `Fetched` (empty = nothing came).
+    `answer(wait, jobs)` is called once, with a list of `Fetched` (empty = nothing came) or with a
+    CorvoError.
     """
 
     __slots__ = ("answer", "batch", "deadline_ns", "listed", "payload", "queues", "request",
@@ -34,7 +35,7 @@ class Wait:
         batch: bool,
         deadline_ns: int,
         request: Any,
-        answer: Callable[["Wait", list[Any]], None],
+        answer: Callable[["Wait", Any], None],
     ) -> None:
         self.queues = queues
         self.payload = payload  # of the Fetch or FetchBatch op

@@ -74,15 +74,20 @@ class WorkerVerbs:
         self._service.pipeline.abandon(request.context)
 
     @staticmethod
-    def _on_fetched(wait: Wait, jobs: list[Fetched]) -> None:
+    def _on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
         request = wait.request
-        if jobs:
+        if isinstance(jobs, CorvoError):
+            reply_error(request, jobs)
+        elif jobs:
             request.reply(200, fetched_document(jobs[0]))
         else:
             request.reply(204)
 
     @staticmethod
-    def _on_batch_fetched(wait: Wait, jobs: list[Fetched]) -> None:
+    def _on_batch_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
+        if isinstance(jobs, CorvoError):
+            reply_error(wait.request, jobs)
+            return
         documents = b",".join([fetched_document(job) for job in jobs])
         wait.request.reply(200, b'{"jobs":[' + documents + b"]}")
 
