@@ -44,6 +44,11 @@ class Clock:
         self._step_ns = limits.STAMP_STEP_MAX_NS
         self._stepped_ns = self._last_ns - limits.SECOND_NS
 
+    def elapsed_ns(self) -> int:
+        """Monotonic time for what clients are promised (waits, time-outs). A clock that is set by
+        hand takes it along; what the server does for itself uses `monotonic_ns`."""
+        return self.monotonic_ns()
+
     def seed64(self) -> int:
         """64 random bits, for one entry."""
         return int.from_bytes(self.random_bytes(8), "big")
@@ -88,7 +93,7 @@ class Clock:
 
 class TestClock(Clock):
     """A clock that can be set (S4). It runs from real time, is not kept over a restart, and a jump
-    by hand is no pause. Waits that are promised in real time still use `monotonic_ns`."""
+    by hand is no pause."""
 
     __test__ = False  # not a test, whatever its name
 
@@ -115,6 +120,10 @@ class TestClock(Clock):
         """The shown time, in unix nanoseconds; never below an earlier one."""
         real_ns = super().stamp()
         return real_ns + self._shift_ns if self._frozen_ns is None else self._frozen_ns
+
+    def elapsed_ns(self) -> int:
+        """The shown time, which never goes back either."""
+        return self.stamp()
 
     def observe(self, stamp_ns: int) -> None:
         """Never go below a stamp that the state has seen: go on from there."""

@@ -17,9 +17,11 @@ from typing import Any
 
 import uvloop
 
-from corvo import __version__, limits, logs, systemd
+from corvo import __version__, limits, logs
 from corvo.clock import Clock, TestClock
-from corvo.config import Config
+from corvo.config import Address, Config
+from corvo.consensus.datadir import DataDir, Identity
+from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
@@ -32,6 +34,7 @@ from corvo.net.server import Server
 from corvo.pipeline import Pipeline
 from corvo.scheduler import Scheduler
 from corvo.service import Service
+from corvo.systemd import Notifier
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +49,32 @@ class Node:
         self.loop = loop
         self.exit_status = 0
         self.clock: Clock = TestClock() if config.test_clock else Clock()
-        data_dir = Path(config.data_dir)
-        data_dir.mkdir(parents=True, exist_ok=True)
-        self.log = SoloLog(data_dir, durable=config.durable, node_id=config.node_id)
-        self.base = Base(data_dir / "state")
+        self.notifier = Notifier(os.environ)
+        self.data_dir = self._lock_data_dir()
+        self.log = SoloLog(
+            os.path.join(config.data_dir, "wal"),
+            self.data_dir.identity,
+            durable=config.durable,
+            new_salt=lambda: int.from_bytes(self.clock.random_bytes(4), "big"),
+        )
+        self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
         self.pipeline = Pipeline(loop, self.clock, self.log, self.machine, config.max_pending)
         self.scheduler = Scheduler(loop, self.clock, self.machine, self.pipeline)
-        self.service = Service(config, self.clock, self.machine, self.pipeline, JobIds(self.clock))
+        ids = JobIds(self.clock.random_bytes)
+        self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
         self.server: Server | None = None
+        self.address = config.bind  # with the real port once it listens
         self._stopping = False
         self._stopped = asyncio.Event()
+
+    def _lock_data_dir(self) -> DataDir:
+        identity = Identity(
+            cluster_id=self.clock.random_bytes(16).hex(),
+            node_id=self.config.node_id,
+            incarnation=self.clock.random_bytes(8).hex(),
+        )
+        return DataDir(self.config.data_dir, identity, Files())
 
     def open(self) -> None:
         """Replay the log over the base and begin to take ops."""
@@ -65,13 +83,15 @@ class Node:
         self.pipeline.on_disk_full = self._on_disk_full
         began_ns = self.clock.monotonic_ns()
         replayed = 0
-        for entry in self.log.start(self.machine.applied_index, self.loop):
-            self.machine.apply(entry.index, entry.term, entry.data)
+        machine = self.machine
+        for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
+            machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
-            if self.machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
-                self.machine.flush()
-        self.machine.take_woken()
-        self.clock.observe(self.machine.stamp_ns)
+            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
+                machine.flush()
+        machine.take_woken()
+        machine.take_changes()
+        self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
         logger.info(
             "state is loaded",
@@ -91,7 +111,7 @@ class Node:
         router = Router(routes(self.service, admin, self.config.test_clock))
         self.server = Server(router.handle, self.clock, self.config)
         self.pipeline.on_applied.append(self.server.flush)
-        await self.server.listen(self.config.bind_host, self.config.bind_port)
+        await self.server.listen(self.config.bind.host, self.config.bind.port)
 
     async def run(self) -> int:
         """Serve until a signal or a fatal error; the exit status."""
@@ -99,7 +119,8 @@ class Node:
         await self.listen()
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self._on_signal)
-        systemd.notify("READY=1")
+        self.notifier.ready()
+        self._watchdog()
         self._greet()
         await self._stopped.wait()
         return self.exit_status
@@ -111,7 +132,7 @@ class Node:
             logger.warning("second signal: stopping at once")
             os._exit(1)
         self._stopping = True
-        systemd.notify("STOPPING=1")
+        self.notifier.stopping()
         logger.info("stopping")
         self.loop.create_task(self._stop())
 
@@ -133,6 +154,13 @@ class Node:
         self.pipeline.close()
         self.log.close()
         self.base.close()
+        self.data_dir.close()
+        self.notifier.close()
+
+    def _watchdog(self) -> None:
+        if self.notifier.watchdog_s and not self._stopping:
+            self.notifier.watchdog()
+            self.loop.call_later(self.notifier.watchdog_s, self._watchdog)
 
     def _on_fatal(self, error: Exception) -> None:
         """The log or the base failed: acknowledge nothing more. What was acknowledged is on disk
@@ -152,10 +180,10 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """The body of /cluster/status."""
-        address = f"{self.config.bind_host}:{self.config.bind_port}"
+        address = str(self.address)
         node = {
             "id": self.config.node_id,
-            "address": self.config.raft_bind,
+            "address": str(self.config.raft_bind),
             "http_addr": address,
             "role": "leader",
             "voter": True,
@@ -192,21 +220,21 @@ class Node:
 
     def _greet(self) -> None:
         config = self.config
-        host = "127.0.0.1" if config.bind_host in ("", "0.0.0.0", "::") else config.bind_host
-        url = f"http://{host}:{config.bind_port}/api/v1"
-        logger.info(
-            "corvo server ready",
-            extra={
-                "fields": {
-                    "version": __version__,
-                    "bind": f"{config.bind_host}:{config.bind_port}",
-                    "data_dir": config.data_dir,
-                    "durable": config.durable,
-                }
-            },
-        )
+        fields = {
+            "version": __version__,
+            "bind": str(self.address),
+            "data_dir": config.data_dir,
+            "durable": config.durable,
+        }
+        logger.info("corvo server ready", extra={"fields": fields})
+        for name in config.ignored:
+            logger.warning("%s means nothing to this version and is ignored", name)
         if not config.durable:
-            logger.warning("--no-durable: a power cut may lose the newest acknowledged writes")
+            logger.warning("not durable: a power cut may lose the newest acknowledged writes")
+        if not config.bind.loopback:
+            logger.warning("the API is open to everybody who can reach %s", self.address)
+        host = self.address.host or "127.0.0.1"
+        url = f"http://{Address(host, self.address.port)}/api/v1"
         print(_GREETING.format(url=url), file=sys.stderr, flush=True)
 
 

@@ -280,7 +280,7 @@ class Pipeline:
         return (
             self.open
             and not wait.request.abandoned
-            and wait.deadline_ns > self._clock.monotonic_ns()
+            and wait.deadline_ns > self._clock.elapsed_ns()
         )
 
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
@@ -411,6 +411,8 @@ class Pipeline:
                 self._in_flight[index] = (kept, now_ns)
                 self._resolve(slots, [error] * len(slots))
                 self._after_turn()
+        if self._log.full:
+            self._log.reserve()
         if self.disk_full:
             self.flush()
 
@@ -432,12 +434,12 @@ class Pipeline:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         self._deadline_armed_ns = due_ns
-        delay = max(0, due_ns - self._clock.monotonic_ns()) / 1e9
+        delay = max(0, due_ns - self._clock.elapsed_ns()) / 1e9
         self._deadline_timer = self._loop.call_later(delay, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._deadline_timer = None
-        for wait in self.waiting.expired(self._clock.monotonic_ns()):
+        for wait in self.waiting.expired(self._clock.elapsed_ns()):
             self._finish(wait, [])
         self._arm_deadline()
         self._after_turn()

@@ -78,7 +78,7 @@ class Service:
             payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
         else:
             payload = encode_fields(ops.FETCH.layout, values)
-        deadline_ns = self.clock.monotonic_ns() + wait_ns if wait_ns else 0
+        deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
         wait = Wait(queues, payload, count > 0, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait

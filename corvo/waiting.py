@@ -40,7 +40,7 @@ class Wait:
         self.queues = queues
         self.payload = payload  # of the Fetch or FetchBatch op
         self.batch = batch
-        self.deadline_ns = deadline_ns  # on the monotonic clock; 0 = do not wait
+        self.deadline_ns = deadline_ns  # on Clock.elapsed_ns; 0 = do not wait
         self.request = request
         self.answer = answer
         self.state = PARKED
