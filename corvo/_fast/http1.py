@@ -396,6 +396,7 @@ class H1Conn:
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out = []
         self.unsent_size = 0
+        request: Request
         for request in self._leaving:
             request.delivered = True
             request.on_abandoned = None
@@ -452,6 +453,7 @@ class H1Conn:
         self._parser = None
         self.on_output = None
         self.want_close = True
+        request: Request
         gone = self._leaving
         self._leaving = []
         self._out = []
@@ -680,9 +682,7 @@ class H1Conn:
         whole = self._chunks
         self._chunks += 1
         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
-            self._fail(
-                BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average")
-            )
+            self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
 
     def on_body(self, data):
         """Some of the body."""

@@ -46,8 +46,10 @@ class H1Limits(Protocol):
 class H1Context:
     """What all connections of one server share: limits, clock, body budget, request ids."""
 
+    body_size_max: int
     bodies_size: int
     draining: bool
+    monotonic: Callable[[], int]
     def __init__(
         self,
         limits: H1Limits,
@@ -73,6 +75,8 @@ class Request:
     min_index: bytes | None
     client_name: bytes | None
     client_version: bytes | None
+    content_length: bytes | None
+    expect: bytes | None
     body: bytes
     keep_alive: bool
     head_only: bool
@@ -96,8 +100,13 @@ class Request:
 class H1Conn:
     """One HTTP/1.1 connection without its socket."""
 
+    context: H1Context
+    peer: str
     want_close: bool
+    blocked: bool
     unsent_size: int
+    pending: int
+    on_output: Callable[[], None] | None
     def __init__(
         self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
     ) -> None: ...
