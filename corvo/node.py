@@ -23,14 +23,14 @@ from corvo.config import Address, Config
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
-from corvo.errors import CorvoError
+from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
 from corvo.net.router import Router
 from corvo.net.routes import routes
-from corvo.net.server import Server
+from corvo.net.server import HttpLimits, Server
 from corvo.pipeline import Pipeline
 from corvo.scheduler import Scheduler
 from corvo.service import Service
@@ -109,9 +109,16 @@ class Node:
         """Open the HTTP port."""
         admin = Admin(self.service, self.status, self.metrics)
         router = Router(routes(self.service, admin, self.config.test_clock))
-        self.server = Server(router.handle, self.clock, self.config)
+        http_limits = HttpLimits(body_size_max=self.config.max_body_size)
+        self.server = Server(router.handle, self.clock, http_limits, self.loop)
+        self.server.on_drain = self.pipeline.drain
         self.pipeline.on_applied.append(self.server.flush)
-        await self.server.listen(self.config.bind.host, self.config.bind.port)
+        bind = self.config.bind
+        try:
+            port = await self.server.listen(bind.host, bind.port)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {bind}: {error.strerror}") from None
+        self.address = Address(bind.host, port)
 
     async def run(self) -> int:
         """Serve until a signal or a fatal error; the exit status."""
@@ -138,9 +145,8 @@ class Node:
 
     async def _stop(self) -> None:
         try:
-            self.pipeline.drain()
             assert self.server is not None
-            await self.server.drain(self.config.shutdown_timeout_ns)
+            await self.server.drain(self.config.shutdown_timeout_ns / 1e9)
             while not self.pipeline.idle:
                 await asyncio.sleep(_STOP_POLL_S)
             self.close()

@@ -34,7 +34,7 @@ cdef class Request:
     cdef readonly bint head_only, replied, delivered, abandoned
     cdef readonly H1Conn conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned
+    cdef public object on_abandoned, context
     cdef Request _next
     cdef bint _old_client
     cdef Py_ssize_t _body_size

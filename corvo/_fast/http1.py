@@ -208,6 +208,7 @@ class Request:
         self.delivered = False
         self.abandoned = False
         self.on_abandoned = None
+        self.context = None  # the handler's own, until it answers
         self._next = None
         self._old_client = False
         self._body_size = 0

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from corvo.errors import CorvoError
 
@@ -88,6 +88,7 @@ class Request:
     delivered: bool
     replied: bool
     on_abandoned: Callable[[Request], None] | None
+    context: Any  # the handler's own, until it answers
     def reply(
         self,
         status: int,

@@ -77,7 +77,7 @@ class Producer:
             checks.jitter_ppm(body.retry_jitter),
             parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
             checks.json_size(
-                json_value(body.checkpoint), "checkpoint", limits.CHECKPOINT_SIZE_MAX
+                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
             ),
             checks.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
             unique_key,

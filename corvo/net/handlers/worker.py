@@ -122,7 +122,7 @@ class WorkerVerbs:
             job_id,
             checks.text(token, "lease_token", limits.JOB_ID_SIZE_MAX),
             checks.json_size(json_value(result), "result", self._service.config.max_result_size),
-            checks.json_size(json_value(checkpoint), "checkpoint", limits.CHECKPOINT_SIZE_MAX),
+            checks.json_size(json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size),
         )
 
     @staticmethod
@@ -196,7 +196,7 @@ class WorkerVerbs:
                 checks.text(beat.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
                 progress,
                 checks.json_size(
-                    json_value(beat.checkpoint), "checkpoint", limits.CHECKPOINT_SIZE_MAX
+                    json_value(beat.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
                 ),
             )
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
@@ -219,7 +219,7 @@ class WorkerVerbs:
             checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
             parse_duration(delay, "delay") if delay is not None else 0,
             checks.json_size(
-                json_value(body.checkpoint), "checkpoint", limits.CHECKPOINT_SIZE_MAX
+                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
             ),
         )
         self._service.submit(ops.RELEASE, values, (self._on_released, request))
