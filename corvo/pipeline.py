@@ -278,9 +278,7 @@ class Pipeline:
 
     def _may_wait_on(self, wait: Wait) -> bool:
         return (
-            self.open
-            and not wait.request.abandoned
-            and wait.deadline_ns > self._clock.elapsed_ns()
+            self.open and not wait.request.abandoned and wait.deadline_ns > self._clock.elapsed_ns()
         )
 
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:

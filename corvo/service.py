@@ -49,8 +49,7 @@ class Service:
         """Propose many jobs in one op: all are taken or none."""
         stamp_ns = self.clock.stamp()
         payloads = [
-            encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values))
-            for values in jobs
+            encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
         ]
         payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads,))
         self.pipeline.submit(ops.ENQUEUE_BATCH, payload, slot)

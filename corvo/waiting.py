@@ -25,8 +25,16 @@ class Wait:
     CorvoError.
     """
 
-    __slots__ = ("answer", "batch", "deadline_ns", "listed", "payload", "queues", "request",
-                 "state")
+    __slots__ = (
+        "answer",
+        "batch",
+        "deadline_ns",
+        "listed",
+        "payload",
+        "queues",
+        "request",
+        "state",
+    )
 
     def __init__(
         self,

@@ -16,8 +16,18 @@ from harness import Api, ServerProcess, advance, running_server
 
 JOBS = 10_000
 QUEUE = "story"
-KINDS = ("succeed", "succeed", "succeed", "succeed", "retry", "die", "scheduled", "release",
-         "cancel", "shelve")
+KINDS = (
+    "succeed",
+    "succeed",
+    "succeed",
+    "succeed",
+    "retry",
+    "die",
+    "scheduled",
+    "release",
+    "cancel",
+    "shelve",
+)
 # Final state and number of runs used up.
 ENDS = {
     "succeed": ("completed", 1),

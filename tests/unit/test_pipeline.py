@@ -163,7 +163,11 @@ class Rig:
         self.log = Log()
         self.machine = Machine()
         self.pipeline = Pipeline(
-            self.loop, self.clock, self.log, self.machine, 100  # type: ignore[arg-type]
+            self.loop,
+            self.clock,
+            self.log,
+            self.machine,
+            100,  # type: ignore[arg-type]
         )
         self.pipeline.start()
         self.answers: list[Any] = []

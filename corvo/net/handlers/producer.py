@@ -23,9 +23,7 @@ class Producer:
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
-        self._service.enqueue(
-            *self._job_values(body), slot=(self._on_enqueued, request)
-        )
+        self._service.enqueue(*self._job_values(body), slot=(self._on_enqueued, request))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -115,5 +113,3 @@ class Producer:
 
 def _milliseconds(value: str | float, field: str) -> int:
     return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)
-
-

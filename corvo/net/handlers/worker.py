@@ -59,9 +59,7 @@ class WorkerVerbs:
             checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
             or f"anonymous-{request.peer}",
             checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX),
-            checks.lease_ns(
-                parse_duration(lease, "lease_duration") if lease is not None else None
-            ),
+            checks.lease_ns(parse_duration(lease, "lease_duration") if lease is not None else None),
             count,
             min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS),
             request,
@@ -122,7 +120,9 @@ class WorkerVerbs:
             job_id,
             checks.text(token, "lease_token", limits.JOB_ID_SIZE_MAX),
             checks.json_size(json_value(result), "result", self._service.config.max_result_size),
-            checks.json_size(json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size),
+            checks.json_size(
+                json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size
+            ),
         )
 
     @staticmethod
@@ -196,7 +196,9 @@ class WorkerVerbs:
                 checks.text(beat.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
                 progress,
                 checks.json_size(
-                    json_value(beat.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
+                    json_value(beat.checkpoint),
+                    "checkpoint",
+                    self._service.config.max_checkpoint_size,
                 ),
             )
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
