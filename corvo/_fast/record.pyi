@@ -11,6 +11,7 @@ RECORD_SIZE_MIN: Final = 40
 
 def crc32c(seed: int, data: bytes) -> int: ...
 def record_size(length: int) -> int: ...
+
 @final
 class Writer:
     offset: int

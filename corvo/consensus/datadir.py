@@ -16,6 +16,7 @@ from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
 from corvo.errors import StorageError
 
 _FORMAT = 1
+_NOT_DATA = ("lock", "identity.json.new", "lost+found")
 _HEX_DIGITS = {"cluster_id": 32, "incarnation": 16}
 
 
@@ -31,7 +32,10 @@ class DataDir:
     """A locked data directory. Opened before, and closed after, everything that lives in it."""
 
     def __init__(self, path: str, new_identity: Identity, files: Files) -> None:
-        """`new_identity` (random ids, made by the caller) is taken if there is none yet."""
+        """`new_identity` (random ids, made by the caller) is taken if there is none yet.
+
+        Of an existing directory it must give the node id.
+        """
         self.path = path
         self._files = files
         files.make_directory(path)
@@ -43,6 +47,12 @@ class DataDir:
             ) from None
         try:
             self.identity = self._read_identity() or self._write_identity(new_identity)
+            if self.identity.node_id != new_identity.node_id:
+                raise StorageError(
+                    f"{path}: the data belongs to node {self.identity.node_id!r}, "
+                    f"not to {new_identity.node_id!r}",
+                    path=path,
+                )
         except BaseException:
             files.close(self._lock_fd)
             raise
@@ -58,7 +68,7 @@ class DataDir:
     def _read_identity(self) -> Identity | None:
         names = self._files.names(self.path)
         if "identity.json" not in names:
-            others = [name for name in names if name not in ("lock", "identity.json.new")]
+            others = [name for name in names if name not in _NOT_DATA]
             if others:
                 raise StorageError(
                     f"{self.path}: there is data ({', '.join(others[:3])}) but no identity.json; "

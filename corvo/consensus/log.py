@@ -30,30 +30,38 @@ class Log(Protocol):
     Set the three callbacks before `start`. They run on the loop, never inside `propose`.
     """
 
-    term: int
-    """The term in which this node proposes. Rises with every start."""
+    @property
+    def term(self) -> int:
+        """The term in which this node proposes. Rises with every start."""
 
-    last_index: int
-    """The newest entry in the log, committed or not. `commit_index <= last_index`."""
+    @property
+    def last_index(self) -> int:
+        """The newest entry in the log, committed or not. `commit_index <= last_index`."""
 
-    commit_index: int
-    """The newest entry that has been given to `on_committed` or returned by `start`."""
+    @property
+    def commit_index(self) -> int:
+        """The newest entry that has been given to `on_committed` or returned by `start`."""
 
-    durable: bool
-    """Whether an entry is flushed to disk before it is committed (D25)."""
+    @property
+    def durable(self) -> bool:
+        """Whether an entry is flushed to disk before it is committed (D25)."""
 
-    busy: bool
-    """A write is in flight. Proposing now is an error; the next `on_committed` ends it."""
+    @property
+    def busy(self) -> bool:
+        """A write is in flight. Proposing now is an error; the next `on_committed` ends it."""
 
-    failed: Exception | None
-    """Why the log is dead: an I/O error, after which nothing is acknowledged any more."""
+    @property
+    def failed(self) -> Exception | None:
+        """Why the log is dead: an I/O error, after which nothing is acknowledged any more."""
 
-    full: bool
-    """There is no disk space for another segment. What the current one still holds is taken;
-    `propose` raises DiskFull beyond it. `reserve` tries again."""
+    @property
+    def full(self) -> bool:
+        """There is no disk space for another segment. What the current one still holds is taken;
+        `propose` raises DiskFull beyond it. `reserve` tries again."""
 
-    flushes: int
-    """Completed flushes of entries since the start."""
+    @property
+    def flushes(self) -> int:
+        """Completed flushes since the start."""
 
     on_committed: Callable[[list[Entry]], None]
     """Takes committed entries, in order, each exactly once."""
@@ -64,9 +72,7 @@ class Log(Protocol):
     on_flushed: Callable[[int], None]
     """Takes the duration in nanoseconds of each write and flush, as the disk saw it."""
 
-    def start(
-        self, applied_index: int, applied_term: int, loop: AbstractEventLoop
-    ) -> list[Entry]:
+    def start(self, applied_index: int, applied_term: int, loop: AbstractEventLoop) -> list[Entry]:
         """Open the log and become ready to propose.
 
         Returns the committed entries above `applied_index`, to be replayed before anything is
