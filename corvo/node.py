@@ -241,7 +241,8 @@ class Node:
             logger.warning("the API is open to everybody who can reach %s", self.address)
         host = self.address.host or "127.0.0.1"
         url = f"http://{Address(host, self.address.port)}/api/v1"
-        print(_GREETING.format(url=url), file=sys.stderr, flush=True)
+        sys.stderr.write(_GREETING.format(url=url))
+        sys.stderr.flush()
 
 
 _GREETING = """
