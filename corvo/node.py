@@ -32,6 +32,7 @@ from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
 from corvo.pipeline import Pipeline
+from corvo.report import Report
 from corvo.scheduler import Scheduler
 from corvo.service import Service
 from corvo.systemd import Notifier
@@ -63,6 +64,8 @@ class Node:
         self.scheduler = Scheduler(loop, self.clock, self.machine, self.pipeline)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
+        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline)
+        self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
         self._stopping = False
@@ -107,7 +110,7 @@ class Node:
 
     async def listen(self) -> None:
         """Open the HTTP port."""
-        admin = Admin(self.service, self.status, self.metrics)
+        admin = Admin(self.service, self.report.status, self.report.metrics)
         router = Router(routes(self.service, admin, self.config.test_clock))
         http_limits = HttpLimits(body_size_max=self.config.max_body_size)
         self.server = Server(router.handle, self.clock, http_limits, self.loop)
@@ -119,6 +122,9 @@ class Node:
         except OSError as error:
             raise ConfigError(f"cannot listen on {bind}: {error.strerror}") from None
         self.address = Address(bind.host, port)
+        self.report.listening(self.server, router.routes, self.address)
+        self.pipeline.on_entry = self._on_entry
+        self._on_entry(self.machine.applied_index)
 
     async def run(self) -> int:
         """Serve until a signal or a fatal error; the exit status."""
@@ -131,6 +137,10 @@ class Node:
         self._greet()
         await self._stopped.wait()
         return self.exit_status
+
+    def _on_entry(self, index: int) -> None:
+        assert self.server is not None
+        self.server.context.index = index
 
     # ---- stop ----
 
@@ -181,48 +191,6 @@ class Node:
             self.base.release_ballast()
         else:
             self.base.restore_ballast()
-
-    # ---- what the admin handlers show ----
-
-    def status(self) -> dict[str, Any]:
-        """The body of /cluster/status."""
-        address = str(self.address)
-        node = {
-            "id": self.config.node_id,
-            "address": str(self.config.raft_bind),
-            "http_addr": address,
-            "role": "leader",
-            "voter": True,
-            "self": True,
-            "status": "healthy",
-            "lag": 0,
-        }
-        return {
-            "mode": "single",
-            "status": "degraded" if self.pipeline.disk_full else "healthy",
-            "state": "Leader",
-            "node_id": self.config.node_id,
-            "leader_id": self.config.node_id,
-            "leader_addr": address,
-            "term": self.log.term,
-            "applied_index": self.machine.applied_index,
-            "commit_index": self.log.commit_index,
-            "durable": self.config.durable,
-            "raft_nosync": not self.config.durable,
-            "disk_full": self.pipeline.disk_full,
-            "apply_max_pending": self.config.max_pending,
-            "apply_pending_now": self.pipeline.pending,
-            "waiting_fetches": self.pipeline.waiting.count,
-            "overload_total": self.pipeline.meters.overloads,
-            "applied_total": self.pipeline.meters.ops,
-            "entries_total": self.pipeline.meters.entries,
-            "base_flushes_total": self.pipeline.meters.flushes,
-            "nodes": [node],
-        }
-
-    def metrics(self) -> bytes:
-        """The body of /metrics."""
-        raise NotImplementedError
 
     def _greet(self) -> None:
         config = self.config

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from corvo import limits, ops
 from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
+from corvo._fast.meters import Histogram
 from corvo.clock import Clock
 from corvo.consensus.log import Entry, Log
 from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
@@ -33,6 +34,27 @@ _ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
 
 _TICK_S = 1.0
 
+# Bounds of the durations of an entry's steps: 50 µs to 1 s.
+ENTRY_BOUNDS_NS = tuple(
+    us * 1_000
+    for us in (
+        50,
+        100,
+        200,
+        500,
+        1_000,
+        2_000,
+        5_000,
+        10_000,
+        20_000,
+        50_000,
+        100_000,
+        200_000,
+        500_000,
+        1_000_000,
+    )
+)
+
 
 class Loop(Protocol):
     """What the pipeline needs of the event loop."""
@@ -42,7 +64,7 @@ class Loop(Protocol):
 
 
 class PipelineMeters:
-    """Plain counters, read at scrape time."""
+    """What the pipeline has done, read at scrape time."""
 
     def __init__(self) -> None:
         self.entries = 0
@@ -51,6 +73,8 @@ class PipelineMeters:
         self.flushes = 0
         self.flush_ns_last = 0
         self.flush_ns_max = 0
+        self.queue_time = Histogram(ENTRY_BOUNDS_NS)
+        self.apply_time = Histogram(ENTRY_BOUNDS_NS)
 
 
 class Pipeline:
@@ -64,10 +88,11 @@ class Pipeline:
         self._log = log
         self._machine = machine
         self._pending_max = pending_max
-        self._batcher: Batcher[Slot | None] = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
+        self._batcher = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
         self._in_flight: dict[int, tuple[list[Any], int]] = {}
         self._in_flight_ops = 0
         self._in_flight_size = 0
+        self._batch_began_ns = 0
         self._seal_scheduled = False
         self._arriving: dict[str, int] = {}
         self._to_check: dict[str, None] = {}
@@ -82,6 +107,7 @@ class Pipeline:
         self.meters = PipelineMeters()
         self.open = False
         self.disk_full = False
+        self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
         self.on_applied: list[Callable[[], None]] = []
         self.on_fatal: Callable[[Exception], None] | None = None
         self.on_disk_full: Callable[[bool], None] | None = None  # True: full, False: space again
@@ -133,6 +159,8 @@ class Pipeline:
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
+        if not self._batcher.count:
+            self._batch_began_ns = self._clock.monotonic_ns()
         self._batcher.add(op.order, op.number, payload, slot)
         if not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
@@ -199,7 +227,10 @@ class Pipeline:
             self._resolve(slots, [error] * len(slots))
             self._after_turn()
             return
-        self._in_flight[index] = (slots, self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        self.meters.queue_time.observe(now_ns - self._batch_began_ns)
+        self._batch_began_ns = now_ns
+        self._in_flight[index] = (slots, now_ns)
         self._in_flight_ops += len(slots)
         self._in_flight_size += len(frame)
         self.meters.entries += 1
@@ -296,11 +327,14 @@ class Pipeline:
     def _on_committed(self, entries: list[Entry]) -> None:
         machine = self._machine
         for entry in entries:
+            began_ns = self._clock.monotonic_ns()
             try:
                 results = machine.apply(entry.index, entry.term, entry.data)
             except Exception as error:
                 self._fatal(error)
                 return
+            self.meters.apply_time.observe(self._clock.monotonic_ns() - began_ns)
+            self.on_entry(entry.index)
             flight = self._in_flight.pop(entry.index, None)
             if flight is not None:
                 self._in_flight_ops -= len(flight[0])
@@ -447,3 +481,7 @@ class Pipeline:
             self._deadline_timer.cancel()
             self._deadline_timer = None
         self._on_deadline()
+
+
+def _nobody(_index: int) -> None:
+    pass
