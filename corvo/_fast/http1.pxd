@@ -16,7 +16,7 @@ cdef class H1Context:
     cdef readonly Py_ssize_t bodies_size
     cdef public bint draining
     cdef object _date
-    cdef bytes _date_line, _request_id_prefix
+    cdef bytes _date_line, _request_id_prefix, _valid_host
     cdef long long _date_until_ns, _requests
 
     cdef bytes new_request_id(self)
