@@ -17,7 +17,7 @@ cdef class H1Context:
     cdef public bint draining
     cdef public long long index
     cdef object _date
-    cdef bytes _date_line, _request_id_prefix
+    cdef bytes _date_line, _request_id_prefix, _valid_host
     cdef long long _date_until_ns, _requests
 
     cdef bytes new_request_id(self)

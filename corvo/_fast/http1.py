@@ -165,6 +165,7 @@ class H1Context:
         self._date_until_ns = -1
         self._request_id_prefix = request_id_prefix
         self._requests = 0
+        self._valid_host = None
 
     def new_request_id(self):
         self._requests += 1
@@ -734,8 +735,10 @@ class H1Conn:
         if host is None:
             if not request._old_client:
                 raise BadRequest("header Host is missing")
-        elif not _HOST.fullmatch(host):
-            raise BadRequest("header Host is not a host name with an optional port")
+        elif host != self.context._valid_host:
+            if not _HOST.fullmatch(host):
+                raise BadRequest("header Host is not a host name with an optional port")
+            self.context._valid_host = host
         if authority is not None:
             request.host = authority
 
