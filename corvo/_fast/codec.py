@@ -380,9 +380,7 @@ class _Reader:
 
 
 @cython.cfunc
-def _read(data: object, what: str) -> _Reader:
-    if type(data) is not bytes:
-        raise CodecError(f"bytes expected, not {type(data).__name__}")
+def _read(data: bytes, what: str) -> _Reader:
     reader: _Reader = _Reader.__new__(_Reader)
     reader.data = data
     if cython.compiled:
@@ -390,7 +388,7 @@ def _read(data: object, what: str) -> _Reader:
     else:
         reader.p = data
     reader.at = 0
-    reader.end = len(cython.cast(bytes, data))
+    reader.end = len(data)
     reader.what = what
     reader.number = 0
     return reader
