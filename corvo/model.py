@@ -28,6 +28,9 @@ STATES: Final = (
     "cancelled",
 )
 
+# By state: a job that has ended has no place in its queue any more.
+ENDED: Final = (False, False, False, False, True, False, True, True)
+
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
@@ -106,6 +109,7 @@ class Job:
         self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
+        self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
         self.stored: bool = False  # the base has its head
         self.stored_row: bytes = b""  # key of the index row the base has for it

@@ -34,6 +34,6 @@ def index_value(job: Job) -> bytes:
     state = job.state
     if state == ACTIVE:
         return keys.due(job.lease_expires_ns, job.fencing, job.id)
-    if state == SCHEDULED or state == RETRYING:
+    if state in (SCHEDULED, RETRYING):
         return keys.due(due_ns(job), 0, job.id)
     return job.id.encode()

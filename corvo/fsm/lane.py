@@ -3,23 +3,20 @@
 from typing import Final, final
 
 from corvo._fast.ready import SEQ_BITS, ReadyIndex
-from corvo.model import PENDING, PRIORITY_NAMES, Job, Queue
+from corvo.model import PENDING, PRIORITY_NAMES, Queue
 
-SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 PRIORITIES: Final = len(PRIORITY_NAMES)
 
 
 @final
 class Lane:
-    """`jobs` are those of the overlay that have a place in the queue (that is: not ended), by
-    seq; `active` are all live leases of the queue, seq -> lease_expires_ns."""
+    """`ready` are its pending jobs, `active` its live leases, seq -> lease_expires_ns."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.key_base: int = queue.number << SEQ_BITS  # key of a due entry = this | seq
+        self.first_place: int = queue.number << SEQ_BITS  # place of a job = this | seq
         self.ready = ReadyIndex()
         self.active: dict[int, int] = {}
-        self.jobs: dict[int, Job] = {}
         self.woken: bool = False
 
     def full(self) -> bool:

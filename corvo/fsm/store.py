@@ -12,17 +12,19 @@ of soon. They are kept, the youngest ones, up to a bound of bytes.
 from typing import Final, final
 
 from corvo._fast import keys
+from corvo._fast.ready import SEQ_BITS
 from corvo.feed import Change
 from corvo.fsm import index_rows
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
-from corvo.limits import KIB, MIB
+from corvo.limits import EVENT_TRIM_BLOCKS_MAX, KIB, MIB
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
     DIRTY_DATA,
     DIRTY_HEAD,
+    ENDED,
     ErrorRecord,
     Job,
     Queue,
@@ -34,6 +36,11 @@ ROW_SIZE: Final = 128  # memory of a row beside its value
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
+
+
+def place(job: Job) -> int:
+    """Queue and seq in one number: where a live job stands, and its key in a heap."""
+    return job.queue_number << SEQ_BITS | job.seq
 
 
 @final
@@ -48,14 +55,18 @@ class FlushReport:
 
 @final
 class Store:
-    """The overlay and the base under it. `size` counts the memory of the overlay in bytes."""
+    """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
+    by place."""
 
     def __init__(self, base: Rows) -> None:
         self.base = base
         stored = base.get(keys.META)
         self.meta: Meta = Meta() if stored is None else decode_meta(stored)
         self.jobs: dict[str, Job] = {}
-        self.size: int = 0
+        self.places: dict[int, Job] = {}  # by `place(job)`
+        self.jobs_size: int = 0
+        self.rows_size: int = 0
+        self._clean_size: int = 0  # of jobs that are kept though the base has them
         self._dirty: list[Job] = []
         self._errors: dict[bytes, bytes] = {}
         self._locks: dict[bytes, Lock | None] = {}  # None = released
@@ -64,9 +75,18 @@ class Store:
         self._workers: list[Worker] = []
         self._deletes: list[bytes] = []  # rows that nothing above stands for
 
+    def size(self) -> int:
+        """Memory of the overlay in bytes."""
+        return self.jobs_size + self.rows_size
+
     def documents(self) -> int:
         """How much there is to flush."""
-        return len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
+        count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
+        return count + len(self._queues) + len(self._workers) + len(self._deletes)
+
+    def dirty_size(self) -> int:
+        """Memory of what there is to flush."""
+        return self.size() - self._clean_size
 
     # Jobs.
 
@@ -104,7 +124,9 @@ class Store:
         """The head of `job` changes. Its index may change only after this."""
         if not job.dirty:
             self._dirty.append(job)
-            if not job.resident:
+            if job.resident:
+                self._clean_size -= job.size
+            else:
                 self._enter(job)
         job.dirty |= DIRTY_HEAD
 
@@ -113,7 +135,9 @@ class Store:
         job.size = JOB_SIZE + len(job.payload) + len(job.tags)
         job.size += len(job.checkpoint) + len(job.progress) + len(job.result)
         self.jobs[job.id] = job
-        self.size += job.size
+        self.jobs_size += job.size
+        if not ENDED[job.state]:
+            self.places[place(job)] = job
 
     def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
         """Replace what the worker sent; an empty text leaves the old one."""
@@ -129,7 +153,7 @@ class Store:
             job.result = result
         job.dirty |= DIRTY_DATA
         job.size += more
-        self.size += more
+        self.jobs_size += more
 
     def delete(self, job: Job) -> None:
         """The job goes, with all its rows."""
@@ -145,7 +169,7 @@ class Store:
         """Append an error record to the job's."""
         row = documents.encode_error(record)
         self._errors[keys.error(job.id, job.error_count)] = row
-        self.size += ROW_SIZE + len(row)
+        self.rows_size += ROW_SIZE + len(row)
         job.error_count += 1
 
     def errors(self, job: Job, limit: int) -> list[ErrorRecord]:
@@ -170,7 +194,7 @@ class Store:
     def set_lock(self, key: bytes, lock: Lock | None) -> None:
         """Write the lock, or remove it."""
         if key not in self._locks:
-            self.size += ROW_SIZE
+            self.rows_size += ROW_SIZE
         self._locks[key] = lock
 
     # Queues and workers.
@@ -198,7 +222,7 @@ class Store:
         """Append the events of one entry."""
         self._blocks.append((first_seq, block))
         self.meta.event_log_size += len(block)
-        self.size += ROW_SIZE + len(block)
+        self.rows_size += ROW_SIZE + len(block)
 
     def event(self, seq: int) -> Change | None:
         """One event; None when it was trimmed."""
@@ -248,7 +272,7 @@ class Store:
                 self._deletes.append(keys.events(first_seq))
                 flushed += 1
             else:
-                self.size -= ROW_SIZE + size
+                self.rows_size -= ROW_SIZE + size
             self.meta.event_log_size -= size
             self.meta.event_first_seq = end
             dropped += 1
@@ -311,9 +335,11 @@ class Store:
                 job.stored = True
                 job.stored_row = index_rows.index_key(job)
             else:
-                job.resident = False
-                del self.jobs[job.id]
+                self._leave(job)
         self._dirty.clear()
+        if self.jobs_size > KEPT_SIZE_MAX:
+            self._evict()
+        self._clean_size = self.jobs_size
         self._errors.clear()
         self._locks.clear()
         self._blocks.clear()
@@ -324,3 +350,22 @@ class Store:
             worker.dirty = False
         self._workers.clear()
         self._deletes.clear()
+        self.rows_size = 0
+
+    def _leave(self, job: Job) -> None:
+        job.resident = False
+        del self.jobs[job.id]
+        self.places.pop(place(job), None)
+        self.jobs_size -= job.size
+
+    def _evict(self) -> None:
+        """Let the oldest jobs go until the rest keeps the bound; all of them are clean."""
+        excess = self.jobs_size - KEPT_SIZE_MAX
+        leaving: list[Job] = []
+        for job in self.jobs.values():
+            if excess <= 0:
+                break
+            excess -= job.size
+            leaving.append(job)
+        for job in leaving:
+            self._leave(job)

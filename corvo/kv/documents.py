@@ -25,8 +25,8 @@ from corvo.errors import StorageError
 from corvo.feed import Change
 from corvo.model import ErrorRecord, Job, Queue, Worker
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufuussuuf"
-BODY_LAYOUT: Final = "bbuuuuuusbu"
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufuussuuffu"
+BODY_LAYOUT: Final = "bbuuuuuusbuu"
 DATA_LAYOUT: Final = "bbb"
 QUEUE_COUNTS: Final = 24
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
@@ -71,6 +71,8 @@ def encode_head(job: Job) -> bytes:
             job.error_count,
             job.event_seq,
             job.provider_error,
+            job.keeps_place,
+            job.ready_ns,
         ),
     )
 
@@ -102,6 +104,8 @@ def decode_head(job_id: str, data: bytes) -> Job:
         job.error_count,
         job.event_seq,
         job.provider_error,
+        job.keeps_place,
+        job.ready_ns,
     ) = _decode(HEAD_LAYOUT, data, "job head", job_id)
     return job
 
@@ -122,6 +126,7 @@ def encode_body(job: Job) -> bytes:
             job.parent_id,
             job.unique_key,
             job.unique_until,
+            job.unique_period_ns,
         ),
     )
 
@@ -140,6 +145,7 @@ def decode_body(job: Job, data: bytes) -> None:
         job.parent_id,
         job.unique_key,
         job.unique_until,
+        job.unique_period_ns,
     ) = _decode(BODY_LAYOUT, data, "job body", job.id)
 
 

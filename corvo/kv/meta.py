@@ -12,7 +12,7 @@ from corvo.errors import StorageError
 
 FORMAT: Final = 1
 LAYOUT: Final = "uubuuuuuub"
-HASH_SIZE: Final = 32
+HASH_SIZE: Final = 16
 
 
 class Meta:
