@@ -85,13 +85,13 @@ DEPENDENCIES = {
     "click": ("corvo.cli",),
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.record",),
-    "httptools": ("corvo._fast.http1",),
+    "httptools": ("corvo._fast.http1", "corvo.cli.load"),
     "lmdb": ("corvo.kv.base",),
     "msgspec": ("corvo.net", "corvo.cli"),
     "prometheus_client": ("corvo.net.scrape",),
     "pyroaring": ("corvo._fast.ready",),
     "rich": ("corvo.cli",),
-    "uvloop": ("corvo.node",),
+    "uvloop": ("corvo.node", "corvo.cli.load"),
 }
 
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}

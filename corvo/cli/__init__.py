@@ -101,7 +101,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.Abort:
         display.error("interrupted", "INTERRUPTED", words)
     except click.UsageError as e:
-        hint = f"\nTry '{e.ctx.command_path} --help'." if e.ctx is not None else ""
+        hint = f"Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
         display.error(e.format_message(), "USAGE_ERROR", words, hint=hint)
     except click.ClickException as e:
         display.error(e.format_message(), "CLIENT_ERROR", words)

@@ -32,7 +32,7 @@ class Unreachable(CorvoError):
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
-        self.hint = f"\n{hint}"
+        self.hint = hint
 
 
 def segment(name: str) -> str:

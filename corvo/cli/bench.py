@@ -278,7 +278,8 @@ def _phases(plan: "Plan", config: report.Config) -> Iterator[tuple[str, "Load"]]
         yield "enqueue", Load(plan, produce=True, work=False)
         yield "lifecycle", Load(plan, produce=False, work=True)
     if config.rate:
-        paced = msgspec.structs.replace(plan, rate=config.rate)
+        queues = tuple(f"{queue}.paced" for queue in plan.queues)
+        paced = msgspec.structs.replace(plan, rate=config.rate, queues=queues)
         yield "latency", Load(paced, produce=True, work=True)
 
 

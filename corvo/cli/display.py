@@ -17,6 +17,7 @@ import msgspec
 # C0 and C1 controls, DEL, and the invisible marks that change the direction of text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _UNSAFE_IN_JSON = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+NAME_WIDTH_MIN = 8
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -72,8 +73,9 @@ def error(
         body = {"error": message, "code": code, **(fields or {})}
         click.echo(json_text(msgspec.json.encode(body)), err=True)
         return
-    for line in f"Error: {message}{hint}".splitlines():
-        click.echo(visible(line), err=True)
+    click.echo(visible(f"Error: {message}"), err=True)
+    if hint:
+        click.echo(visible(hint), err=True)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -89,17 +91,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _terminal_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
+    # Only the first column (a name or an id) gives way: counts must stay whole.
+    room = console.width - sum(widths[1:]) - 2 * len(widths[1:])
+    widths[0] = min(widths[0], max(room, NAME_WIDTH_MIN))
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, head in enumerate(heads):
-        # Only the first column (a name or an id) may shrink: counts must stay whole.
-        widest = max([len(head), *(len(row[number]) for row in rows)])
-        grid.add_column(
-            head, no_wrap=True, overflow="ellipsis", min_width=widest if number else None
-        )
+    for head, width in zip(heads, widths, strict=True):
+        grid.add_column(head, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
-    Console().print(grid)
+    console.print(grid)

@@ -425,11 +425,10 @@ class Worker:
         self._backoff = Backoff(load)
         self._request = load.plan.fetch(number)
         self._stamped = load.plan.rate > 0
-        job = Stamped if self._stamped else Leased
+        job: Any = Stamped if self._stamped else Leased
         self._single = load.plan.fetch_batch == 1
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            job if self._single else msgspec.defstruct("Jobs", [("jobs", list[job])])  # type: ignore[valid-type]
-        )
+        answer = job if self._single else msgspec.defstruct("Jobs", [("jobs", list[job])])
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(answer)
         self._jobs: list[Any] = []
         self._sent_ns = 0
 

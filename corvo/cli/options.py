@@ -2,8 +2,6 @@
 
 import functools
 import logging
-import math
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +12,15 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import Client
+from corvo.errors import ValidationError
+from corvo.limits import SECOND_NS
+from corvo.times import parse_duration
 
 DEFAULT_SERVER = "http://localhost:8080"
+TIMEOUT_S = 60
 
 T = TypeVar("T")
 Function = Callable[..., None]
-
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+|\d+(?:\.\d+)?", re.ASCII)
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
-_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Duration(click.ParamType[float]):
@@ -35,13 +33,13 @@ class Duration(click.ParamType[float]):
     ) -> float:
         """Seconds, or a usage error."""
         if isinstance(value, int | float):
-            return float(value)
-        text = str(value)
-        if not _DURATION.fullmatch(text):
-            self.fail(f'"{text}" is not a duration such as 500ms, 1h30m, 7d or 2.5', param, ctx)
-        parts = _PART.findall(text)
-        seconds = math.fsum(float(n) * _UNIT_S[unit] for n, unit in parts or [(text, "s")])
-        return int(seconds) if seconds.is_integer() else seconds
+            return value
+        try:
+            length_ns = parse_duration(str(value))
+        except ValidationError as e:
+            self.fail(e.message, param, ctx)
+        seconds, rest_ns = divmod(length_ns, SECOND_NS)
+        return seconds + rest_ns / SECOND_NS if rest_ns else seconds
 
 
 class JsonText(click.ParamType[msgspec.Raw]):
@@ -142,9 +140,8 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
 
     @output_options
     @functools.wraps(function)
-    def command(
-        as_json: bool, server: str, log_level: str, timeout: float = 60, **arguments: Any
-    ) -> None:
+    def command(as_json: bool, server: str, log_level: str, **arguments: Any) -> None:
+        timeout = arguments.pop("timeout") if with_timeout else TIMEOUT_S
         start_log(log_level)
         function(Session(Client(server, timeout), as_json), **arguments)
 
@@ -153,7 +150,7 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
         click.option(
             "--timeout",
             type=DURATION,
-            default="60s",
+            default=f"{TIMEOUT_S}s",
             show_default=True,
             help="How long to wait for the server.",
         )(command)

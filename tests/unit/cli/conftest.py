@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self.answer()
 
     do_POST = do_DELETE = do_GET  # noqa: N815

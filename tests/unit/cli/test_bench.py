@@ -18,7 +18,7 @@ from corvo.cli.load import Load, Plan
 from corvo.errors import CorvoError
 
 SMALL = ["--jobs", "60", "--concurrency", "3"]
-NUMBERS = "ops/sec avg p50 p90 p99 p99.9 min max stddev cv".split()
+NUMBERS = ["ops/sec", "avg", "p50", "p90", "p99", "p99.9", "min", "max", "stddev", "cv"]
 
 
 def make_plan(server: Any, **changes: Any) -> Plan:
