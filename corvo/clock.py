@@ -50,8 +50,8 @@ class Clock:
         return self.monotonic_ns()
 
     def seed64(self) -> int:
-        """64 random bits, for one entry."""
-        return int.from_bytes(self.random_bytes(8), "big")
+        """64 random bits as a signed number, for one entry."""
+        return int.from_bytes(self.random_bytes(8), "big", signed=True)
 
     def observe(self, stamp_ns: int) -> None:
         """Never go below a stamp that the state has seen."""

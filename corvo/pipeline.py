@@ -159,11 +159,14 @@ class Pipeline:
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
+        self._add(op, payload, slot)
+        if not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
+    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         self._batcher.add(op.order, op.number, payload, slot)
-        if not self._seal_scheduled and not self._log.busy:
-            self._schedule_seal()
 
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
@@ -258,7 +261,7 @@ class Pipeline:
                 if wait is None:
                     break
                 op = ops.FETCH_BATCH if wait.batch else ops.FETCH
-                self._batcher.add(op.order, op.number, wait.payload, (self._on_fetched, wait))
+                self._add(op, wait.payload, (self._on_fetched, wait))
         self._settle_new_waits()
 
     def _servable(self, name: str, arriving: int) -> int:
@@ -317,7 +320,7 @@ class Pipeline:
         if wait.state == DONE or wait.request.abandoned:
             for job in jobs:
                 payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
-                self._batcher.add(ops.RELEASE.order, ops.RELEASE.number, payload, None)
+                self._add(ops.RELEASE, payload, None)
         if wait.state != DONE:
             wait.state = DONE
             wait.answer(wait, jobs)
