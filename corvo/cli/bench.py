@@ -105,7 +105,9 @@ def bench(
     compare: str | None,
     **flags: Any,
 ) -> None:
-    """Measure a running server: enqueue, fetch and ack jobs as fast as it can."""
+    """Measure a running server.
+
+    Enqueues jobs, then fetches and acks them, as fast as the server lets it."""
     for name, value in PRESETS.get(preset or "", {}).items():
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             flags[name] = value
