@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PRESETS: dict[str, dict[str, object]] = {
     "single-node": {"jobs": 10_000, "concurrency": 10, "workers": 1},
 }
+BAR_WIDTH = 40
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -311,17 +312,25 @@ def _runtime(client: Client) -> Runtime | None:
 
 @contextlib.contextmanager
 def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while a person watches; nothing otherwise."""
+    """A bar on stderr while a person watches; nothing otherwise.
+
+    Drawn by hand, because it runs inside the measured loop: a display library takes
+    milliseconds for what is one write here, and they would show up as latency.
+    """
     if not sys.stderr.isatty():
         yield lambda completed: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = [TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda completed: bar.update(task, completed=completed)
+    def draw(completed: int) -> None:
+        bar = "#" * (completed * BAR_WIDTH // total)
+        sys.stderr.write(f"\r  {name}  [{bar:.<{BAR_WIDTH}}]  {completed}/{total}")
+        sys.stderr.flush()
+
+    try:
+        yield draw
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 def _outcome(name: str, load: "Load", summary: report.Summary | None) -> list[str]:
