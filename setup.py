@@ -31,14 +31,14 @@ def sources(*patterns: str) -> list[str]:
 # not here stays interpreted, because it declares msgspec Structs (mypyc silently drops their class
 # keywords) or is a shell around sockets, files and the event loop, where compiling gains nothing.
 MYPYC = {
-    "corvo_nouns": sources(
+    "corvo.nouns": sources(
         "corvo/model.py",
         "corvo/ops.py",
         "corvo/feed.py",
         "corvo/kv/documents.py",
         "corvo/kv/index.py",
     ),
-    "corvo_fsm": sources("corvo/fsm/*.py"),
+    "corvo.fsm": sources("corvo/fsm/*.py"),
 }
 
 CYTHON = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")

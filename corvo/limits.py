@@ -88,6 +88,9 @@ EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_SILENT_NS: Final = 86_400 * SECOND_NS
 
+# Metrics: queues with series of their own; those made later share the series "other".
+METRIC_QUEUES_MAX: Final = 1_000
+
 # HTTP/1.1 (guides/http 4.2, with D18's sizes).
 HEAD_SIZE_MAX: Final = 16 * KIB
 HEAD_FIELDS_MAX: Final = 100

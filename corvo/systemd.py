@@ -4,6 +4,7 @@ The protocol is a datagram of `NAME=value` lines to the socket that NOTIFY_SOCKE
 `@` stands for the abstract namespace). Without that variable nothing is sent.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
@@ -42,10 +43,8 @@ class Notifier:
     def _send(self, state: str) -> None:
         if self._socket is None:
             return
-        try:
+        with contextlib.suppress(OSError):  # a deaf service manager is no reason to stop serving
             self._socket.sendto(state.encode(), self._address)
-        except OSError:
-            pass  # a deaf service manager is no reason to stop serving
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
