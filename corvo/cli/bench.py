@@ -39,7 +39,7 @@ class Runtime(msgspec.Struct):
     cpu_user_ns: int = 0
     cpu_sys_ns: int = 0
     heap_inuse_bytes: int | None = None
-    gc_pause_p99_ns: int | None = None
+    gc_pause_p99_ns: int = 0
 
 
 class ClusterStatus(msgspec.Struct):
@@ -298,7 +298,7 @@ def _measure(client: Client, name: str, load: "Load") -> report.Summary | None:
         summary.server_cpu_pct = round(used / load.elapsed_ns * 100, 1)
         if after.heap_inuse_bytes is not None:
             summary.server_rss_mb = round(after.heap_inuse_bytes / 2**20, 1)
-        if after.gc_pause_p99_ns is not None:
+        if after.gc_pause_p99_ns:
             summary.server_gc_p99_us = round(after.gc_pause_p99_ns / 1000)
     return summary
 
