@@ -166,9 +166,15 @@ def test_golden_head() -> None:
         salt=0x55667788,
     )
     assert data.hex() == (
-        "434f52564f57414c" "01000000" "00100000" + IDENTITY.cluster_id + IDENTITY.incarnation +
-        "0200000000000000" "0900000000000000" "0300000000000000" "44332211" "88776655" "00000000"
-        "@@@@@@@@"
+        "434f52564f57414c"
+        "01000000"
+        "00100000" + IDENTITY.cluster_id + IDENTITY.incarnation + "0200000000000000"
+        "0900000000000000"
+        "0300000000000000"
+        "44332211"
+        "88776655"
+        "00000000"
+        "81687ed8"
     )
     assert len(data) == HEAD_SIZE
     assert parse_head(data, "x", IDENTITY) == head
