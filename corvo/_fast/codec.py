@@ -338,9 +338,8 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     assert len(values) == count, f"{len(values)} values for layout {layout!r}"
     letter: cython.Py_UCS4
     try:
-        for letter in layout:
+        for i, letter in enumerate(layout):
             size += _field_size(letter, values[i])
-            i += 1
     except OverflowError:
         raise CodecError(f"field {i} ({layout[i]}): {values[i]} is out of range") from None
     except UnicodeEncodeError:
@@ -353,10 +352,8 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     else:
         out = p = bytearray(size)
     p[0] = VERSION
-    i = 0
-    for letter in layout:
+    for i, letter in enumerate(layout):
         at = _put_field(p, at, letter, values[i])
-        i += 1
     assert at == size
     return out if cython.compiled else bytes(out)
 
