@@ -23,9 +23,8 @@ uvarint and its payload as a byte string.
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
 end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
 says what and where. Nothing is allocated on the word of a length that the data does not cover;
-only front-coded texts can be longer than their data, each by what it shares.
-
-Encoding measures first and then fills a byte string of exactly that size.
+only front-coded texts can be longer than their data, each by what it shares. Encoding measures
+first and then fills a byte string of exactly that size.
 """
 
 import cython
