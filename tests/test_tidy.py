@@ -23,6 +23,7 @@ LAYERS = {
     "corvo.cli": 7,
     "corvo.__main__": 7,
     "corvo.node": 6,
+    "corvo.report": 6,
     "corvo.net": 5,
     "corvo.scheduler": 5,
     "corvo.logs": 5,
@@ -59,7 +60,9 @@ PURE = (
     "corvo.ops",
     "corvo.feed",
     "corvo.kv.documents",
-    "corvo.kv.index",
+    "corvo.kv.memory",
+    "corvo.kv.meta",
+    "corvo.kv.rows",
     "corvo.fsm",
     "corvo.consensus",
     "corvo._fast",
@@ -227,7 +230,8 @@ def sizes(sources: list[Source]) -> Iterator[str]:
     """Modules, functions and lines stay within what can be read."""
     for source in sources:
         count = len(source.lines)
-        if count > LINES_MAX or (count > LINES_WANTED and source.path not in LONG_MODULES):
+        wanted = LINES_WANTED if source.within("corvo") else LINES_MAX
+        if count > LINES_MAX or (count > wanted and source.path not in LONG_MODULES):
             yield f"{source.path}: {count} lines"
         if count <= LINES_WANTED and source.path in LONG_MODULES:
             yield f"{source.path}: no longer needs its place in LONG_MODULES"
@@ -476,6 +480,7 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (names, {"corvo/net/utils.py": ""}, {"corvo/net/router.py": ""}),
     (names, {"corvo/common/x.py": ""}, {"corvo/kv/base.py": ""}),
     (sizes, {"corvo/x.py": "x = 1\n" * 601}, {"corvo/x.py": "x = 1\n" * 600}),
+    (sizes, {"tests/x.py": "x = 1\n" * 1201}, {"tests/x.py": "x = 1\n" * 601}),
     (sizes, {"corvo/x.py": LONG}, {"corvo/x.py": LONG.replace("    pass\n", "", 1)}),
     (sizes, {FAST + "pyx": "c" + LONG}, {FAST + "pyx": "c" + LONG.replace("    pass\n", "", 1)}),
     (sizes, {"tests/x.py": "#" * 101}, {"tests/x.py": "#" * 100}),
