@@ -1,63 +1,65 @@
 """Build of the compiled parts.
 
-Two compilers share the work (design: "two speeds, one meaning"): Cython takes `corvo/_fast`,
-where bytes are handled, and mypyc takes the modules that decide. `CORVO_PURE=1` builds neither:
-the same sources then run interpreted. `CORVO_DEBUG=1` keeps symbols and switches on Cython's
-bounds and None checks.
+Two compilers share the work (docs/decisions/0004-two-compilers.md): Cython takes `corvo/_fast`,
+where bytes are handled, and mypyc takes the modules that decide. Environment variables:
+
+CORVO_PURE=1   build neither; the same sources then run interpreted and no C compiler is needed
+CORVO_DEBUG=1  keep symbols, do not optimise, switch on Cython's bounds and None checks
 """
 
 import os
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 PURE = os.environ.get("CORVO_PURE") == "1"
 DEBUG = os.environ.get("CORVO_DEBUG") == "1"
+FLAVOUR = "pure" if PURE else "debug" if DEBUG else "release"
 
 ROOT = Path(__file__).parent
+CORES = os.cpu_count() or 1
 
-# Compiled by mypyc. Everything else in the package stays interpreted, because it either declares
-# msgspec Structs (mypyc drops their class keywords), or is a shell around sockets, files and the
-# event loop where compiling gains nothing.
-MYPYC = [
-    path
-    for path in (
+
+def sources(*patterns: str) -> list[str]:
+    """Source files below the root that match, sorted, package markers left out."""
+    found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(path for path in found if not path.endswith("__init__.py"))
+
+
+# Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes. What is
+# not here stays interpreted, because it declares msgspec Structs (mypyc silently drops their class
+# keywords) or is a shell around sockets, files and the event loop, where compiling gains nothing.
+MYPYC = {
+    "corvo.nouns": sources(
         "corvo/model.py",
         "corvo/ops.py",
         "corvo/feed.py",
         "corvo/kv/documents.py",
         "corvo/kv/index.py",
-    )
-    if (ROOT / path).exists()
-] + sorted(
-    str(p.relative_to(ROOT))
-    for p in (ROOT / "corvo/fsm").glob("*.py")
-    if p.name not in {"__init__.py"}
-)
+    ),
+    "corvo.fsm": sources("corvo/fsm/*.py"),
+}
+
+CYTHON = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
 
 
-def cython_modules() -> list[Extension]:
-    sources = sorted((ROOT / "corvo/_fast").glob("*.py")) + sorted(
-        (ROOT / "corvo/_fast").glob("*.pyx")
-    )
-    flags = ["-O0", "-g"] if DEBUG else ["-O2", "-g1"]
-    return [
-        Extension(
-            f"corvo._fast.{path.stem}",
-            [str(path.relative_to(ROOT))],
-            extra_compile_args=[*flags, "-Wno-unused-function", "-Wno-unreachable-code"],
-        )
-        for path in sources
-        if path.name != "__init__.py"
-    ]
-
-
-def extensions() -> list[Extension]:
+def cython_extensions() -> list[Extension]:
+    """One extension module for each file of `corvo/_fast`."""
     from Cython.Build import cythonize
-    from mypyc.build import mypycify
 
-    built = cythonize(
-        cython_modules(),
+    flags = ["-O0", "-g"] if DEBUG else ["-O2", "-g0"]
+    return cythonize(
+        [
+            Extension(
+                path.rpartition(".")[0].replace("/", "."),
+                [path],
+                extra_compile_args=[*flags, "-Wno-unused-function", "-Wno-unreachable-code"],
+            )
+            for path in CYTHON
+        ],
+        build_dir=f"build/{FLAVOUR}/cython",
+        nthreads=CORES,
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,
@@ -66,13 +68,49 @@ def extensions() -> list[Extension]:
             "initializedcheck": DEBUG,
             "cdivision": True,
             "embedsignature": True,
-            "freethreading_compatible": False,
         },
         quiet=True,
     )
-    if MYPYC:
-        built += mypycify(MYPYC, opt_level="0" if DEBUG else "2", debug_level="1")
-    return built
 
 
-setup(ext_modules=[] if PURE else extensions())
+def mypyc_extensions() -> list[Extension]:
+    """The groups of MYPYC, each one extension module plus a small shim for each file."""
+    from mypyc.build import mypycify
+
+    groups = [(files, name) for name, files in MYPYC.items() if files]
+    return mypycify(
+        [path for files, _ in groups for path in files],
+        separate=groups,
+        opt_level="0" if DEBUG else "2",
+        debug_level="1" if DEBUG else "0",
+        target_dir=f"build/{FLAVOUR}/mypyc",
+    )
+
+
+class BuildExt(build_ext):
+    """Compiles on all cores, and leaves no compiled module behind that it would not build now.
+
+    Python prefers `x.so` to `x.py`, so a left-over of a file that was renamed, or is no longer
+    compiled, would silently run instead of the source.
+    """
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or CORES
+
+    def run(self) -> None:
+        super().run()
+        if self.inplace:
+            wanted = {Path(self.get_ext_fullpath(ext.name)).resolve() for ext in self.extensions}
+            for path in [*ROOT.glob("*.so"), *ROOT.glob("corvo/**/*.so")]:
+                if path.resolve() not in wanted:
+                    path.unlink()
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=[] if PURE else cython_extensions() + mypyc_extensions(),
+        cmdclass={"build_ext": BuildExt},
+        # Each flavour has its own folder, so that none picks up object files of another.
+        options={"build": {"build_base": f"build/{FLAVOUR}"}},
+    )

@@ -81,12 +81,15 @@ FLUSH_AGE_NS: Final = SECOND_NS
 FLUSH_IDLE_NS: Final = 50 * MS_NS
 OVERLAY_SIZE_MAX: Final = 128 * MIB
 MAP_SIZE: Final = 1 << 40
-DISK_FREE_REFUSE: Final = 512 * MIB
-BALLAST_SIZE: Final = 64 * MIB
+DISK_FREE_REFUSE: Final = 128 * MIB
+BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_SILENT_NS: Final = 86_400 * SECOND_NS
+
+# Metrics: queues with series of their own; those made later share the series "other".
+METRIC_QUEUES_MAX: Final = 1_000
 
 # HTTP/1.1 (guides/http 4.2, with D18's sizes).
 HEAD_SIZE_MAX: Final = 16 * KIB

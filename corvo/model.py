@@ -28,6 +28,9 @@ STATES: Final = (
     "cancelled",
 )
 
+# By state: a job that has ended has no place in its queue any more.
+ENDED: Final = (False, False, False, False, True, False, True, True)
+
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
@@ -71,6 +74,7 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0
+        self.unique_period_ns: int = 0  # 0 = as long as the mode says (S2)
         # Head.
         self.queue_number: int = 0
         self.seq: int = 0  # place in its queue (D11); changes only when the job goes to the tail
@@ -78,6 +82,8 @@ class Job:
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
+        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted (S11)
+        self.ready_ns: int = 0  # when it last became pending
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -100,7 +106,10 @@ class Job:
         self.progress: bytes = b""
         self.result: bytes = b""
         # Overlay bookkeeping, never stored.
+        self.size: int = 0  # memory it is counted with
+        self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
+        self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
         self.stored: bool = False  # the base has its head
         self.stored_row: bytes = b""  # key of the index row the base has for it
@@ -143,9 +152,7 @@ class Worker:
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
 
-    def __init__(
-        self, attempt: int, kind: int, error: bytes, backtrace: bytes, at_ns: int
-    ) -> None:
+    def __init__(self, attempt: int, kind: int, error: bytes, backtrace: bytes, at_ns: int) -> None:
         self.attempt = attempt
         self.kind = kind
         self.error = error

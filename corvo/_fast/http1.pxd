@@ -15,6 +15,7 @@ cdef class H1Context:
     cdef readonly object monotonic
     cdef readonly Py_ssize_t bodies_size
     cdef public bint draining
+    cdef public long long index
     cdef object _date
     cdef bytes _date_line, _request_id_prefix, _valid_host
     cdef long long _date_until_ns, _requests
@@ -34,11 +35,11 @@ cdef class Request:
     cdef readonly bint head_only, replied, delivered, abandoned
     cdef readonly H1Conn conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned
+    cdef public object on_abandoned, context, meter
     cdef Request _next
     cdef bint _old_client
     cdef Py_ssize_t _body_size
-    cdef long long _replied_ns
+    cdef long long _replied_ns, _index
     cdef int _status
     cdef bytes _reply_body, _reply_headers, _reply_type
 

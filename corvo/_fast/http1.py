@@ -158,6 +158,7 @@ class H1Context:
         self.keep_alive_idle_ns = limits.keep_alive_idle_ns
         self.monotonic = monotonic
         self.bodies_size = 0
+        self.index = -1
         self.draining = False
         self._date = date
         self._date_line = b""
@@ -209,6 +210,8 @@ class Request:
         self.delivered = False
         self.abandoned = False
         self.on_abandoned = None
+        self.context = None  # the handler's own, until it answers
+        self.meter = None  # RouteMeter of the route
         self._next = None
         self._old_client = False
         self._body_size = 0
@@ -217,6 +220,7 @@ class Request:
         self._reply_body = b""
         self._reply_headers = b""
         self._reply_type = _JSON
+        self._index = -1
 
     def reply(self, status, body=b"", headers=b"", content_type=_JSON):
         """Complete the slot, exactly once; replies leave in the order of the requests.
@@ -232,10 +236,13 @@ class Request:
         conn = self.conn
         assert status != 204 or not body, "204 has no body"
         self._replied_ns = conn.context.monotonic()
+        if self.meter is not None:
+            self.meter.answered(status, self._replied_ns - self.arrived_ns)
         self._status = status
         self._reply_body = body
         self._reply_headers = headers
         self._reply_type = content_type
+        self._index = conn.context.index
         conn._release()
 
     def _abandon(self):
@@ -261,15 +268,19 @@ class Request:
             connection = b"Connection: close\r\n"
         elif self._old_client:
             connection = b"Connection: keep-alive\r\n"
+        index = b""
+        if self._index >= 0:
+            index = b"X-Corvo-Index: %d\r\n" % self._index
         length = b""
         if self._status != 204 and self._status != 304:
             length = b"Content-Length: %d\r\n" % len(body)
-        return b"%b%bX-Request-Id: %b\r\nServer-Timing: proc;dur=%d.%03d\r\n%b%b%b%b\r\n%b" % (
+        return b"%b%bX-Request-Id: %b\r\nServer-Timing: proc;dur=%d.%03d\r\n%b%b%b%b%b\r\n%b" % (
             status_line,
             self.conn.context.date_line(self._replied_ns),
             self.request_id,
             took_us // 1000,
             took_us % 1000,
+            index,
             connection,
             self._reply_headers,
             type_line,

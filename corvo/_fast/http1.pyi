@@ -1,6 +1,7 @@
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from corvo._fast.meters import RouteMeter
 from corvo.errors import CorvoError
 
 class H1Limits(Protocol):
@@ -49,6 +50,7 @@ class H1Context:
     body_size_max: int
     bodies_size: int
     draining: bool
+    index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
     monotonic: Callable[[], int]
     def __init__(
         self,
@@ -88,6 +90,8 @@ class Request:
     delivered: bool
     replied: bool
     on_abandoned: Callable[[Request], None] | None
+    context: Any  # the handler's own, until it answers
+    meter: RouteMeter | None
     def reply(
         self,
         status: int,

@@ -8,11 +8,18 @@ that `%2F` can be part of a queue name. A literal segment wins over a parameter.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from corvo import limits
 from corvo._fast.http1 import Request, header_line
+from corvo._fast.meters import RouteMeter
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 
+# Bounds of the duration of requests: 1 ms to 10 s.
+HTTP_BOUNDS_NS: Final = tuple(
+    ms * limits.MS_NS for ms in (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
+)
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -24,6 +31,7 @@ class Route:
     pattern: str
     handler: Callable[[Request], None]
     name: str
+    meter: RouteMeter = field(default_factory=lambda: RouteMeter(HTTP_BOUNDS_NS))
 
 
 @dataclass(slots=True)
@@ -51,6 +59,7 @@ class Router:
             request.reply(204, headers=header_line("Allow", self._allow(request.path)))
             return
         route, request.params = self.match(request.method, request.path)
+        request.meter = route.meter
         route.handler(request)
 
     def match(self, method: str, path: bytes) -> tuple[Route, tuple[str, ...]]:

@@ -30,10 +30,10 @@ BACKLOG = 1024
 class ServerClock(Protocol):
     """The time as the server sees it, in nanoseconds."""
 
-    def monotonic(self) -> int:
+    def elapsed_ns(self) -> int:
         """Time that only runs forward, for waits."""
 
-    def now(self) -> int:
+    def stamp(self) -> int:
         """Time since 1970, for the Date header."""
 
 
@@ -83,7 +83,7 @@ class Server:
         self.clock = clock
         self.limits = http_limits or HttpLimits()
         self.loop = loop or asyncio.get_running_loop()
-        self.context = H1Context(self.limits, clock.monotonic, self._date, self._id_prefix())
+        self.context = H1Context(self.limits, clock.elapsed_ns, self._date, self._id_prefix())
         self.on_drain: Callable[[], None] | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}
@@ -196,14 +196,14 @@ class Server:
 
     def _tick(self) -> None:
         self._timer = None
-        now_ns = self.clock.monotonic()
+        now_ns = self.clock.elapsed_ns()
         for connection in list(self.connections):
             connection.check_time(now_ns)
         if self.connections:
             self._timer = self.loop.call_later(TICK_S, self._tick)
 
     def _date(self) -> bytes:
-        return formatdate(self.clock.now() // limits.SECOND_NS, usegmt=True).encode()
+        return formatdate(self.clock.stamp() // limits.SECOND_NS, usegmt=True).encode()
 
     @staticmethod
     def _id_prefix() -> bytes:
@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
         """The peer does not take its replies: stop reading its requests."""
         assert self.h1 is not None and self.transport is not None
         self.h1.blocked = True
-        self._stalled_since_ns = self.server.clock.monotonic()
+        self._stalled_since_ns = self.server.clock.elapsed_ns()
         self._stalled_size = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
         assert transport is not None
         if self._lingers_until_ns:
             return
-        self._lingers_until_ns = self.server.clock.monotonic() + self.server.limits.linger_ns
+        self._lingers_until_ns = self.server.clock.elapsed_ns() + self.server.limits.linger_ns
         if self._ended:
             transport.close()
             return

@@ -1,0 +1,90 @@
+# Corvo's commands. `make` alone lists them. Needs Python 3.11 or newer and a C compiler.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PURE := .venv-pure
+DEBUG := .venv-debug
+DATA_DIR ?= data
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP_INSTALL := pip install --quiet --constraint constraints.txt
+# What the build back end needs; with it installed, builds use the pinned versions and no
+# environment of their own.
+BUILD_TOOLS := setuptools cython mypy
+
+# Everything a compiled module can be made from.
+SOURCES := setup.py $(shell find corvo -name '*.py' -o -name '*.pyx' -o -name '*.pxd')
+
+.PHONY: help server build test check format test-pure debug bench clean
+
+help:  ## List these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	  while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+
+server: build  ## Build, then run a server on 127.0.0.1:8080 with its data in ./data
+	$(BIN)/corvo server --data-dir $(DATA_DIR) $(ARGS)
+
+build: $(VENV)/built  ## Make .venv and compile in place; nothing is done twice
+
+test: build  ## Build, then run the whole fast test suite on it
+	CORVO_BUILD=compiled $(BIN)/pytest $(ARGS)
+
+check: $(VENV)/installed  ## Lint, formatting, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint corvo
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/installed  ## Format the sources
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+test-pure: $(PURE)/built  ## The same suite against an interpreted install in .venv-pure
+	CORVO_BUILD=interpreted $(PURE)/bin/pytest $(ARGS)
+
+debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds checks in .venv-debug
+	CORVO_BUILD=compiled $(DEBUG)/bin/pytest $(ARGS)
+
+bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
+	$(BIN)/corvo bench $(ARGS)
+
+clean:  ## Remove everything that was built (the data directory stays)
+	rm -rf .venv .venv-pure .venv-debug build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find corvo -name '*.so' -delete
+	rm -f *.so
+
+# A virtual environment with everything but Corvo itself.
+%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $*
+	$*/bin/$(PIP_INSTALL) $(BUILD_TOOLS)
+	$*/bin/python -c "$$READ_DEPENDENCIES" | xargs $*/bin/$(PIP_INSTALL)
+	@touch $@
+
+# Prints the run-time and development dependencies of pyproject.toml.
+define READ_DEPENDENCIES
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print(*project["dependencies"], *project["optional-dependencies"]["dev"], sep="\n")
+endef
+export READ_DEPENDENCIES
+
+$(VENV)/linked: $(VENV)/installed
+	CORVO_PURE=1 $(BIN)/$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/built: $(VENV)/linked $(SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(PURE)/built: $(PURE)/installed $(SOURCES)
+	CORVO_PURE=1 $(PURE)/bin/$(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
+	@touch $@
+
+$(DEBUG)/built: $(DEBUG)/installed $(SOURCES)
+	CORVO_DEBUG=1 $(DEBUG)/bin/$(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
+	@touch $@

@@ -1,0 +1,254 @@
+"""Keys of the rows of the base, so that byte order is the order we want to scan in.
+
+A key is a family prefix that ends in `|`, then its parts; integers are big-endian, unsigned and of
+fixed width, texts are UTF-8. No prefix is the beginning of another one. `corvo.kv` lists the
+families. Arguments come from validated jobs and from our own counters, so a wrong one is a bug
+and an assertion; so is a key of the wrong shape in the parsers.
+
+A row that waits for a time (active, scheduled, retrying) has that time in its value, with the
+fencing number and the job id: it is found by place, and the heaps are rebuilt by one scan.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+JOB = b"j|"
+BODY = b"jb|"
+DATA = b"jd|"
+ERROR = b"je|"
+PENDING = b"p|"
+ACTIVE = b"a|"
+SCHEDULED = b"s|"
+RETRYING = b"r|"
+FINISHED = b"t|"
+QUEUE = b"qc|"
+UNIQUE = b"u|"
+WORKER = b"w|"
+EVENTS = b"ev|"
+META = b"m|"
+
+HASH_SIZE = 16
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _put_integer(
+    p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong, width: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    i: cython.Py_ssize_t
+    for i in range(width):
+        p[at + width - 1 - i] = value & 0xFF
+        value >>= 8
+    assert value == 0, "integer is negative or too wide"
+    return at + width
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _get_integer(
+    p: cython.p_uchar, at: cython.Py_ssize_t, width: cython.Py_ssize_t
+) -> cython.ulonglong:
+    value: cython.ulonglong = 0
+    i: cython.Py_ssize_t
+    for i in range(width):
+        value = (value << 8) | p[at + i]
+    return value
+
+
+@cython.cfunc
+@cython.inline
+def _put_raw(p: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = len(data)
+    if cython.compiled:
+        memcpy(p + at, PyBytes_AS_STRING(data), size)
+    else:
+        p[at : at + size] = data
+    return at + size
+
+
+@cython.cfunc
+def _text(prefix: bytes, text: str) -> bytes:
+    raw: bytes = text.encode()
+    assert raw and b"\0" not in raw, f"not a name: {text!r}"
+    return prefix + raw
+
+
+@cython.cfunc
+def _name(prefix: bytes, key: bytes) -> str:
+    assert key.startswith(prefix), key
+    return key[len(prefix) :].decode()
+
+
+@cython.cfunc
+def _integers(
+    prefix: bytes,
+    a: cython.ulonglong,
+    a_width: cython.Py_ssize_t,
+    b: cython.ulonglong,
+    b_width: cython.Py_ssize_t,
+    c: cython.ulonglong,
+    c_width: cython.Py_ssize_t,
+) -> bytes:
+    """The prefix and up to three integers; width 0 leaves one out."""
+    size: cython.Py_ssize_t = len(prefix) + a_width + b_width + c_width
+    if cython.compiled:
+        out: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(out))
+    else:
+        out = p = bytearray(size)
+    at: cython.Py_ssize_t = _put_raw(p, 0, prefix)
+    at = _put_integer(p, at, a, a_width)
+    at = _put_integer(p, at, b, b_width)
+    _put_integer(p, at, c, c_width)
+    return out if cython.compiled else bytes(out)
+
+
+@cython.cfunc
+@cython.inline
+def _pointer(prefix: bytes, key: bytes, size: cython.Py_ssize_t) -> cython.p_uchar:
+    """The bytes of a key that must have this prefix and as many bytes behind it."""
+    assert key.startswith(prefix) and len(key) == len(prefix) + size, key
+    return cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)) if cython.compiled else key
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key behind all keys that start with `prefix`."""
+    stripped: bytes = prefix.rstrip(b"\xff")
+    assert stripped, "no key is behind this prefix"
+    last: cython.Py_ssize_t = len(stripped) - 1
+    return stripped[:last] + bytes((stripped[last] + 1,))
+
+
+def job(job_id: str) -> bytes:
+    """Row of the job's head."""
+    return _text(JOB, job_id)
+
+
+def body(job_id: str) -> bytes:
+    """Row of what the job was enqueued with."""
+    return _text(BODY, job_id)
+
+
+def data(job_id: str) -> bytes:
+    """Row of what the job's worker sent: checkpoint, progress, result."""
+    return _text(DATA, job_id)
+
+
+def errors(job_id: str) -> bytes:
+    """Prefix of the job's error records."""
+    return _text(ERROR, job_id) + b"\0"
+
+
+def error(job_id: str, slot: cython.ulonglong) -> bytes:
+    """Row of one error record; slots rise in the order the errors happened."""
+    return _integers(errors(job_id), slot, 4, 0, 0, 0, 0)
+
+
+def parse_job(key: bytes) -> str:
+    """The job id in the key of a head."""
+    return _name(JOB, key)
+
+
+def parse_error(key: bytes) -> tuple:
+    """(job id, slot)"""
+    end: cython.Py_ssize_t = len(key) - 5
+    assert key.startswith(ERROR) and end > len(ERROR) and key[end : end + 1] == b"\0", key
+    p: cython.p_uchar = _pointer(b"", key, len(key))
+    return key[len(ERROR) : end].decode(), _get_integer(p, end + 1, 4)
+
+
+def pending(number: cython.ulonglong, priority: cython.ulonglong, seq: cython.ulonglong) -> bytes:
+    """Row of a ready job in queue `number`; its value is the job id."""
+    return _integers(PENDING, number, 4, priority, 1, seq, 8)
+
+
+def parse_pending(key: bytes) -> tuple:
+    """(queue number, priority, seq)"""
+    p: cython.p_uchar = _pointer(PENDING, key, 13)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 1), _get_integer(p, 7, 8)
+
+
+def placed(family: bytes, number: cython.ulonglong, seq: cython.ulonglong) -> bytes:
+    """Row of an active, scheduled or retrying job (by family); its value is a `due`."""
+    assert len(family) == 2
+    return _integers(family, number, 4, seq, 8, 0, 0)
+
+
+def parse_placed(key: bytes) -> tuple:
+    """(queue number, seq) of a row of any of the three families."""
+    assert len(key) == 14 and key[1:2] == b"|", key
+    p: cython.p_uchar = _pointer(key[:2], key, 12)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
+
+
+def due(due_ns: cython.ulonglong, fencing: cython.ulonglong, job_id: str) -> bytes:
+    """Value of a placed row; times behind the year 2262 are cut by the caller."""
+    return _integers(b"", due_ns, 8, fencing, 8, 0, 0) + _text(b"", job_id)
+
+
+def parse_due(value: bytes) -> tuple:
+    """(due_ns, fencing, job id)"""
+    assert len(value) > 16, value
+    p: cython.p_uchar = _pointer(b"", value, len(value))
+    return _get_integer(p, 0, 8), _get_integer(p, 8, 8), value[16:].decode()
+
+
+def finished(
+    finished_ns: cython.ulonglong, number: cython.ulonglong, seq: cython.ulonglong
+) -> bytes:
+    """Row of a job that has ended, in order of time; its value is the job id."""
+    return _integers(FINISHED, finished_ns, 8, number, 4, seq, 8)
+
+
+def parse_finished(key: bytes) -> tuple:
+    """(finished_ns, queue number, seq)"""
+    p: cython.p_uchar = _pointer(FINISHED, key, 20)
+    return _get_integer(p, 2, 8), _get_integer(p, 10, 4), _get_integer(p, 14, 8)
+
+
+def queue(name: str) -> bytes:
+    """Row of a queue."""
+    return _text(QUEUE, name)
+
+
+def parse_queue(key: bytes) -> str:
+    """The queue's name."""
+    return _name(QUEUE, key)
+
+
+def unique(number: cython.ulonglong, key_hash: bytes) -> bytes:
+    """Row of a unique lock in queue `number`; the value has the full key to compare with."""
+    assert len(key_hash) == HASH_SIZE
+    return _integers(UNIQUE, number, 4, 0, 0, 0, 0) + key_hash
+
+
+def parse_unique(key: bytes) -> tuple:
+    """(queue number, key hash)"""
+    p: cython.p_uchar = _pointer(UNIQUE, key, 4 + HASH_SIZE)
+    return _get_integer(p, 2, 4), key[6:]
+
+
+def worker(worker_id: str) -> bytes:
+    """Row of a worker."""
+    return _text(WORKER, worker_id)
+
+
+def parse_worker(key: bytes) -> str:
+    """The worker's id."""
+    return _name(WORKER, key)
+
+
+def events(first_seq: cython.ulonglong) -> bytes:
+    """Row of the block of events that starts with this seq."""
+    return _integers(EVENTS, first_seq, 8, 0, 0, 0, 0)
+
+
+def parse_events(key: bytes) -> int:
+    """The block's first seq."""
+    p: cython.p_uchar = _pointer(EVENTS, key, 8)
+    return _get_integer(p, 3, 8)

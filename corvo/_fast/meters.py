@@ -1,0 +1,118 @@
+# cython: language_level=3
+"""Counters, gauges and histograms as C fields: an observation touches no dict and makes no object.
+
+They are read at scrape time only. All belong to the loop thread; none is locked.
+"""
+
+import cython
+
+BUCKETS_MAX = 16
+
+
+@cython.final
+@cython.cclass
+class Counter:
+    """Counts up from 0."""
+
+    value = cython.declare(cython.ulonglong, visibility="readonly")
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    @cython.ccall
+    def add(self, count: cython.ulonglong = 1) -> cython.void:
+        """Something happened, once or `count` times."""
+        self.value += count
+
+
+@cython.final
+@cython.cclass
+class Gauge:
+    """A value that goes up and down."""
+
+    value = cython.declare(cython.longlong, visibility="readonly")
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    @cython.ccall
+    def set(self, value: cython.longlong) -> cython.void:
+        """It is `value` now."""
+        self.value = value
+
+    @cython.ccall
+    def add(self, count: cython.longlong) -> cython.void:
+        """It rose by `count`, or fell."""
+        self.value += count
+
+
+@cython.final
+@cython.cclass
+class Histogram:
+    """How long things took, counted in buckets with fixed upper bounds, in nanoseconds."""
+
+    bounds_ns = cython.declare(tuple, visibility="readonly")
+    count = cython.declare(cython.ulonglong, visibility="readonly")
+    sum_ns = cython.declare(cython.ulonglong, visibility="readonly")
+    _size: cython.int
+    _bounds: cython.ulonglong[16]
+    _counts: cython.ulonglong[17]
+
+    def __init__(self, bounds_ns: tuple) -> None:
+        assert 0 < len(bounds_ns) <= BUCKETS_MAX and list(bounds_ns) == sorted(bounds_ns)
+        if not cython.compiled:
+            self._bounds = [0] * BUCKETS_MAX
+            self._counts = [0] * (BUCKETS_MAX + 1)
+        self.bounds_ns = bounds_ns
+        self.count = 0
+        self.sum_ns = 0
+        self._size = len(bounds_ns)
+        at: cython.int
+        for at in range(self._size):
+            self._bounds[at] = bounds_ns[at]
+        for at in range(BUCKETS_MAX + 1):
+            self._counts[at] = 0
+
+    @cython.ccall
+    def observe(self, length_ns: cython.ulonglong) -> cython.void:
+        """Something took this long."""
+        at: cython.int = 0
+        while at < self._size and length_ns > self._bounds[at]:
+            at += 1
+        self._counts[at] += 1
+        self.count += 1
+        self.sum_ns += length_ns
+
+    def buckets(self) -> list:
+        """Upper bound and number of observations up to it, rising; the last bound is None."""
+        found = []
+        total: cython.ulonglong = 0
+        at: cython.int
+        for at in range(self._size):
+            total += self._counts[at]
+            found.append((self.bounds_ns[at], total))
+        found.append((None, self.count))
+        return found
+
+
+@cython.final
+@cython.cclass
+class RouteMeter:
+    """What one route has answered: how often, how often with an error, how fast."""
+
+    requests = cython.declare(cython.ulonglong, visibility="readonly")
+    errors = cython.declare(cython.ulonglong, visibility="readonly")
+    duration = cython.declare(Histogram, visibility="readonly")
+
+    def __init__(self, bounds_ns: tuple) -> None:
+        self.requests = 0
+        self.errors = 0
+        self.duration = Histogram(bounds_ns)
+
+    @cython.ccall
+    def answered(self, status: cython.int, length_ns: cython.longlong) -> cython.void:
+        """One request was answered."""
+        self.requests += 1
+        if status >= 400:
+            self.errors += 1
+        self.duration.observe(length_ns)

@@ -1,0 +1,351 @@
+"""The settings of a server: one table, from which flags, environment, file, docs and errors follow.
+
+A setting is taken from the first of these that has it: command-line flag (`--data-dir x`),
+environment (`CORVO_DATA_DIR=x`), TOML file (`data-dir = "x"`; the file is named by `--config` or
+`CORVO_CONFIG`), default. Whatever the source, values are read by the same rules, and what is wrong
+stops the start with a message that names the setting, where it came from, and the value.
+"""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from corvo import limits
+from corvo.errors import ConfigError, ValidationError
+from corvo.times import format_duration, parse_duration
+
+BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
+LOG_LEVELS: Final = ("debug", "info", "warn", "error")
+LOG_FORMATS: Final = ("text", "json")
+NODE_ID_SIZE_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Host and port to listen on; an empty host means all addresses."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `parse` gets text and raises ValueError with what was wanted instead."""
+
+    name: str
+    default: str
+    parse: Callable[[str], Any]
+    help: str
+    is_flag: bool = False
+    also: str = ""  # an older name of the same setting
+
+    @property
+    def env(self) -> str:
+        """Its environment variable."""
+        return env_name(self.name)
+
+
+def env_name(name: str) -> str:
+    """The environment variable of a setting."""
+    return "CORVO_" + name.upper().replace("-", "_")
+
+
+def _flag(text: str) -> bool:
+    values = {"true": True, "1": True, "yes": True, "on": True}
+    values |= {"false": False, "0": False, "no": False, "off": False}
+    if text.lower() not in values:
+        raise ValueError("true or false")
+    return values[text.lower()]
+
+
+def _address(text: str) -> Address:
+    wanted = "HOST:PORT, or :PORT for all addresses"
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
+        raise ValueError(wanted)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or "/" in host:
+        raise ValueError(wanted)
+    return Address(host, int(port))
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def _node_id(text: str) -> str:
+    if not text or len(text) > NODE_ID_SIZE_MAX or not text.isprintable() or " " in text:
+        raise ValueError(f"1 to {NODE_ID_SIZE_MAX} printable characters without blanks")
+    return text
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValidationError:
+        raise ValueError("a duration, such as 500ms") from None
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return text
+
+    return parse
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text[:20]) <= high):
+            raise ValueError(f"a number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _option(name: str, default: str, parse: Callable[[str], Any], help: str, also: str = "") -> Any:
+    return field(metadata={"option": Option(name, default, parse, help, parse is _flag, also)})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings in force. Sizes are bytes."""
+
+    bind: Address = _option(
+        "bind",
+        "127.0.0.1:8080",
+        _address,
+        "Address of the HTTP API; :PORT means all addresses. One that other machines can reach"
+        " needs --insecure, because this version does not authenticate anybody.",
+    )
+    insecure: bool = _option(
+        "insecure", "false", _flag, "Allow an address that other machines can reach."
+    )
+    data_dir: str = _option("data-dir", "data", _text, "Directory of the log and the state.")
+    durable: bool = _option(
+        "durable",
+        "true",
+        _flag,
+        "Answer a write when it is on disk. Without it a write is answered when the operating"
+        " system has it: it survives a killed server, but not a power cut.",
+    )
+    node_id: str = _option("node-id", "node-1", _node_id, "Name of this node.")
+    raft_bind: Address = _option(
+        "raft-bind", ":9000", _address, "Address for other nodes; nothing listens there yet."
+    )
+    bootstrap: bool = _option(
+        "bootstrap", "true", _flag, "Start a new single node when the data directory is empty."
+    )
+    log_level: str = _option("log-level", "info", _choice(*LOG_LEVELS), "Least level logged.")
+    log_format: str = _option("log-format", "text", _choice(*LOG_FORMATS), "Form of log lines.")
+    shutdown_timeout_ns: int = _option(
+        "shutdown-timeout",
+        format_duration(limits.DRAIN_NS),
+        _duration,
+        "How long requests in flight may still take when the server stops.",
+    )
+    max_payload_size: int = _option(
+        "max-payload-size",
+        str(limits.PAYLOAD_SIZE_MAX),
+        _number(1, BODY_SIZE_MAX),
+        "Largest payload of a job, in bytes.",
+    )
+    max_result_size: int = _option(
+        "max-result-size",
+        str(limits.RESULT_SIZE_MAX),
+        _number(1, BODY_SIZE_MAX),
+        "Largest result of a job, in bytes.",
+    )
+    max_checkpoint_size: int = _option(
+        "max-checkpoint-size",
+        str(limits.CHECKPOINT_SIZE_MAX),
+        _number(1, BODY_SIZE_MAX),
+        "Largest checkpoint of a job, in bytes.",
+    )
+    max_body_size: int = _option(
+        "max-body-size",
+        str(limits.BODY_SIZE_MAX),
+        _number(limits.KIB, BODY_SIZE_MAX),
+        "Largest body of a request, in bytes.",
+    )
+    max_pending: int = _option(
+        "max-pending",
+        str(limits.PENDING_OPS_MAX),
+        _number(1, 1_000_000),
+        "Writes in flight before new ones are answered with 429.",
+        also="raft-max-pending",
+    )
+    test_clock: bool = _option(
+        "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
+    )
+    # What the log line at the start shows: every setting with its value and where it came from.
+    settings: tuple[tuple[str, str, str], ...] = ()
+    # Given options that mean nothing to this server (D37).
+    ignored: tuple[str, ...] = ()
+
+
+OPTIONS: Final[tuple[Option, ...]] = tuple(
+    f.metadata["option"] for f in fields(Config) if "option" in f.metadata
+)
+CONFIG_OPTION: Final = Option("config", "", _text, "TOML file with the same settings.")
+
+# Options of Corvo whose part is not in this version, with the value that asks for nothing.
+_CLUSTERS: Final = "clusters are not part of this version"
+_ACCESS: Final = "access control is not part of this version"
+_TRACING: Final = "tracing is not part of this version"
+_STREAMS: Final = "worker streams are not part of this version"
+_RATES: Final = "rate limits per client are not part of this version"
+_RETENTION: Final = "removal of finished jobs by age is not part of this version"
+ABSENT: Final[dict[str, tuple[str, str]]] = {
+    "join": (_CLUSTERS, ""),
+    "discover": (_CLUSTERS, ""),
+    "discover-dns-name": (_CLUSTERS, ""),
+    "cluster-secret": (_CLUSTERS, ""),
+    "raft-advertise": (_CLUSTERS, ""),
+    "http-advertise": (_CLUSTERS, ""),
+    "raft-shards": ("more than one shard is not part of this version", "1"),
+    "snapshot-threshold": (_CLUSTERS, "0"),
+    "admin-password": (_ACCESS, ""),
+    "oidc-issuer-url": (_ACCESS, ""),
+    "oidc-client-id": (_ACCESS, ""),
+    "saml-header-auth": (_ACCESS, "false"),
+    "saml-trusted-proxies": (_ACCESS, ""),
+    "tls-cert": ("TLS is not part of this version", ""),
+    "tls-key": ("TLS is not part of this version", ""),
+    "cors-origin": ("CORS is not part of this version", ""),
+    "otel-enabled": (_TRACING, "false"),
+    "otel-endpoint": (_TRACING, ""),
+    "rate-limit-enabled": (_RATES, "false"),
+    "rate-limit-read-rps": (_RATES, ""),
+    "rate-limit-read-burst": (_RATES, ""),
+    "rate-limit-write-rps": (_RATES, ""),
+    "rate-limit-write-burst": (_RATES, ""),
+    "retention": (_RETENTION, ""),
+    "retention-interval": (_RETENTION, ""),
+    "stream-max-inflight": (_STREAMS, ""),
+    "stream-max-open": (_STREAMS, ""),
+    "stream-max-fps": (_STREAMS, ""),
+    "docs-enabled": ("the API page is not part of this version", "false"),
+    "lifecycle-events": ("event streams are not part of this version", "false"),
+    "reclaim-max-attempts": ("a bound on reclaims is not part of this version", "0"),
+}
+# Options that tuned what this server does by itself (D37).
+IGNORED: Final = (
+    "raft-store",
+    "apply-multi-mode",
+    "fetch-poll-interval",
+    "idle-fetch-sleep",
+    "raft-max-fetch-inflight",
+    "sqlite-mirror-async",
+    "no-compression",
+)
+
+_OLDER: Final = {option.also: option.name for option in OPTIONS if option.also}
+# Every name that can be given; the newer of two names comes later, and so wins.
+NAMES: Final = (*_OLDER, *(option.name for option in OPTIONS), *ABSENT, *IGNORED)
+
+
+def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
+    """The settings in force. `flags` holds the given command-line options by name, as text."""
+    given: dict[str, tuple[str, str]] = {}  # name -> text, source; later sources win
+    path = flags.get("config") or environ.get(CONFIG_OPTION.env)
+    if path:
+        given |= _from_file(path)
+    for name in NAMES:
+        if text := environ.get(env_name(name)):  # empty means not given, as in compose files
+            given[_OLDER.get(name, name)] = (text, env_name(name))
+    for name, text in flags.items():
+        if name != "config":
+            given[_OLDER.get(name, name)] = (text, f"--{name}")
+    _refuse_absent(given)
+    values: dict[str, Any] = {}
+    settings = []
+    for item in fields(Config):
+        option = item.metadata.get("option")
+        if option is None:
+            continue
+        text, source = given.get(option.name, (option.default, "default"))
+        try:
+            values[item.name] = option.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{option.name} = {text!a} (from {source}): want {error}") from None
+        settings.append((option.name, text, source))
+    ignored = tuple(f"{name} (from {given[name][1]})" for name in IGNORED if name in given)
+    config = Config(**values, settings=tuple(settings), ignored=ignored)
+    _check(config)
+    return config
+
+
+def _from_file(path: str) -> dict[str, tuple[str, str]]:
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    given = {}
+    for name, value in table.items():
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"unknown setting {name!a} in {path}{hint}")
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"{name} (from {path}): want a text, a number, true or false")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        given[_OLDER.get(name, name)] = (text, path)
+    return given
+
+
+def _refuse_absent(given: Mapping[str, tuple[str, str]]) -> None:
+    for name, (text, source) in given.items():
+        if name not in NAMES:
+            raise ConfigError(f"unknown setting {name!a} (from {source})")
+        if name in ABSENT and text.lower() not in ("", ABSENT[name][1]):
+            raise ConfigError(f"{name} (from {source}): {ABSENT[name][0]}")
+
+
+def _check(config: Config) -> None:
+    """What settings must be among each other."""
+    if not config.bind.loopback and not config.insecure:
+        source = next(source for name, _, source in config.settings if name == "bind")
+        raise ConfigError(
+            f"bind = {str(config.bind)!a} (from {source}) can be reached from other machines, and"
+            " this version authenticates nobody: bind to 127.0.0.1 (and put a proxy that does in"
+            " front), or accept the risk with --insecure"
+        )
+    for name in ("payload", "result", "checkpoint"):
+        size = getattr(config, f"max_{name}_size")
+        if size > config.max_body_size:
+            raise ConfigError(
+                f"max-{name}-size = {size} is more than max-body-size = {config.max_body_size}"
+            )
+
+
+def options_table() -> str:
+    """The settings as a Markdown table; docs/operate.md holds it."""
+    rows = ["| Flag | Environment | Default | Meaning |", "| --- | --- | --- | --- |"]
+    for option in (*OPTIONS, CONFIG_OPTION):
+        default = f"`{option.default}`" if option.default else ""
+        rows.append(f"| `--{option.name}` | `{option.env}` | {default} | {option.help} |")
+    return "\n".join(rows) + "\n"

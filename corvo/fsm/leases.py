@@ -1,0 +1,144 @@
+"""Leases: granting one, checking who speaks, extending, and what happens when one ends."""
+
+from typing import Final
+
+from corvo import feed
+from corvo.errors import CorvoError, LeaseLost, NotFound
+from corvo.fsm import states, unique
+from corvo.fsm.core import Core
+from corvo.fsm.lane import Lane
+from corvo.fsm.tokens import build_token
+from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    DEAD,
+    DELIVERY_UNKNOWN,
+    LEASE_EXPIRED,
+    ErrorRecord,
+    Job,
+)
+
+EXTENSION_MIN_NS: Final = LEASE_DEFAULT_S * SECOND_NS
+_SEED_MASK: Final = (1 << 32) - 1
+
+EXPIRED_TEXT: Final = b'"lease expired"'
+DELIVERY_UNKNOWN_TEXT: Final = b'"delivery unknown: the worker may never have got the job"'
+
+
+def token(job: Job) -> str:
+    """The token of the job's newest lease, live or not."""
+    if not job.token and job.fencing:
+        job.token = build_token(job.fencing, job.lease_seed)
+    return job.token
+
+
+def not_found(job_id: str) -> NotFound:
+    """The refusal of an id that names no job."""
+    return NotFound(f'job "{job_id}" not found')
+
+
+def refusal(job: Job, given: str, trigger: int) -> CorvoError | None:
+    """Why a worker's call on this job is refused: its token is not that of the live lease (in
+    any state, S23), or without a token, the job is not active. None if it is welcome."""
+    if given:
+        if job.state != ACTIVE or given != token(job):
+            return lease_lost(job)
+    elif job.state != ACTIVE:
+        return states.invalid_state(job.id, job.state, trigger)
+    return None
+
+
+def lease_lost(job: Job) -> LeaseLost:
+    """The refusal of a token that is not the live one."""
+    return LeaseLost(f'the lease on job "{job.id}" is lost: the token is not the live one')
+
+
+def grant(core: Core, job: Job, worker_id: str, hostname: str, lease_ns: int) -> None:
+    """A new lease, with the next fencing number."""
+    core.meta.fencing += 1
+    job.fencing = core.meta.fencing
+    job.lease_seed = core.seed & _SEED_MASK
+    job.lease_term = core.term
+    job.lease_touched = False
+    job.lease_ns = lease_ns
+    job.lease_expires_ns = core.stamp_ns + lease_ns
+    job.token = ""
+    job.worker_id = worker_id
+    job.hostname = hostname
+
+
+def clear(job: Job) -> None:
+    """The lease ends. What makes its token stays, for an ack that is sent twice (D7)."""
+    job.lease_expires_ns = 0
+    job.cancel_requested_ns = 0
+    job.worker_id = ""
+    job.hostname = ""
+
+
+def beat(core: Core, lane: Lane, job: Job, checkpoint: bytes, progress: bytes) -> str:
+    """A worker keeps its lease; says "cancel" when it should stop."""
+    store = core.store
+    store.touch(job)
+    core.see_worker(job.worker_id, job.hostname, [])
+    job.lease_touched = True
+    core.extend(lane, job, core.stamp_ns + max(EXTENSION_MIN_NS, job.lease_ns))
+    if checkpoint or progress:
+        store.set_data(job, checkpoint, progress, b"")
+        job.releases = 0
+        if progress:
+            core.emit(lane, job, feed.PROGRESS, progress)
+    return "cancel" if job.cancel_requested_ns else "ok"
+
+
+def finish_cancel(core: Core, lane: Lane, job: Job, trigger: int) -> None:
+    """The job goes to cancelled, by the trigger that leads there."""
+    state = states.next_state(job.state, trigger)
+    assert state == CANCELLED
+    clear(job)
+    job.failed_ns = core.stamp_ns
+    core.move(lane, job, state)
+    unique.release(core, lane, job, unique.CANCELLED)
+    core.emit(lane, job, feed.CANCELLED, b"")
+
+
+def finish_dead(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
+    """The job has no attempts left."""
+    state = states.next_state(job.state, states.EXHAUST)
+    assert state == DEAD
+    clear(job)
+    job.failed_ns = core.stamp_ns
+    lane.queue.dead_total += 1
+    core.move(lane, job, state)
+    unique.release(core, lane, job, unique.DEAD)
+    core.emit(lane, job, feed.DEAD, reason)
+
+
+def expire(core: Core, lane: Lane, job: Job) -> None:
+    """A lease has ended in silence: a failed attempt (D4), unless the job may never have reached
+    its worker (D4a) or was to be cancelled anyway (S1)."""
+    core.store.touch(job)
+    lane.queue.expired_total += 1
+    phantom = (
+        not job.lease_touched and job.lease_term < core.term and job.restored_term != core.term
+    )
+    kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
+    text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
+    core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))
+    if job.cancel_requested_ns:
+        finish_cancel(core, lane, job, states.WITHDRAW)
+    elif phantom:
+        job.restored_term = core.term
+        job.attempt -= 1
+        _reclaim(core, lane, job, b'{"reason":"delivery_unknown"}')
+    elif job.attempt < job.max_retries:
+        _reclaim(core, lane, job, b'{"reason":"lease_expired"}')
+    else:
+        finish_dead(core, lane, job, b'{"reason":"lease_expired"}')
+
+
+def _reclaim(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
+    """Back to its old place, ready at once."""
+    clear(job)
+    core.move(lane, job, states.next_state(job.state, states.RECLAIM))
+    core.emit(lane, job, feed.RECLAIMED, reason)

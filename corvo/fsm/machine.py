@@ -1,0 +1,291 @@
+"""The replicated state machine: committed entries in, results, state and change records out."""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from corvo import ops
+from corvo._fast.codec import CodecError, decode_fields, decode_frame
+from corvo.errors import StorageError, UnknownOp
+from corvo.feed import Change
+from corvo.fsm import jobs, leases, queues, timers
+from corvo.fsm.core import Core
+from corvo.fsm.store import FlushReport
+from corvo.kv.rows import Rows
+from corvo.limits import (
+    EVENT_LOG_SIZE_MAX,
+    EVENT_TRIM_BLOCKS_MAX,
+    FLUSH_AGE_NS,
+    FLUSH_DOCUMENTS,
+    FLUSH_SIZE,
+)
+from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Worker
+
+ERRORS_READ_MAX: Final = 1_000
+EVENTS_READ_MAX: Final = 1_000
+
+Apply = Callable[[Core, bytes], object]
+
+_APPLY: Final[dict[int, Apply]] = {
+    ops.ENQUEUE.number: jobs.enqueue,
+    ops.ENQUEUE_BATCH.number: jobs.enqueue_batch,
+    ops.FETCH.number: jobs.fetch,
+    ops.FETCH_BATCH.number: jobs.fetch_batch,
+    ops.ACK.number: jobs.ack,
+    ops.ACK_BATCH.number: jobs.ack_batch,
+    ops.FAIL.number: jobs.fail,
+    ops.HEARTBEAT.number: jobs.heartbeat,
+    ops.RELEASE.number: jobs.release,
+    ops.RETRY_JOB.number: jobs.retry_job,
+    ops.CANCEL_JOB.number: jobs.cancel_job,
+    ops.DELETE_JOB.number: jobs.delete_job,
+    ops.PROMOTE_DUE.number: jobs.promote_due,
+    ops.EXPIRE_LEASES.number: jobs.expire_leases,
+    ops.PAUSE_QUEUE.number: queues.pause_queue,
+    ops.RESUME_QUEUE.number: queues.resume_queue,
+    ops.SET_CONCURRENCY.number: queues.set_concurrency,
+    ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
+    ops.TRIM_EVENTS.number: queues.trim_events,
+}
+_BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
+
+
+@final
+class Machine:
+    """State, changed by `apply` alone, kept in the base by `flush`. Objects handed out by reads
+    are live: use them at once, change nothing."""
+
+    def __init__(self, base: Rows) -> None:
+        """Open over a base; the indexes are rebuilt from its rows in one pass."""
+        self._core = Core(base)
+        self._store = self._core.store
+        self._meta = self._store.meta
+        self._aside: list[tuple[int, int]] = []  # leases that are in their grace
+        self._dirty_since_ns = 0  # monotonic; 0 = nothing to flush, as far as we were asked
+
+    @property
+    def applied_index(self) -> int:
+        """Index of the last entry applied."""
+        return self._meta.applied_index
+
+    @property
+    def applied_term(self) -> int:
+        """Term of the last entry applied."""
+        return self._meta.applied_term
+
+    @property
+    def stamp_ns(self) -> int:
+        """The clock of the state: the latest stamp. It never goes back."""
+        return self._meta.stamp_ns
+
+    @property
+    def hash(self) -> bytes:
+        """Rolling hash of everything that ever changed; equal on all nodes at equal index."""
+        return self._meta.hash
+
+    @property
+    def fencing(self) -> int:
+        """Number of the newest lease."""
+        return self._meta.fencing
+
+    @property
+    def event_seq(self) -> int:
+        """Seq of the newest event."""
+        return self._meta.event_seq
+
+    @property
+    def overlay_size(self) -> int:
+        """Memory of the overlay in bytes."""
+        return self._store.size()
+
+    @property
+    def overlay_documents(self) -> int:
+        """How many documents wait for the flush."""
+        return self._store.documents()
+
+    # Apply.
+
+    def apply(self, index: int, term: int, data: bytes) -> list[object]:
+        """Apply one committed entry and return one result per op after the Stamp.
+
+        Enqueue -> Enqueued; EnqueueBatch -> list[Enqueued | CorvoError]; Fetch -> Fetched | None;
+        FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
+        dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
+        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
+        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None.
+        A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
+        raised: the node must stop, for it would not know what the others do (D30).
+        """
+        meta = self._meta
+        if index != meta.applied_index + 1 or term < meta.applied_term:
+            raise StorageError(
+                f"entry {index} of term {term} cannot follow entry {meta.applied_index}"
+                f" of term {meta.applied_term}"
+            )
+        results: list[object] = []
+        if data:
+            try:
+                self._apply_frame(index, term, data, results)
+            except CodecError as error:
+                raise StorageError(f"entry {index} cannot be decoded: {error}") from error
+        meta.applied_index = index
+        meta.applied_term = term
+        return results
+
+    def _apply_frame(self, index: int, term: int, data: bytes, results: list[object]) -> None:
+        frame = decode_frame(data)
+        if not frame or frame[0][0] != ops.STAMP.number:
+            raise StorageError(f"entry {index} does not begin with a stamp")
+        functions: list[Apply] = []
+        for number, _ in frame[1:]:
+            function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
+            if function is None:
+                raise UnknownOp(
+                    f"entry {index} has op {number}, which this version of Corvo does not know"
+                )
+            functions.append(function)
+        core = self._core
+        stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
+        core.begin(term, stamp_ns, seed)
+        for position, function in enumerate(functions, 1):
+            core.position = position
+            results.append(function(core, frame[position][1]))
+        core.end()
+
+    def take_changes(self) -> list[Change]:
+        """Change records since the last call, in order."""
+        changes = self._core.changes
+        self._core.changes = []
+        return changes
+
+    def take_woken(self) -> list[str]:
+        """Queues that gained ready work or a free slot since the last call."""
+        core = self._core
+        woken = core.woken
+        core.woken = []
+        for name in woken:
+            core.lanes[name].woken = False
+        return woken
+
+    # Reads.
+
+    def fetchable(self, queue: str) -> int:
+        """Jobs a fetch could get now: min(ready, free slots); 0 when paused or unknown."""
+        lane = self._core.lanes.get(queue)
+        return 0 if lane is None else lane.fetchable()
+
+    def job(self, job_id: str) -> Job | None:
+        """The job as of the last entry applied."""
+        return self._store.find(job_id)
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue of that name."""
+        lane = self._core.lanes.get(name)
+        return None if lane is None else lane.queue
+
+    def queue_of(self, job: Job) -> Queue:
+        """The queue a job is in."""
+        return self._core.lane_of(job).queue
+
+    def queues(self) -> list[Queue]:
+        """All queues sorted by name. Counters: Queue.counts[state * 3 + priority]."""
+        lanes = self._core.lanes
+        return [lanes[name].queue for name in sorted(lanes)]
+
+    def workers(self) -> list[Worker]:
+        """All workers sorted by id."""
+        workers = self._core.workers
+        return [workers[worker_id] for worker_id in sorted(workers)]
+
+    def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
+        """The newest error records of a job, the oldest of them first."""
+        job = self._store.find(job_id)
+        return [] if job is None else self._store.errors(job, limit)
+
+    def events(self, job_id: str, limit: int = EVENTS_READ_MAX) -> list[Change]:
+        """The newest events of a job, the oldest of them first. The chain ends where the log was
+        trimmed."""
+        job = self._store.find(job_id)
+        found: list[Change] = []
+        seq = 0 if job is None else job.event_seq
+        while seq and len(found) < limit:
+            change = self._store.event(seq)
+            if change is None:
+                break
+            found.append(change)
+            seq = change.previous
+        found.reverse()
+        return found
+
+    def active_count(self, queue: str) -> int:
+        """Live leases of a queue."""
+        lane = self._core.lanes.get(queue)
+        return 0 if lane is None else len(lane.active)
+
+    def oldest_ready_ns(self, queue: str, priority: int) -> int:
+        """When the first ready job of this priority became ready; 0 when there is none."""
+        lane = self._core.lanes.get(queue)
+        seq = 0 if lane is None else lane.ready.first_of(priority)
+        if lane is None or seq == 0:
+            return 0
+        return self._core.job_at(lane, priority, seq).ready_ns
+
+    def lease_token(self, job: Job) -> str:
+        """Token of the live lease; empty unless the job is active."""
+        return leases.token(job) if job.state == ACTIVE else ""
+
+    # Timers: what the leader proposes.
+
+    def next_due(self) -> int:
+        """Stamp at which the next promotion or lease end is due; 0 when nothing waits. It may be
+        early (that job no longer waits), never late."""
+        return timers.next_due(self._core)
+
+    def due_promotions(self, now_ns: int, limit: int) -> list[str]:
+        """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
+        return timers.due_promotions(self._core, now_ns, limit)
+
+    def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
+        """Ids of active jobs whose lease has ended, for ExpireLeases.
+
+        Leases with fencing <= grace_fencing are passed over: they are put aside, where `next_due`
+        does not see them, until a call with grace_fencing 0 says that the grace is over.
+        """
+        return timers.due_leases(self._core, self._aside, now_ns, limit, grace_fencing)
+
+    def trim_point(self) -> int:
+        """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0
+        when there is nothing to do."""
+        excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
+        point = 0
+        if excess > 0:
+            blocks = self._store.blocks()
+            for i in range(min(len(blocks) - 1, EVENT_TRIM_BLOCKS_MAX)):
+                if excess <= 0:
+                    break
+                excess -= blocks[i][1]
+                point = blocks[i + 1][0] - 1
+        return point
+
+    # Flush.
+
+    def flush_wanted(self, now_monotonic_ns: int) -> bool:
+        """Whether the overlay is large or old enough to be flushed."""
+        documents = self._store.documents()
+        if documents == 0:
+            self._dirty_since_ns = 0
+            return False
+        if self._dirty_since_ns == 0:
+            self._dirty_since_ns = now_monotonic_ns
+        return (
+            documents >= FLUSH_DOCUMENTS
+            or self._store.dirty_size() >= FLUSH_SIZE
+            or now_monotonic_ns - self._dirty_since_ns >= FLUSH_AGE_NS
+        )
+
+    def flush(self) -> FlushReport:
+        """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
+        nothing: the overlay stays as it is and the flush can be tried again."""
+        report = self._store.flush()
+        self._dirty_since_ns = 0
+        timers.compact(self._core, self._aside)
+        return report

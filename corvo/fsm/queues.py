@@ -1,0 +1,60 @@
+"""Apply of the ops on queues, workers and the event log."""
+
+from corvo import feed, ops
+from corvo._fast.codec import decode_fields
+from corvo.errors import NotFound
+from corvo.fsm.core import Core
+
+
+def pause_queue(core: Core, payload: bytes) -> object:
+    """No more fetches; everything else goes on. Creates the queue if need be."""
+    lane = core.lane(decode_fields(ops.PAUSE_QUEUE.layout, payload)[0])
+    if not lane.queue.paused:
+        lane.queue.paused = True
+        core.store.touch_queue(lane.queue)
+        core.emit_queue(lane, feed.QUEUE_PAUSED, b"")
+    return None
+
+
+def resume_queue(core: Core, payload: bytes) -> object:
+    """Fetches are served again."""
+    name: str = decode_fields(ops.RESUME_QUEUE.layout, payload)[0]
+    lane = core.lanes.get(name)
+    if lane is None:
+        return NotFound(f'queue "{name}" not found')
+    if lane.queue.paused:
+        lane.queue.paused = False
+        core.store.touch_queue(lane.queue)
+        core.wake(lane)
+        core.emit_queue(lane, feed.QUEUE_RESUMED, b"")
+    return None
+
+
+def set_concurrency(core: Core, payload: bytes) -> object:
+    """At most so many active jobs, 0 = no limit. Creates the queue if need be."""
+    name: str
+    limit: int
+    name, limit = decode_fields(ops.SET_CONCURRENCY.layout, payload)
+    lane = core.lane(name)
+    if lane.queue.max_concurrency != limit:
+        lane.queue.max_concurrency = limit
+        core.store.touch_queue(lane.queue)
+        core.wake(lane)
+        core.emit_queue(lane, feed.QUEUE_CONFIGURED, b'{"max_concurrency":%d}' % limit)
+    return None
+
+
+def remove_stale_workers(core: Core, payload: bytes) -> object:
+    """Forget workers that have been silent since before the cutoff; the result says how many."""
+    cutoff_ns: int = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)[0]
+    stale = sorted(worker.id for worker in core.workers.values() if worker.seen_ns < cutoff_ns)
+    for worker_id in stale:
+        core.store.delete_worker(core.workers.pop(worker_id))
+    return len(stale)
+
+
+def trim_events(core: Core, payload: bytes) -> object:
+    """Drop the oldest blocks of the event log."""
+    seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
+    core.store.trim(seq)
+    return None

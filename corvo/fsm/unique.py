@@ -1,0 +1,96 @@
+"""Unique keys (D15, S2, S7): at most one job holds a key of a queue.
+
+A lock is taken at enqueue and dies in the entry that ends its reason, which the mode names:
+
+    final    the job ends, in whatever way
+    start    it is handed out for the first time
+    success  it completes; a person cancels or deletes it
+    period   its time is over; the job is deleted
+
+A period, when given, bounds the lock in every mode, and whether it is over is looked at when the
+lock is used. A manual retry takes the lock again.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from corvo._fast import keys
+from corvo.errors import UniqueConflict
+from corvo.fsm.core import Core
+from corvo.fsm.lane import Lane
+from corvo.fsm.store import Lock
+from corvo.limits import SECOND_NS
+from corvo.model import STATES, Job
+
+# Positions in model.UNIQUE_UNTIL.
+FINAL: Final = 0
+START: Final = 1
+SUCCESS: Final = 2
+PERIOD: Final = 3
+
+# Reasons for a lock to end.
+STARTED: Final = 0
+COMPLETED: Final = 1
+DEAD: Final = 2
+CANCELLED: Final = 3
+DELETED: Final = 4
+
+# By mode: which reasons end the lock.
+_ENDS: Final = (
+    (False, True, True, True, True),
+    (True, True, True, True, True),
+    (False, True, False, True, True),
+    (False, False, False, False, True),
+)
+
+PERIOD_DEFAULT_NS: Final = 3_600 * SECOND_NS
+
+
+def row_key(lane: Lane, key: bytes) -> bytes:
+    """Key of the row of a unique lock."""
+    digest = blake2b(key, digest_size=keys.HASH_SIZE).digest()
+    return keys.unique(lane.queue.number, digest)
+
+
+def live_lock(core: Core, lane: Lane, key: bytes) -> Lock | None:
+    """The lock on a key, if there is one and its time is not over."""
+    lock = core.store.lock(row_key(lane, key))
+    if lock is None or 0 < lock[1] <= core.stamp_ns or lock[2] != key:
+        return None
+    return lock
+
+
+def take(core: Core, lane: Lane, job: Job) -> None:
+    """The job takes the lock on its key, which must be free or its own."""
+    period_ns = job.unique_period_ns
+    if period_ns == 0 and job.unique_until == PERIOD:
+        period_ns = PERIOD_DEFAULT_NS
+    expires_ns = core.stamp_ns + period_ns if period_ns else 0
+    core.store.set_lock(row_key(lane, job.unique_key), (job.id, expires_ns, job.unique_key))
+
+
+def take_again(core: Core, lane: Lane, job: Job) -> UniqueConflict | None:
+    """A job that is retried by hand takes its lock, unless it has it or another job does."""
+    lock = live_lock(core, lane, job.unique_key)
+    if lock is None:
+        take(core, lane, job)
+        return None
+    if lock[0] == job.id:
+        return None
+    holder = core.store.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    return UniqueConflict(
+        f'job "{job.id}" cannot be retried: job "{holder.id}" holds its unique key',
+        holder_id=holder.id,
+        holder_state=STATES[holder.state],
+    )
+
+
+def release(core: Core, lane: Lane, job: Job, reason: int) -> None:
+    """Something happened to the job that may end its lock."""
+    if not job.unique_key or not _ENDS[job.unique_until][reason]:
+        return
+    key = row_key(lane, job.unique_key)
+    lock = core.store.lock(key)
+    if lock is not None and lock[0] == job.id:
+        core.store.set_lock(key, None)

@@ -1,0 +1,76 @@
+"""Job ids: ULIDs that never go back, and the check of ids that come in.
+
+A ULID is 48 bits of milliseconds and 80 random bits, in 26 characters of Crockford's base 32.
+Inside one millisecond the random part is counted up, so ids sort in the order they were made; that
+also keeps the writes of new documents in one place of the tree.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from corvo import limits
+from corvo.errors import ValidationError
+
+PREFIX: Final = "job_"
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+# Two characters at a time: ten bits.
+_PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
+_RANDOM_BITS: Final = 80
+# The last 20 bits change with every id, what is before them is kept as text.
+_LOW_BITS: Final = 20
+_LOW_END: Final = 1 << _LOW_BITS
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+class JobIds:
+    """Makes ids. Two sources of the same state never meet: the leader makes all of them."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._millisecond = -1
+        self._high = 0  # random bits above the low ones
+        self._low = 0
+        self._text = ""  # of the millisecond and the high bits
+
+    def new(self, stamp_ns: int) -> str:
+        """The next id: after every earlier one, even when the stamp stands still or goes back."""
+        millisecond = stamp_ns // limits.MS_NS
+        if millisecond > self._millisecond:
+            self._begin(millisecond)
+        else:
+            self._low += 1
+            if self._low == _LOW_END:
+                self._carry()
+        return self._text + _PAIRS[self._low >> 10] + _PAIRS[self._low & 1023]
+
+    def _begin(self, millisecond: int) -> None:
+        random = int.from_bytes(self._random_bytes(_RANDOM_BITS // 8), "big")
+        self._millisecond = millisecond
+        self._high, self._low = divmod(random, _LOW_END)
+        self._text = PREFIX + _base32(millisecond, 10) + _base32(self._high, 12)
+
+    def _carry(self) -> None:
+        if self._high + 1 == 1 << (_RANDOM_BITS - _LOW_BITS):
+            self._begin(self._millisecond + 1)
+            return
+        self._high += 1
+        self._low = 0
+        self._text = PREFIX + _base32(self._millisecond, 10) + _base32(self._high, 12)
+
+
+def check_job_id(job_id: str, field: str = "job_id") -> str:
+    """An id as it may come in: not only our own, ids made elsewhere are kept too."""
+    if len(job_id) > limits.JOB_ID_SIZE_MAX:
+        raise ValidationError(
+            f"{field} has {len(job_id)} characters (limit {limits.JOB_ID_SIZE_MAX})"
+        )
+    if _JOB_ID.fullmatch(job_id) is None:
+        raise ValidationError(
+            f"{field} must consist of letters, digits, '_' and '-', not {job_id!a}"
+        )
+    return job_id
+
+
+def _base32(value: int, length: int) -> str:
+    return "".join(_PAIRS[value >> 5 * (at - 2) & 1023] for at in range(length, 0, -2))

@@ -1,0 +1,297 @@
+"""Documents: the values of the base's rows, as bytes.
+
+Each is the fields of a layout (`corvo._fast.codec`), in the order of the tuples below. What the
+key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`, where
+unset costs one byte; only those that a user can set past the year 2554 are `t`.
+
+- *Job head*: place, state, attempt, times, lease. Most fields of a waiting job are zero and take
+  a byte each.
+- *Job body*: payload, tags, retry policy and everything else that never changes.
+- *Job data*: checkpoint, progress, result.
+- *Queue*: configuration, then one counter for each state and priority, then running totals.
+- *Worker*, *error record*, *unique lock*: their fields.
+- *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
+  and consecutive seqs, of which the key has the first. Queue names are stored once and referred
+  to by position; ids are front-coded; the seq of the job's previous event is stored as distance
+  (0 = none). A job event takes 8 to 30 bytes and its data.
+
+A document that cannot be decoded means a damaged base: StorageError.
+"""
+
+from typing import Any, Final
+
+from corvo._fast.codec import CodecError, decode_fields, encode_fields
+from corvo.errors import StorageError
+from corvo.feed import Change
+from corvo.model import ErrorRecord, Job, Queue, Worker
+
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufuussuuffu"
+BODY_LAYOUT: Final = "bbuuuuuusbuu"
+DATA_LAYOUT: Final = "bbb"
+QUEUE_COUNTS: Final = 24
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
+WORKER_LAYOUT: Final = "sSuu"
+ERROR_LAYOUT: Final = "uubbu"
+LOCK_LAYOUT: Final = "stb"
+EVENTS_LAYOUT: Final = "uSUUPUB"
+
+
+def _decode(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+    try:
+        return decode_fields(layout, data)
+    except CodecError as error:
+        raise StorageError(f"damaged {what} {name!r} in the base: {error}") from None
+
+
+def encode_head(job: Job) -> bytes:
+    """The job's head."""
+    return encode_fields(
+        HEAD_LAYOUT,
+        (
+            job.queue_number,
+            job.seq,
+            job.priority,
+            job.state,
+            job.attempt,
+            job.scheduled_ns,
+            job.started_ns,
+            job.completed_ns,
+            job.failed_ns,
+            job.cancel_requested_ns,
+            job.lease_ns,
+            job.lease_expires_ns,
+            job.fencing,
+            job.lease_seed,
+            job.lease_term,
+            job.lease_touched,
+            job.restored_term,
+            job.releases,
+            job.worker_id,
+            job.hostname,
+            job.error_count,
+            job.event_seq,
+            job.provider_error,
+            job.keeps_place,
+            job.ready_ns,
+        ),
+    )
+
+
+def decode_head(job_id: str, data: bytes) -> Job:
+    """A job with its head; body and data are at their defaults until they are read."""
+    job = Job(job_id)
+    (
+        job.queue_number,
+        job.seq,
+        job.priority,
+        job.state,
+        job.attempt,
+        job.scheduled_ns,
+        job.started_ns,
+        job.completed_ns,
+        job.failed_ns,
+        job.cancel_requested_ns,
+        job.lease_ns,
+        job.lease_expires_ns,
+        job.fencing,
+        job.lease_seed,
+        job.lease_term,
+        job.lease_touched,
+        job.restored_term,
+        job.releases,
+        job.worker_id,
+        job.hostname,
+        job.error_count,
+        job.event_seq,
+        job.provider_error,
+        job.keeps_place,
+        job.ready_ns,
+    ) = _decode(HEAD_LAYOUT, data, "job head", job_id)
+    return job
+
+
+def encode_body(job: Job) -> bytes:
+    """What the job was enqueued with."""
+    return encode_fields(
+        BODY_LAYOUT,
+        (
+            job.payload,
+            job.tags,
+            job.max_retries,
+            job.backoff,
+            job.base_delay_ms,
+            job.max_delay_ms,
+            job.jitter_ppm,
+            job.created_ns,
+            job.parent_id,
+            job.unique_key,
+            job.unique_until,
+            job.unique_period_ns,
+        ),
+    )
+
+
+def decode_body(job: Job, data: bytes) -> None:
+    """Fill in the job's body."""
+    (
+        job.payload,
+        job.tags,
+        job.max_retries,
+        job.backoff,
+        job.base_delay_ms,
+        job.max_delay_ms,
+        job.jitter_ppm,
+        job.created_ns,
+        job.parent_id,
+        job.unique_key,
+        job.unique_until,
+        job.unique_period_ns,
+    ) = _decode(BODY_LAYOUT, data, "job body", job.id)
+
+
+def encode_data(job: Job) -> bytes:
+    """What the job's worker sent; empty when that is nothing, and then there is no row."""
+    if not (job.checkpoint or job.progress or job.result):
+        return b""
+    return encode_fields(DATA_LAYOUT, (job.checkpoint, job.progress, job.result))
+
+
+def decode_data(job: Job, data: bytes) -> None:
+    """Fill in the job's data."""
+    job.checkpoint, job.progress, job.result = _decode(DATA_LAYOUT, data, "job data", job.id)
+
+
+def encode_queue(queue: Queue) -> bytes:
+    """The queue's row."""
+    assert len(queue.counts) == QUEUE_COUNTS
+    return encode_fields(
+        QUEUE_LAYOUT,
+        (
+            queue.number,
+            queue.paused,
+            queue.max_concurrency,
+            queue.created_ns,
+            queue.next_seq,
+            *queue.counts,
+            queue.enqueued_total,
+            queue.completed_total,
+            queue.failed_total,
+            queue.dead_total,
+            queue.expired_total,
+        ),
+    )
+
+
+def decode_queue(name: str, data: bytes) -> Queue:
+    """The queue of that name."""
+    values = _decode(QUEUE_LAYOUT, data, "queue", name)
+    queue = Queue(values[0], name)
+    queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
+    queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
+    (
+        queue.enqueued_total,
+        queue.completed_total,
+        queue.failed_total,
+        queue.dead_total,
+        queue.expired_total,
+    ) = values[5 + QUEUE_COUNTS :]
+    return queue
+
+
+def encode_worker(worker: Worker) -> bytes:
+    """The worker's row."""
+    return encode_fields(
+        WORKER_LAYOUT, (worker.hostname, worker.queues, worker.started_ns, worker.seen_ns)
+    )
+
+
+def decode_worker(worker_id: str, data: bytes) -> Worker:
+    """The worker of that id."""
+    worker = Worker(worker_id)
+    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = _decode(
+        WORKER_LAYOUT, data, "worker", worker_id
+    )
+    return worker
+
+
+def encode_error(record: ErrorRecord) -> bytes:
+    """One failed attempt."""
+    return encode_fields(
+        ERROR_LAYOUT, (record.attempt, record.kind, record.error, record.backtrace, record.at_ns)
+    )
+
+
+def decode_error(job_id: str, data: bytes) -> ErrorRecord:
+    """One failed attempt of that job."""
+    attempt, kind, error, backtrace, at_ns = _decode(ERROR_LAYOUT, data, "error of job", job_id)
+    return ErrorRecord(attempt, kind, error, backtrace, at_ns)
+
+
+def encode_lock(job_id: str, expires_ns: int, key: bytes) -> bytes:
+    """A unique lock; `expires_ns` 0 = it lives as long as its job says."""
+    return encode_fields(LOCK_LAYOUT, (job_id, expires_ns, key))
+
+
+def decode_lock(data: bytes) -> tuple[str, int, bytes]:
+    """(job id, expires_ns, full key)"""
+    job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
+    return job_id, expires_ns, key
+
+
+def encode_events(changes: list[Change]) -> bytes:
+    """The changes of one entry as an event block; they have one time and consecutive seqs."""
+    queues: dict[str, int] = {}
+    types: list[int] = []
+    positions: list[int] = []
+    ids: list[str] = []
+    distances: list[int] = []
+    data: list[bytes] = []
+    first = changes[0]
+    seq = first.seq
+    for change in changes:
+        assert change.seq == seq and change.at_ns == first.at_ns
+        types.append(change.type)
+        positions.append(queues.setdefault(change.queue, len(queues)))
+        ids.append(change.job_id)
+        distances.append(seq - change.previous if change.previous else 0)
+        data.append(change.data)
+        seq += 1
+    return encode_fields(
+        EVENTS_LAYOUT, (first.at_ns, list(queues), types, positions, ids, distances, data)
+    )
+
+
+def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
+    at_ns, queues, types, positions, ids, distances, data = columns
+    seq = first_seq + i
+    distance: int = distances[i]
+    return Change(
+        seq,
+        types[i],
+        ids[i],
+        queues[positions[i]],
+        at_ns,
+        data[i],
+        seq - distance if distance else 0,
+    )
+
+
+def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
+    columns = _decode(EVENTS_LAYOUT, block, "event block", str(first_seq))
+    lengths = [len(column) for column in columns[2:]]
+    if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
+        raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
+    return columns
+
+
+def decode_events(first_seq: int, block: bytes) -> list[Change]:
+    """All events of the block whose key has `first_seq`."""
+    columns = _columns(first_seq, block)
+    return [_event(first_seq, columns, i) for i in range(len(columns[2]))]
+
+
+def decode_event(first_seq: int, block: bytes, seq: int) -> Change | None:
+    """The event of that seq, None when it is not in this block."""
+    columns = _columns(first_seq, block)
+    i = seq - first_seq
+    return _event(first_seq, columns, i) if 0 <= i < len(columns[2]) else None

@@ -1,0 +1,205 @@
+"""The metrics page: plain values in, Prometheus text out.
+
+Every metric has its name and help here and nowhere else. Whoever serves the page fills a
+`Snapshot` at scrape time; a field that is left None has no series, so that nothing is shown that
+does not exist.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from corvo import limits
+from corvo._fast.meters import Histogram
+from corvo.model import PRIORITY_NAMES, STATES
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST.encode()
+OTHER: Final = "other"
+
+
+@dataclass(slots=True)
+class QueueSample:
+    """One queue: jobs by state (as in model.STATES) and the age of the oldest ready job by
+    priority (0 when there is none)."""
+
+    name: str
+    jobs: Sequence[int]
+    oldest_ready_s: Sequence[float]
+
+
+@dataclass(slots=True)
+class RouteSample:
+    """What one route has answered. `route` has `:id` in place of ids."""
+
+    method: str
+    route: str
+    requests: int
+    errors: int
+    duration: Histogram | None = None
+
+
+@dataclass(slots=True)
+class TaskSample:
+    """One kind of work of the scheduler; `last_s` is the unix time of its last run."""
+
+    name: str
+    total: int
+    errors: int
+    last_s: float
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything the page can show, at one moment. Queues come in the order they were made."""
+
+    queues: Sequence[QueueSample] = ()
+    routes: Sequence[RouteSample] = ()
+    tasks: Sequence[TaskSample] = ()
+    values: dict[str, float] = field(default_factory=dict)  # by the names of VALUES
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # by the names of HISTOGRAMS
+
+
+_COUNTER: Final = CounterMetricFamily
+_GAUGE: Final = GaugeMetricFamily
+
+# Metrics without labels. The names of counters get `_total` from the format.
+VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
+    "corvo_throughput_enqueued": (_COUNTER, "Jobs enqueued."),
+    "corvo_throughput_completed": (_COUNTER, "Jobs completed."),
+    "corvo_throughput_failed": (_COUNTER, "Failed attempts."),
+    "corvo_raft_apply_overload": (_COUNTER, "Writes refused because too many were in flight."),
+    "corvo_raft_applied": (_COUNTER, "Operations applied."),
+    "corvo_raft_entries": (_COUNTER, "Log entries applied."),
+    "corvo_raft_apply_pending": (_GAUGE, "Operations waiting to be applied."),
+    "corvo_raft_apply_max_pending": (_GAUGE, "Most operations that may wait."),
+    "corvo_raft_state": (_GAUGE, "0 follower, 1 candidate, 2 leader, 3 shut down."),
+    "corvo_raft_applied_index": (_GAUGE, "Index of the last applied log entry."),
+    "corvo_raft_commit_index": (_GAUGE, "Index of the last committed log entry."),
+    "corvo_cluster_is_leader": (_GAUGE, "1 on the leader."),
+    "corvo_workers_registered": (_GAUGE, "Workers known."),
+    "corvo_workers_active": (_GAUGE, "Workers seen in the last five minutes."),
+    "corvo_leases_expired": (_COUNTER, "Leases that ended without a word from their worker."),
+    "corvo_fetches_waiting": (_GAUGE, "Fetches that wait for work."),
+    "corvo_http_connections": (_GAUGE, "Open connections."),
+    "corvo_base_flushes": (_COUNTER, "Flushes of the overlay into the base."),
+    "corvo_base_flush_seconds_last": (_GAUGE, "How long the last flush took."),
+    "corvo_base_flush_seconds_max": (_GAUGE, "How long the longest flush took."),
+    "corvo_overlay_bytes": (_GAUGE, "Changes in memory that are not in the base yet."),
+    "corvo_clock_pauses": (_COUNTER, "Pauses of the process that gave leases a grace."),
+}
+HISTOGRAMS: Final[dict[str, str]] = {
+    "corvo_raft_queue_time_seconds": "From the arrival of an operation to its proposal.",
+    "corvo_raft_apply_time_seconds": "Applying one log entry.",
+    "corvo_wal_flush_seconds": "Writing the log to the disk.",
+}
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """The page."""
+    return generate_latest(_Page(snapshot))
+
+
+class _Page(Collector):
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        for name, value in snapshot.values.items():
+            family, text = VALUES[name]
+            yield family(name, text, value=value)  # type: ignore[call-arg]
+        for name, histogram in snapshot.histograms.items():
+            metric = HistogramMetricFamily(name, HISTOGRAMS[name])
+            _add_histogram(metric, [], histogram)
+            yield metric
+        yield from _queues(_capped(snapshot.queues), len(snapshot.queues))
+        yield from _routes(snapshot.routes)
+        for task in snapshot.tasks:
+            yield from _task(task)
+
+
+def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
+    """At most METRIC_QUEUES_MAX queues and one that stands for the others.
+
+    Queues keep their series as long as they live, because the oldest come first. A queue that
+    really has the name of the others is counted with them.
+    """
+    shown = [q for q in queues[: limits.METRIC_QUEUES_MAX] if q.name != OTHER]
+    rest = [q for q in queues[: limits.METRIC_QUEUES_MAX] if q.name == OTHER]
+    rest += queues[limits.METRIC_QUEUES_MAX :]
+    if rest:
+        jobs = [sum(counts) for counts in zip(*(q.jobs for q in rest), strict=True)]
+        oldest = [max(ages) for ages in zip(*(q.oldest_ready_s for q in rest), strict=True)]
+        shown.append(QueueSample(OTHER, jobs, oldest))
+    return shown
+
+
+def _queues(queues: list[QueueSample], count: int) -> Iterator[Metric]:
+    yield GaugeMetricFamily("corvo_queues_total", "Queues.", value=count)
+    total = GaugeMetricFamily("corvo_jobs", "Jobs by state.", labels=["state"])
+    jobs = GaugeMetricFamily(
+        "corvo_queue_jobs", "Jobs by queue and state.", labels=["queue", "state"]
+    )
+    oldest = GaugeMetricFamily(
+        "corvo_queue_oldest_ready_seconds",
+        "How long the oldest job that is ready to run has been waiting.",
+        labels=["queue", "priority"],
+    )
+    for number, state in enumerate(STATES):
+        total.add_metric([state], sum(queue.jobs[number] for queue in queues))
+    for queue in queues:
+        for number, state in enumerate(STATES):
+            jobs.add_metric([queue.name, state], queue.jobs[number])
+        for number, priority in enumerate(PRIORITY_NAMES):
+            oldest.add_metric([queue.name, priority], queue.oldest_ready_s[number])
+    yield total
+    yield jobs
+    yield oldest
+
+
+def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:
+    labels = ["method", "route"]
+    requests = CounterMetricFamily("corvo_http_requests", "Requests answered.", labels=labels)
+    errors = CounterMetricFamily(
+        "corvo_http_request_errors", "Requests answered with 4xx or 5xx.", labels=labels
+    )
+    duration = HistogramMetricFamily(
+        "corvo_http_request_duration_seconds", "From request to answer.", labels=labels
+    )
+    for route in routes:
+        names = [route.method, route.route]
+        requests.add_metric(names, route.requests)
+        errors.add_metric(names, route.errors)
+        if route.duration is not None:
+            _add_histogram(duration, names, route.duration)
+    for metric in (requests, errors, duration):
+        if metric.samples:
+            yield metric
+
+
+def _task(task: TaskSample) -> Iterator[Metric]:
+    name = task.name
+    yield CounterMetricFamily(f"corvo_scheduler_{name}", f"Jobs: {name}.", value=task.total)
+    yield CounterMetricFamily(
+        f"corvo_scheduler_{name}_errors", f"Failed runs: {name}.", value=task.errors
+    )
+    yield GaugeMetricFamily(
+        f"corvo_scheduler_last_{name}_seconds", f"Last run: {name}.", value=task.last_s
+    )
+
+
+def _add_histogram(metric: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    buckets = [
+        ("+Inf" if bound_ns is None else repr(bound_ns / 1e9), count)
+        for bound_ns, count in histogram.buckets()
+    ]
+    metric.add_metric(labels, buckets, histogram.sum_ns / 1e9)

@@ -1,0 +1,324 @@
+"""One contract, two bases; and what only a disk can do: crash, fill up, hold a foreign file."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corvo.errors import DiskFull, StorageError
+from corvo.kv.base import Base
+from corvo.kv.memory import MemoryBase
+from corvo.kv.rows import SLICE_ROWS_MAX, Row, Rows
+from corvo.limits import KIB, MIB
+
+Make = Callable[[], AbstractContextManager[Rows]]
+KEYS = st.builds(bytes.__add__, st.sampled_from([b"a|", b"b|", b"c|"]), st.binary(max_size=3))
+WRITES = st.lists(
+    st.tuples(st.dictionaries(KEYS, st.binary(max_size=20), max_size=20), st.sets(KEYS)),
+    max_size=5,
+)
+
+
+@contextmanager
+def disk() -> Iterator[Rows]:
+    with tempfile.TemporaryDirectory() as directory:
+        base = Base.open(Path(directory), ballast_size=0)
+        yield base
+        base.close()
+
+
+@contextmanager
+def memory() -> Iterator[Rows]:
+    yield MemoryBase()
+
+
+BOTH = pytest.mark.parametrize("make", [disk, memory])
+
+
+@pytest.fixture(params=[disk, memory])
+def base(request: pytest.FixtureRequest) -> Iterator[Rows]:
+    with request.param() as made:
+        yield made
+
+
+@BOTH
+@settings(max_examples=60)
+@given(WRITES, KEYS)
+def test_against_a_dict(
+    make: Make, writes: list[tuple[dict[bytes, bytes], set[bytes]]], start: bytes
+) -> None:
+    with make() as base:
+        model: dict[bytes, bytes] = {}
+        for puts, deletes in writes:
+            base.write(list(puts.items()), list(deletes))
+            model = {key: value for key, value in model.items() if key not in deletes} | puts
+            rows = sorted(item for item in model.items() if item[0].startswith(b"b|"))
+            assert all(base.get(key) == value for key, value in model.items())
+            assert all(base.get(key) == puts.get(key) for key in deletes)
+            assert list(base.scan(b"b|")) == rows
+            assert list(base.scan(b"b|", reverse=True)) == rows[::-1]
+            assert list(base.scan(b"b|", start)) == [row for row in rows if row[0] >= start]
+            down = [row for row in rows[::-1] if row[0] <= start]
+            assert list(base.scan(b"b|", start, reverse=True)) == down
+            assert base.floor(b"b|", start) == (down[0] if down else None)
+
+
+def test_an_empty_base(base: Rows) -> None:
+    assert base.get(b"m|") is None
+    assert list(base.scan(b"a|")) == list(base.scan(b"a|", reverse=True)) == []
+    assert base.floor(b"a|", b"a|x") is None
+    base.write([], [b"never|there"])
+
+
+def test_a_scan_of_many_slices(base: Rows) -> None:
+    rows = [(b"a|%06d" % i, b"%d" % i) for i in range(3 * SLICE_ROWS_MAX)]
+    base.write(rows[::-1], [])
+    assert list(base.scan(b"a|")) == rows
+    assert list(base.scan(b"a|", reverse=True)) == rows[::-1]
+
+
+def test_a_row_in_both_lists_is_put(base: Rows) -> None:
+    base.write([(b"a|1", b"old")], [])
+    base.write([(b"a|1", b"new")], [b"a|1"])
+    assert base.get(b"a|1") == b"new"
+
+
+def test_a_scan_goes_on_behind_what_is_written_meanwhile(base: Rows) -> None:
+    base.write([(b"a|%06d" % i, b"") for i in range(2 * SLICE_ROWS_MAX)], [])
+    scan = base.scan(b"a|")
+    first = next(scan)[0]
+    base.write([(b"a|999999", b"late")], [first, b"a|%06d" % (2 * SLICE_ROWS_MAX - 1)])
+    seen = [first, *(key for key, _ in scan)]
+    assert seen == sorted(seen) and len(seen) == len(set(seen))
+    assert seen[-1] == b"a|999999" and b"a|%06d" % (2 * SLICE_ROWS_MAX - 1) not in seen
+
+
+def test_what_was_read_stays_after_a_write(base: Rows) -> None:
+    base.write([(b"a|1", b"old" * 1000)], [])
+    value, rows = base.get(b"a|1"), list(base.scan(b"a|"))
+    base.write([(b"a|1", b"new" * 1000)], [])
+    assert value == b"old" * 1000 and rows == [(b"a|1", b"old" * 1000)]
+
+
+def test_large_values_and_the_longest_key(base: Rows) -> None:
+    rows = [(b"a|" + b"x" * 509, os.urandom(3 * MIB)), (b"b|", b"")]
+    base.write(rows, [])
+    assert [base.get(key) for key, _ in rows] == [value for _, value in rows]
+
+
+def test_a_copy_in_memory_is_independent() -> None:
+    base = MemoryBase()
+    base.write([(b"a|1", b"1")], [])
+    other = base.copy()
+    base.write([(b"a|2", b"2")], [b"a|1"])
+    assert list(other.scan(b"a|")) == [(b"a|1", b"1")]
+    assert list(base.scan(b"a|")) == [(b"a|2", b"2")]
+
+
+def test_rows_are_there_after_reopening(tmp_path: Path) -> None:
+    base = Base.open(tmp_path / "data")
+    base.write([(b"a|1", b"1")], [])
+    base.close()
+    base = Base.open(tmp_path / "data")
+    assert base.get(b"a|1") == b"1"
+    base.close()
+
+
+# Writes transaction after transaction, each of them 50 rows that carry its number, and says so
+# when it is on disk.
+WRITER = """
+import sys
+from pathlib import Path
+from corvo.kv.base import Base
+
+base = Base.open(Path(sys.argv[1]), ballast_size=0)
+number = int(base.get(b"m|") or b"0")
+while True:
+    number += 1
+    value = b"%d" % number
+    puts = [(b"a|%d" % i, value * 100) for i in range(50)] + [(b"m|", value)]
+    base.write(puts, [b"b|%d" % (number - 1)])
+    base.write([(b"b|%d" % number, b"")], [])
+    print(number, flush=True)
+"""
+
+
+def python(script: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", script, *arguments]
+
+
+def environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[2])
+    return os.environ | {"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+
+
+def test_kill_between_and_during_writes(tmp_path: Path) -> None:
+    last = 0
+    for lines in (1, 2, 30):
+        with subprocess.Popen(
+            python(WRITER, str(tmp_path)), stdout=subprocess.PIPE, text=True, env=environment()
+        ) as child:
+            assert child.stdout is not None
+            for _ in range(lines):
+                last = int(child.stdout.readline())
+            child.send_signal(signal.SIGKILL)
+            rest = child.stdout.read().split()
+        last = int(rest[-1]) if rest else last
+        base = Base.open(tmp_path, ballast_size=0)
+        number = int(base.get(b"m|") or b"0")
+        assert number in (last, last + 1)
+        assert {value for _, value in base.scan(b"a|")} == {b"%d" % number * 100}
+        assert [key for key, _ in base.scan(b"b|")] in ([], [b"b|%d" % number])
+        assert base.reader_check() == 0  # nobody else is left in the table of readers
+        base.close()
+
+
+# Fills a base under a file size limit, which to LMDB looks like a full disk, until a write is
+# refused; then checks that nothing changed, that it is refused again, and that it works once
+# there is room.
+FILLER = """
+import resource, signal, sys
+from pathlib import Path
+from corvo.errors import DiskFull
+from corvo.kv.base import Base
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+base = Base.open(Path(sys.argv[1]), ballast_size=0)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))
+
+def puts(round):
+    return [(b"a|%d|%d" % (round, i), bytes(int(sys.argv[3]))) for i in range(100)]
+
+def refused(round):
+    try:
+        base.write(puts(round), [b"a|%d|0" % (round - 1)])
+    except DiskFull as error:
+        assert "no space left" in error.message
+        return True
+    return False
+
+round = 0
+while not refused(round):
+    round += 1
+before = list(base.scan(b"a|"))
+assert len(before) == 99 * round + min(round, 1)
+assert refused(round) and list(base.scan(b"a|")) == before
+base.write([], [b"a|%d|1" % (round - 1)])
+assert base.get(b"a|%d|1" % (round - 1)) is None
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+assert not refused(round)
+base.close()
+base = Base.open(Path(sys.argv[1]), ballast_size=0)
+assert base.get(b"a|%d|99" % round) == bytes(int(sys.argv[3]))
+print("done", round)
+"""
+
+
+@pytest.mark.parametrize("value_size", [300, 3000, 9000])
+@pytest.mark.parametrize("room", [1_000_000, 2_097_152])
+def test_a_full_disk_changes_nothing(tmp_path: Path, value_size: int, room: int) -> None:
+    done = subprocess.run(
+        python(FILLER, str(tmp_path), str(room), str(value_size)),
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert done.stdout.startswith("done"), done.stderr
+
+
+def fill(base: Base) -> int:
+    for round in range(10_000):
+        try:
+            base.write([(b"a|%d" % round, bytes(20 * KIB))], [])
+        except DiskFull:
+            return round
+    raise AssertionError("never full")
+
+
+def test_a_full_map_changes_nothing(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, map_size=MIB, ballast_size=0)
+    full = fill(base)
+    assert len(list(base.scan(b"a|"))) == full
+    with pytest.raises(DiskFull):
+        base.write([(b"a|more", bytes(100 * KIB))], [b"a|0"])
+    assert base.get(b"a|0") is not None
+    base.write([], [b"a|%d" % i for i in range(full)])
+    base.write([(b"m|", b"")], [])  # what a write frees is there for the one after the next
+    base.write([(b"a|more", bytes(100 * KIB))], [])
+    assert [key for key, _ in base.scan(b"a|")] == [b"a|more"]
+    base.close()
+
+
+def test_bad_rows_are_fatal(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, ballast_size=0)
+    with pytest.raises(StorageError, match="cannot write the base in"):
+        base.write([(b"a|1", b"1"), (b"", b"")], [])
+    assert base.get(b"a|1") is None
+    base.close()
+
+
+def test_a_table_of_another_engine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    lmdb.open(str(tmp_path / "state"), lib_version=1).close()
+    with pytest.raises(StorageError, match="cannot open the base in"):
+        Base.open(tmp_path)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "data.mdb").write_bytes(b"not a table" * 1000)
+    with pytest.raises(StorageError, match="cannot open the base in"):
+        Base.open(tmp_path)
+
+
+def test_ballast(tmp_path: Path) -> None:
+    ballast = tmp_path / "state" / "ballast"
+    base = Base.open(tmp_path, ballast_size=MIB)
+    assert ballast.stat().st_blocks * 512 >= MIB
+    base.release_ballast()
+    base.release_ballast()
+    assert not ballast.exists()
+    assert base.restore_ballast() and base.restore_ballast()
+    assert ballast.stat().st_size == MIB
+    base.close()
+
+
+def test_no_ballast_where_it_does_not_fit(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, ballast_size=1 << 60)
+    assert not base.restore_ballast()
+    base.close()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    base = Base.open(tmp_path, ballast_size=MIB)
+    base.release_ballast()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 2, most))
+    try:
+        assert not base.restore_ballast()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert not (tmp_path / "state" / "ballast").exists()
+    base.close()
+
+
+def test_stats(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, map_size=64 * MIB, ballast_size=0)
+    rows: list[Row] = [(b"a|%d" % i, bytes(1000)) for i in range(100)]
+    base.write(rows, [])
+    stats = base.stats()
+    assert stats.rows == 100 and stats.map_size == 64 * MIB and stats.depth == 2
+    assert stats.page_size * stats.pages >= 100 * 1000
+    assert stats.readers >= 1
+    assert base.disk_free() > 0
+    base.close()

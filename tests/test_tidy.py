@@ -1,0 +1,533 @@
+"""The code checks itself: layers, purity, sizes, names, and what must agree with what.
+
+Each rule is a generator over `Source` files that yields complaints. The table RULES names for every
+rule a snippet that it must refuse and one that it must accept, so that no rule can rot into one
+that never fails. import-linter checks the layers too, but cannot see into Cython files.
+"""
+
+import ast
+import re
+import runpy
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Imports point down only. The longest matching prefix counts; every module must have a layer.
+LAYERS = {
+    "corvo.cli": 7,
+    "corvo.__main__": 7,
+    "corvo.node": 6,
+    "corvo.net": 5,
+    "corvo.scheduler": 5,
+    "corvo.systemd": 5,
+    "corvo.service": 4,
+    "corvo.pipeline": 4,
+    "corvo.waiting": 4,
+    "corvo.consensus": 3,
+    "corvo.fsm": 3,
+    "corvo.kv": 2,
+    "corvo.model": 2,
+    "corvo.ops": 2,
+    "corvo.feed": 2,
+    "corvo.config": 2,
+    "corvo.limits": 1,
+    "corvo.clock": 1,
+    "corvo.ids": 1,
+    "corvo.times": 1,
+    "corvo._fast": 0,
+    "corvo.errors": 0,
+    "corvo": 0,
+}
+# Neighbours that never import each other.
+STRANGERS = {("corvo.consensus", "corvo.fsm"), ("corvo.fsm", "corvo.consensus")}
+
+# Values in, values out. Shells are the named exceptions inside pure packages.
+PURE = (
+    "corvo.errors",
+    "corvo.limits",
+    "corvo.ids",
+    "corvo.times",
+    "corvo.model",
+    "corvo.ops",
+    "corvo.feed",
+    "corvo.kv.documents",
+    "corvo.kv.index",
+    "corvo.fsm",
+    "corvo.consensus",
+    "corvo._fast",
+)
+SHELLS = {
+    "corvo._fast.wal_thread",
+    "corvo.consensus.wal",
+}
+IMPURE_IMPORTS = {
+    "asyncio",
+    "logging",
+    "os",
+    "random",
+    "secrets",
+    "socket",
+    "threading",
+    "time",
+    "uuid",
+}
+# The replicated state must not depend on hash order or rounding.
+REPLICATED = ("corvo.fsm", "corvo.consensus")
+ORDERED = ("list", "tuple", "iter", "enumerate", "zip", "map")  # keep the order they are given
+
+# A dependency is imported in one place, so that it can be replaced in a day.
+DEPENDENCIES = {
+    "click": ("corvo.cli",),
+    "cython": ("corvo._fast",),
+    "google_crc32c": ("corvo._fast.record",),
+    "httptools": ("corvo._fast.http1", "corvo.cli.load"),
+    "lmdb": ("corvo.kv.base",),
+    "msgspec": ("corvo.net", "corvo.cli"),
+    "prometheus_client": ("corvo.net.scrape",),
+    "pyroaring": ("corvo._fast.ready",),
+    "rich": ("corvo.cli",),
+    "uvloop": ("corvo.node", "corvo.cli.load"),
+}
+
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
+BANNED_NAMES |= {"base"}
+NAMED_ON_PURPOSE = {"corvo/kv/base.py"}  # the base is one of the four stores
+
+LINES_WANTED = 600
+LINES_MAX = 1200
+FUNCTION_LINES_MAX = 70
+LINE_LENGTH_MAX = 100
+# Modules above LINES_WANTED, each with the reason why it is read in one go.
+LONG_MODULES: dict[str, str] = {}
+
+# Spelled in halves, so that this file is not found by its own rule.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+
+
+class Source:
+    """One file: its path from the root, its text, and (unless Cython syntax) its tree."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.lines = text.splitlines()
+        stem, _, self.suffix = path.rpartition(".")
+        self.module = stem.removesuffix("/__init__").replace("/", ".")
+        self.tree = ast.parse(text) if self.suffix in ("py", "pyi") else None
+
+    def within(self, *packages: str) -> bool:
+        """Whether the module is one of the packages or lies inside one."""
+        return any(inside(self.module, package) for package in packages)
+
+    def nodes(self) -> Iterator[ast.AST]:
+        return ast.walk(self.tree) if self.tree is not None else iter(())
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Line and dotted name of everything imported; `from a import b` counts as `a.b`."""
+        for node in self.nodes():
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                package = self.resolved(node.module or "", node.level)
+                yield from ((node.lineno, f"{package}.{alias.name}") for alias in node.names)
+        if self.tree is None:
+            yield from self.cython_imports()
+
+    def resolved(self, name: str, level: int) -> str:
+        if level == 0:
+            return name
+        parts = self.module.split(".")
+        keep = len(parts) - level + (1 if self.path.endswith("__init__.py") else 0)
+        return ".".join([*parts[:keep], *([name] if name else [])])
+
+    def cython_imports(self) -> Iterator[tuple[int, str]]:
+        for number, line in enumerate(self.lines, 1):
+            if match := re.match(r"\s*from\s+(\.*)([\w.]*)\s+c?import\s+(.+)", line):
+                package = self.resolved(match[2], len(match[1]))
+                names = match[3].partition("#")[0].strip(" ()\\").split(",")
+                yield from ((number, f"{package}.{n.split()[0]}") for n in names if n.strip())
+            elif match := re.match(r"\s*c?import\s+(.+)", line):
+                yield from ((number, n.split()[0]) for n in match[1].partition("#")[0].split(","))
+
+
+def inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def layer_of(module: str) -> tuple[str, int] | None:
+    while module not in LAYERS:
+        module, dot, _ = module.rpartition(".")
+        if not dot or module == "corvo":
+            return None
+    return module, LAYERS[module]
+
+
+def layers(sources: list[Source]) -> Iterator[str]:
+    """Imports point down only; the state machine and the log never see each other."""
+    for source in sources:
+        if not source.within("corvo"):
+            continue
+        mine = layer_of(source.module)
+        if mine is None:
+            yield f"{source.path}: has no layer"
+            continue
+        for line, name in source.imports():
+            theirs = layer_of(name) if inside(name, "corvo") else None
+            if theirs is None:
+                continue
+            if theirs[1] > mine[1] or (mine[0], theirs[0]) in STRANGERS:
+                yield f"{source.path}:{line}: {mine[0]} imports {name}"
+
+
+def purity(sources: list[Source]) -> Iterator[str]:
+    """Pure modules import no clock, randomness, file, socket, thread or log."""
+    for source in sources:
+        if source.within(*PURE) and source.module not in SHELLS:
+            for line, name in source.imports():
+                if name.partition(".")[0] in IMPURE_IMPORTS:
+                    yield f"{source.path}:{line}: pure module imports {name}"
+
+
+def dependencies(sources: list[Source]) -> Iterator[str]:
+    """A third-party package is known, and imported only where the table says."""
+    for source in sources:
+        if not source.within("corvo"):
+            continue
+        for line, name in source.imports():
+            root = name.partition(".")[0]
+            if root in sys.stdlib_module_names or root in ("corvo", "cpython", "libc", "posix"):
+                continue
+            if not source.within(*DEPENDENCIES.get(root, ())):
+                yield f"{source.path}:{line}: {root} is not imported here"
+
+
+def names(sources: list[Source]) -> Iterator[str]:
+    """A module is named after what it holds."""
+    for source in sources:
+        parts = source.path.rpartition(".")[0].split("/")
+        if source.path not in NAMED_ON_PURPOSE and BANNED_NAMES.intersection(parts):
+            yield f"{source.path}: says nothing about what is in it"
+
+
+def sizes(sources: list[Source]) -> Iterator[str]:
+    """Modules, functions and lines stay within what can be read."""
+    for source in sources:
+        count = len(source.lines)
+        if count > LINES_MAX or (count > LINES_WANTED and source.path not in LONG_MODULES):
+            yield f"{source.path}: {count} lines"
+        if count <= LINES_WANTED and source.path in LONG_MODULES:
+            yield f"{source.path}: no longer needs its place in LONG_MODULES"
+        for number, line in enumerate(source.lines, 1):
+            if len(line) > LINE_LENGTH_MAX:
+                yield f"{source.path}:{number}: {len(line)} characters"
+        for number, name, length in functions(source):
+            if length > FUNCTION_LINES_MAX:
+                yield f"{source.path}:{number}: {name} has {length} lines"
+
+
+def functions(source: Source) -> Iterator[tuple[int, str, int]]:
+    """First line, name and length of every function."""
+    for node in source.nodes():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name, (node.end_lineno or 0) - node.lineno + 1
+    if source.suffix != "pyx":
+        return
+    for number, line in enumerate(source.lines, 1):
+        match = re.match(r"(\s*)(?:def|cdef|cpdef)\s.*?(\w+)\(.*[:,(]\s*$", line)
+        if match:
+            end = last = number
+            for later in source.lines[number:]:
+                last += 1
+                code = later.lstrip()
+                if code and not code.startswith(")") and len(later) - len(code) <= len(match[1]):
+                    break
+                if later.strip():
+                    end = last
+            yield number, match[2], end - number + 1
+
+
+def stars(sources: list[Source]) -> Iterator[str]:
+    """No star imports."""
+    for source in sources:
+        for line, name in source.imports():
+            if name.endswith(".*"):
+                yield f"{source.path}:{line}: star import"
+
+
+def stubs(sources: list[Source]) -> Iterator[str]:
+    """Every module of `_fast` has a stub that declares the same public names."""
+    by_path = {source.path: source for source in sources}
+    for source in sources:
+        if not source.within("corvo._fast") or source.suffix not in ("py", "pyx"):
+            continue
+        if source.path.endswith("__init__.py"):
+            continue
+        stub = by_path.get(source.path.rpartition(".")[0] + ".pyi")
+        if stub is None:
+            yield f"{source.path}: has no .pyi"
+            continue
+        differ = public_names(source) ^ public_names(stub)
+        if differ:
+            yield f"{source.path}: its .pyi differs in {', '.join(sorted(differ))}"
+
+
+def public_names(source: Source) -> set[str]:
+    """Names, and methods as `Class.method`, that Python code can use."""
+    if source.tree is None:
+        return cython_names(source)
+    found = set()
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if "cython.declare" not in ast.unparse(node):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif visible(node):
+            found.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                found |= {f"{node.name}.{item.name}" for item in node.body if visible(item)}
+    return {name for name in found if not name.rpartition(".")[2].startswith("_")}
+
+
+def visible(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return not any(ast.unparse(d) in ("cython.cfunc", "overload") for d in node.decorator_list)
+
+
+def cython_names(source: Source) -> set[str]:
+    found = set()
+    owner = ""
+    for line in source.lines:
+        if match := re.match(r"(?:cdef\s+)?class\s+(\w+)", line):
+            owner = match[1]
+            found.add(owner)
+        elif match := re.match(r"(?:async\s+)?(?:def|cpdef)\s+(?:[\w*]+\s+)*?(\w+)\(", line):
+            owner = ""
+            found.add(match[1])
+        elif match := re.match(r"    (?:async\s+)?(?:def|cpdef)\s+(?:[\w*]+\s+)*?(\w+)\(", line):
+            found.add(f"{owner}.{match[1]}")
+        elif match := re.match(r"(\w+)\s*(?::[^=]+)?=[^=]", line):
+            found.add(match[1])
+    return {name for name in found if not name.rpartition(".")[2].startswith("_")}
+
+
+def compiled_structs(sources: list[Source]) -> Iterator[str]:
+    """mypyc drops the class keywords of msgspec Structs, so it never sees one."""
+    compiled = {
+        path for group in runpy.run_path(str(ROOT / "setup.py"))["MYPYC"].values() for path in group
+    }
+    for source in sources:
+        if source.path in compiled and re.search(r"\bStruct\b", source.text):
+            yield f"{source.path}: is compiled by mypyc and mentions Struct"
+
+
+def determinism(sources: list[Source]) -> Iterator[str]:
+    """Nothing in replicated code depends on rounding, hash seeds or the order of a set."""
+    for source in sources:
+        if not source.within(*REPLICATED) or source.module in SHELLS:
+            continue
+        unordered = set_names(source)
+        for node in source.nodes():
+            at = f"{source.path}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, float):
+                yield f"{at}: float"
+            elif isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div):
+                yield f"{at}: true division gives a float"
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id in ("hash", "float"):
+                    yield f"{at}: builtin {node.func.id}()"
+                elif node.func.id in ORDERED and any(is_set(a, unordered) for a in node.args):
+                    yield f"{at}: order of a set"
+            elif isinstance(node, ast.For | ast.comprehension) and is_set(node.iter, unordered):
+                yield f"{source.path}:{node.iter.lineno}: iterates over a set"
+
+
+def is_set(node: ast.expr, known: set[str]) -> bool:
+    """Whether the expression is a set: by its form, or by a name that holds one in this file."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("set", "frozenset")
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return isinstance(node, ast.Set | ast.SetComp) or name in known
+
+
+def set_names(source: Source) -> set[str]:
+    found = set()
+    for node in source.nodes():
+        if isinstance(node, ast.AnnAssign):
+            if re.match(r"(Final\[)?(set|frozenset)\b", ast.unparse(node.annotation)):
+                found.add(ast.unparse(node.target).rpartition(".")[2])
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            if re.match(r"(set|frozenset)\b", ast.unparse(node.annotation)):
+                found.add(node.arg)
+        elif isinstance(node, ast.Assign) and is_set(node.value, set()):
+            found |= {ast.unparse(target).rpartition(".")[2] for target in node.targets}
+    return found
+
+
+def used(sources: list[Source]) -> Iterator[str]:
+    """Every module is imported by another one or by a test."""
+    entries = {"corvo.cli", "corvo.__main__"}
+    imported = {name for s in sources if s.suffix != "pyi" for _, name in s.imports()}
+    packages = {name.rpartition(".")[0] for name in imported}
+    for source in sources:
+        if not source.within("corvo") or source.suffix not in ("py", "pyx"):
+            continue
+        if source.path.endswith("__init__.py") or source.module in entries:
+            continue
+        if source.module not in imported | packages:
+            yield f"{source.path}: nothing imports it"
+
+
+def unfinished(sources: list[Source]) -> Iterator[str]:
+    """No notes of unfinished work; they belong on the issue list."""
+    for source in sources:
+        for number, line in enumerate(source.lines, 1):
+            if UNFINISHED.search(line):
+                yield f"{source.path}:{number}: note of unfinished work"
+
+
+def docstrings(sources: list[Source]) -> Iterator[str]:
+    """Every module and every public class and function says what it is."""
+    for source in sources:
+        if not source.within("corvo") or source.suffix == "pyi":
+            continue
+        if source.tree is None:
+            if source.suffix == "pyx" and not re.match(r'(#.*\n|\s)*"""', source.text):
+                yield f"{source.path}: has no docstring"
+            continue
+        if ast.get_docstring(source.tree) is None:
+            yield f"{source.path}: has no docstring"
+        for node in source.tree.body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if not node.name.startswith("_") and ast.get_docstring(node) is None:
+                yield f"{source.path}:{node.lineno}: {node.name} has no docstring"
+
+
+def apply_functions(sources: list[Source]) -> Iterator[str]:
+    """Every op that is built has its apply function in the state machine."""
+    machine = [source for source in sources if source.within("corvo.fsm")]
+    named = {getattr(node, "name", "") for source in machine for node in source.nodes()}
+    if not any(str(name).startswith("apply_") for name in named):
+        return  # the state machine is not there yet
+    for source in sources:
+        if source.module != "corvo.ops":
+            continue
+        for number, name in built_ops(source):
+            verb = "apply" + re.sub("([A-Z])", r"_\1", name).lower()
+            if verb not in named and number != 0:
+                yield f"corvo/ops.py: op {number} {name} has no {verb}"
+
+
+def built_ops(source: Source) -> Iterator[tuple[int, str]]:
+    for node in source.nodes():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "_op" and len(node.args) > 2:
+            number, name = node.args[0], node.args[1]
+            assert isinstance(number, ast.Constant) and isinstance(name, ast.Constant)
+            yield number.value, name.value
+
+
+Rule = Callable[[list[Source]], Iterable[str]]
+LONG = "def f() -> None:\n" + "    pass\n" * FUNCTION_LINES_MAX
+OP = '_op(1, "Enqueue", "ss")\n'
+FLOATS = "corvo/fsm/x.py"
+FAST = "corvo/_fast/x."
+
+# Rule, files it refuses, files it accepts. One line for each way to break it.
+Files = dict[str, str]
+RULES: list[tuple[Rule, Files, Files]] = [
+    (layers, {"corvo/ids.py": "import corvo.ops"}, {"corvo/ops.py": "import corvo.ids"}),
+    (layers, {"corvo/kv/x.py": "from ..net import y"}, {"corvo/kv/x.py": "from . import y"}),
+    (layers, {FAST + "pyx": "from corvo import limits"}, {FAST + "pyx": "import corvo.errors"}),
+    (layers, {FAST + "pxd": "cimport corvo.ids"}, {FAST + "pxd": "from corvo._fast.y cimport z"}),
+    (layers, {FAST + "pyi": "import corvo.model"}, {FAST + "pyi": "import corvo._fast.y"}),
+    (layers, {"corvo/fsm/x.py": "import corvo.consensus"}, {"corvo/fsm/x.py": "import corvo.kv"}),
+    (layers, {"corvo/elsewhere.py": ""}, {"corvo/net/elsewhere.py": ""}),
+    (purity, {"corvo/ops.py": "import time"}, {"corvo/clock.py": "import time"}),
+    (purity, {"corvo/fsm/x.py": "from os import path"}, {"corvo/net/x.py": "from os import path"}),
+    (purity, {FAST + "pyx": "import threading"}, {"corvo/_fast/wal_thread.pyx": "import os"}),
+    (dependencies, {"corvo/fsm/x.py": "import lmdb"}, {"corvo/kv/base.py": "import lmdb"}),
+    (dependencies, {"corvo/cli/x.py": "import requests"}, {"corvo/cli/x.py": "import json"}),
+    (names, {"corvo/net/utils.py": ""}, {"corvo/net/router.py": ""}),
+    (names, {"corvo/common/x.py": ""}, {"corvo/kv/base.py": ""}),
+    (sizes, {"corvo/x.py": "x = 1\n" * 601}, {"corvo/x.py": "x = 1\n" * 600}),
+    (sizes, {"corvo/x.py": LONG}, {"corvo/x.py": LONG.replace("    pass\n", "", 1)}),
+    (sizes, {FAST + "pyx": "c" + LONG}, {FAST + "pyx": "c" + LONG.replace("    pass\n", "", 1)}),
+    (sizes, {"tests/x.py": "#" * 101}, {"tests/x.py": "#" * 100}),
+    (stars, {"corvo/x.py": "from y import *"}, {"corvo/x.py": "from y import z"}),
+    (
+        stubs,
+        {FAST + "py": "def f(): ..."},
+        {FAST + "py": "def f(): ...", FAST + "pyi": "def f(): ..."},
+    ),
+    (stubs, {FAST + "py": "A = 1", FAST + "pyi": ""}, {FAST + "py": "_A = 1", FAST + "pyi": ""}),
+    (
+        stubs,
+        {FAST + "pyx": "cdef class A:\n    def f(self): pass", FAST + "pyi": "class A: ..."},
+        {FAST + "pyx": "cdef class A:\n    cdef f(self): pass", FAST + "pyi": "class A: ..."},
+    ),
+    (
+        compiled_structs,
+        {"corvo/model.py": "class A(msgspec.Struct): ..."},
+        {"corvo/net/x.py": "class A(msgspec.Struct): ..."},
+    ),
+    (determinism, {FLOATS: "x = 0.5"}, {FLOATS: "x = 5"}),
+    (determinism, {FLOATS: "x = a / b"}, {FLOATS: "x = a // b"}),
+    (determinism, {FLOATS: "x = hash(a)"}, {FLOATS: "x = a.hash()"}),
+    (determinism, {FLOATS: "for x in {1, 2}: ..."}, {FLOATS: "for x in sorted({1, 2}): ..."}),
+    (determinism, {FLOATS: "[x for x in set(a)]"}, {FLOATS: "[x for x in sorted(set(a))]"}),
+    (
+        determinism,
+        {FLOATS: "class A:\n    s: set[int]\n    def f(self): return list(self.s)"},
+        {FLOATS: "class A:\n    s: set[int]\n    def f(self): return sorted(self.s)"},
+    ),
+    (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
+    (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
+    (docstrings, {"corvo/x.py": "x = 1"}, {"corvo/x.py": '"""It."""'}),
+    (
+        docstrings,
+        {"corvo/x.py": '"""It."""\ndef f(): ...'},
+        {"corvo/x.py": '"""It."""\ndef _f(): ...'},
+    ),
+    (docstrings, {FAST + "pyx": "x = 1"}, {FAST + "pyx": '# cython: x\n"""It."""'}),
+    (
+        apply_functions,
+        {"corvo/ops.py": OP, "corvo/fsm/x.py": "def apply_ack():\n    pass"},
+        {"corvo/ops.py": OP, "corvo/fsm/x.py": "def apply_enqueue():\n    pass"},
+    ),
+]
+
+
+def repository() -> list[Source]:
+    """All of our sources, build products left out."""
+    paths = [ROOT / "setup.py"]
+    for folder in ("corvo", "tests", "tools", "bench"):
+        for suffix in ("py", "pyi", "pyx", "pxd"):
+            paths += (ROOT / folder).rglob(f"*.{suffix}")
+    return [Source(str(p.relative_to(ROOT)), p.read_text("utf-8")) for p in sorted(paths)]
+
+
+@pytest.mark.parametrize(
+    "rule", dict.fromkeys(rule for rule, _, _ in RULES), ids=lambda r: r.__name__
+)
+def test_repository_keeps(rule: Rule) -> None:
+    assert list(rule(repository())) == []
+
+
+@pytest.mark.parametrize(("rule", "bad", "good"), RULES, ids=lambda v: getattr(v, "__name__", ""))
+def test_rule_can_fail(rule: Rule, bad: Files, good: Files) -> None:
+    assert list(rule([Source(path, text) for path, text in bad.items()]))
+    assert list(rule([Source(path, text) for path, text in good.items()])) == []
+
+
+def test_import_linter_knows_the_same_layers() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = config["tool"]["importlinter"]["contracts"][0]
+    rows = [re.findall(r"corvo[\w.]*", row) for row in contract["layers"]]
+    theirs = {name: len(rows) - 1 - place for place, row in enumerate(rows) for name in row}
+    assert theirs == {name: layer for name, layer in LAYERS.items() if name != "corvo"}

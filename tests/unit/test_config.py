@@ -1,0 +1,160 @@
+"""The settings: where they come from, and what is refused how."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from corvo import config
+from corvo.config import Address, load
+from corvo.errors import ConfigError
+
+
+def test_defaults() -> None:
+    settings = load({}, {})
+    assert settings.bind == Address("127.0.0.1", 8080)
+    assert settings.durable and settings.bootstrap
+    assert not settings.insecure and not settings.test_clock
+    assert settings.shutdown_timeout_ns == 500_000_000
+    assert settings.max_payload_size == 256 * 1024
+    assert {source for _, _, source in settings.settings} == {"default"}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.durable = False  # type: ignore[misc]
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    path = tmp_path / "corvo.toml"
+    path.write_text('data-dir = "file"\nnode-id = "file"\nlog-level = "warn"\ndurable = false\n')
+    environ = {"CORVO_CONFIG": str(path), "CORVO_DATA_DIR": "env", "CORVO_NODE_ID": "env"}
+    settings = load({"data-dir": "flag"}, environ | {"CORVO_LOG_FORMAT": "", "HOME": "/"})
+    assert (settings.data_dir, settings.node_id, settings.log_level) == ("flag", "env", "warn")
+    assert not settings.durable
+    sources = {name: source for name, _, source in settings.settings}
+    assert sources["data-dir"] == "--data-dir"
+    assert sources["node-id"] == "CORVO_NODE_ID"
+    assert sources["log-level"] == str(path)
+    assert sources["log-format"] == "default"
+
+
+def test_config_flag_beats_its_variable(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("max-body-size = 2097152\n")
+    assert load({"config": str(path)}, {"CORVO_CONFIG": "absent"}).max_body_size == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "shown"),
+    [
+        ("127.0.0.2:1", "127.0.0.2", 1, "127.0.0.2:1"),
+        ("localhost:0", "localhost", 0, "localhost:0"),
+        ("[::1]:8080", "::1", 8080, "[::1]:8080"),
+    ],
+)
+def test_loopback_addresses(text: str, host: str, port: int, shown: str) -> None:
+    address = load({"bind": text}, {}).bind
+    assert (address.host, address.port, str(address)) == (host, port, shown)
+
+
+@pytest.mark.parametrize("text", [":8080", "0.0.0.0:80", "10.0.0.1:80", "[::]:80", "jobs.lan:80"])
+def test_reachable_address_needs_insecure(text: str) -> None:
+    with pytest.raises(ConfigError, match="from --bind.*--insecure"):
+        load({"bind": text}, {})
+    assert not load({"bind": text, "insecure": "true"}, {}).bind.loopback
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bind", "8080"),
+        ("bind", "127.0.0.1:"),
+        ("bind", "127.0.0.1:65536"),
+        ("bind", "::1:8080"),
+        ("bind", "http://127.0.0.1:8080"),
+        ("data-dir", ""),
+        ("durable", "maybe"),
+        ("node-id", "a b"),
+        ("log-level", "loud"),
+        ("shutdown-timeout", "-1s"),
+        ("shutdown-timeout", "soon"),
+        ("max-payload-size", "256KiB"),
+        ("max-payload-size", "0"),
+        ("max-payload-size", "-1"),
+        ("max-body-size", "999999999999"),
+        ("max-pending", "9" * 40),
+    ],
+)
+def test_error_names_setting_source_and_value(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load({name: value}, {})
+    assert str(refused.value).startswith(f"{name} = {value!a} (from --{name}): want ")
+
+
+def test_error_from_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "corvo.toml"
+    path.write_text("max-pending = true\n")
+    with pytest.raises(ConfigError, match=r"^max-pending = 'true' \(from .*corvo.toml\): want"):
+        load({"config": str(path)}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data-dri = 'x'", "unknown setting 'data-dri' in .*; did you mean data-dir?"),
+        ("zzzzzz = 1", "unknown setting 'zzzzzz' in"),
+        ("config = 'x'", "unknown setting 'config' in"),
+        ("bind = ['a', 'b']", "bind .* want a text, a number, true or false"),
+        ("bind = ", "is not TOML"),
+    ],
+)
+def test_bad_file(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "corvo.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load({"config": str(path)}, {})
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
+        load({"config": str(tmp_path / "absent.toml")}, {})
+
+
+def test_sizes_fit_into_the_body() -> None:
+    with pytest.raises(ConfigError, match="max-result-size = 1048576 is more than max-body-size"):
+        load({"max-body-size": "524288"}, {})
+
+
+@pytest.mark.parametrize("name", config.ABSENT)
+def test_options_of_absent_parts_are_refused(name: str) -> None:
+    reason, harmless = config.ABSENT[name]
+    with pytest.raises(ConfigError, match=f"^{name} .*{reason}$"):
+        load({name: "7"}, {})
+    with pytest.raises(ConfigError, match=f"^{name} .*{config.env_name(name)}.*{reason}$"):
+        load({}, {config.env_name(name): "true"})
+    load({name: harmless}, {})
+
+
+def test_options_without_meaning_are_ignored_and_named() -> None:
+    settings = load({"raft-store": "pebble"}, {"CORVO_FETCH_POLL_INTERVAL": "1s"})
+    assert settings.ignored == (
+        "raft-store (from --raft-store)",
+        "fetch-poll-interval (from CORVO_FETCH_POLL_INTERVAL)",
+    )
+
+
+def test_older_name_of_a_setting() -> None:
+    assert load({"raft-max-pending": "7"}, {}).max_pending == 7
+    both = {"CORVO_MAX_PENDING": "8", "CORVO_RAFT_MAX_PENDING": "9"}
+    assert load({}, both).max_pending == 8
+    assert load({"raft-max-pending": "7"}, both).max_pending == 7
+    with pytest.raises(ConfigError, match="from --raft-max-pending"):
+        load({"raft-max-pending": "x"}, {})
+
+
+def test_unknown_flag() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'colour'"):
+        load({"colour": "red"}, {})
+
+
+def test_every_option_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/operate.md").read_text()
+    assert config.options_table() in page

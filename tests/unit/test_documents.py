@@ -1,0 +1,323 @@
+"""Documents and the meta row: round trips, damage, and the bytes themselves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corvo.errors import StorageError
+from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
+from corvo.kv import documents, meta
+from corvo.limits import TIME_MAX_NS
+from corvo.model import BACKOFFS, ERROR_KINDS, STATES, UNIQUE_UNTIL, ErrorRecord, Job, Queue, Worker
+
+GOLDEN = Path(__file__).parent / "golden"
+STAMP = 1_764_280_000_000_000_000
+U64 = st.integers(0, 2**64 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+TIME = st.integers(0, TIME_MAX_NS)
+BYTES = st.binary(max_size=40)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+
+
+def below(names: tuple[str, ...]) -> st.SearchStrategy[int]:
+    return st.integers(0, len(names) - 1)
+
+
+HEAD = {
+    "queue_number": U64,
+    "seq": U64,
+    "priority": st.integers(0, 2),
+    "state": below(STATES),
+    "attempt": U64,
+    "scheduled_ns": TIME,
+    "started_ns": U64,
+    "completed_ns": U64,
+    "failed_ns": U64,
+    "cancel_requested_ns": U64,
+    "lease_ns": U64,
+    "lease_expires_ns": U64,
+    "fencing": U64,
+    "lease_seed": I64,
+    "lease_term": U64,
+    "lease_touched": st.booleans(),
+    "restored_term": U64,
+    "releases": U64,
+    "worker_id": TEXT,
+    "hostname": TEXT,
+    "error_count": U64,
+    "event_seq": U64,
+    "provider_error": st.booleans(),
+}
+BODY = {
+    "payload": BYTES,
+    "tags": BYTES,
+    "max_retries": U64,
+    "backoff": below(BACKOFFS),
+    "base_delay_ms": U64,
+    "max_delay_ms": U64,
+    "jitter_ppm": U64,
+    "created_ns": U64,
+    "parent_id": TEXT,
+    "unique_key": BYTES,
+    "unique_until": below(UNIQUE_UNTIL),
+}
+DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
+NOT_STORED = {"id", "dirty", "deleted", "stored", "stored_row"}
+QUEUE = {
+    "paused": st.booleans(),
+    "max_concurrency": U64,
+    "created_ns": U64,
+    "next_seq": U64,
+    "counts": st.lists(U64, min_size=24, max_size=24),
+    "enqueued_total": U64,
+    "completed_total": U64,
+    "failed_total": U64,
+    "dead_total": U64,
+    "expired_total": U64,
+}
+WORKER = {
+    "hostname": TEXT,
+    "queues": st.lists(TEXT, max_size=4),
+    "started_ns": U64,
+    "seen_ns": U64,
+}
+META = {
+    "applied_index": U64,
+    "applied_term": U64,
+    "cluster_id": BYTES,
+    "stamp_ns": U64,
+    "fencing": U64,
+    "event_seq": U64,
+    "event_first_seq": U64,
+    "event_log_size": U64,
+    "next_queue_number": U64,
+    "hash": st.binary(min_size=32, max_size=32),
+}
+
+
+def attributes(thing: Any) -> set[str]:
+    """Names of the fields of a native class, compiled or not."""
+    names = vars(thing) if hasattr(thing, "__dict__") else dir(thing)
+    return {name for name in names if not name.startswith("_")}
+
+
+def filled(thing: Any, values: dict[str, Any]) -> Any:
+    for name, value in values.items():
+        setattr(thing, name, value)
+    return thing
+
+
+def read(thing: Any, fields: Any) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in fields}
+
+
+def test_every_field_of_the_model_is_stored() -> None:
+    assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
+    assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
+    assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
+    assert attributes(meta.Meta()) == set(META)
+
+
+@given(st.fixed_dictionaries(HEAD), st.fixed_dictionaries(BODY), st.fixed_dictionaries(DATA))
+def test_jobs(head: dict[str, Any], body: dict[str, Any], data: dict[str, Any]) -> None:
+    job = filled(Job("job_1"), head | body | data)
+    again = documents.decode_head("job_1", documents.encode_head(job))
+    assert again.id == "job_1" and read(again, HEAD) == head
+    documents.decode_body(again, documents.encode_body(job))
+    assert read(again, BODY) == body
+    encoded = documents.encode_data(job)
+    assert bool(encoded) == any(data.values())
+    if encoded:
+        documents.decode_data(again, encoded)
+    assert read(again, DATA) == data
+
+
+def test_the_head_of_a_waiting_job_is_small() -> None:
+    job = filled(Job("job_1"), {"queue_number": 7, "seq": 1_000_000, "event_seq": 5_000_000})
+    assert len(documents.encode_head(job)) <= 32
+
+
+@given(U64, st.fixed_dictionaries(QUEUE))
+def test_queues(number: int, values: dict[str, Any]) -> None:
+    queue = filled(Queue(number, "q"), values)
+    again = documents.decode_queue("q", documents.encode_queue(queue))
+    assert (again.number, again.name, read(again, QUEUE)) == (number, "q", values)
+
+
+@given(st.fixed_dictionaries(WORKER))
+def test_workers(values: dict[str, Any]) -> None:
+    worker = filled(Worker("w"), values)
+    again = documents.decode_worker("w", documents.encode_worker(worker))
+    assert again.id == "w" and read(again, WORKER) == values
+
+
+@given(U64, below(ERROR_KINDS), BYTES, BYTES, U64)
+def test_error_records(attempt: int, kind: int, error: bytes, backtrace: bytes, at: int) -> None:
+    encoded = documents.encode_error(ErrorRecord(attempt, kind, error, backtrace, at))
+    again = documents.decode_error("job_1", encoded)
+    fields = (again.attempt, again.kind, again.error, again.backtrace, again.at_ns)
+    assert fields == (attempt, kind, error, backtrace, at)
+
+
+@given(TEXT, TIME, BYTES)
+def test_unique_locks(job_id: str, expires_ns: int, key: bytes) -> None:
+    encoded = documents.encode_lock(job_id, expires_ns, key)
+    assert documents.decode_lock(encoded) == (job_id, expires_ns, key)
+
+
+def fields_of(change: Change) -> tuple[Any, ...]:
+    return (
+        change.seq,
+        change.type,
+        change.job_id,
+        change.queue,
+        change.at_ns,
+        change.data,
+        change.previous,
+    )
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[Change]:
+    first = draw(st.integers(1, 2**63))
+    queues = st.sampled_from(["default", "q/é", ""])
+    ids = st.sampled_from(["job_01KB5H4S00", "job_01KB5H4S01", "job_01KB5H9", ""]) | TEXT
+    return [
+        Change(
+            seq,
+            draw(below(EVENT_TYPES)),
+            draw(ids),
+            draw(queues),
+            STAMP,
+            draw(BYTES),
+            draw(st.just(0) | st.integers(1, seq - 1)) if seq > 1 else 0,
+        )
+        for seq in range(first, first + draw(st.integers(1, 12)))
+    ]
+
+
+@given(blocks())
+def test_event_blocks(changes: list[Change]) -> None:
+    first = changes[0].seq
+    block = documents.encode_events(changes)
+    assert [*map(fields_of, documents.decode_events(first, block))] == [*map(fields_of, changes)]
+    for change in changes:
+        found = documents.decode_event(first, block, change.seq)
+        assert found is not None and fields_of(found) == fields_of(change)
+    assert documents.decode_event(first, block, first - 1) is None
+    assert documents.decode_event(first, block, first + len(changes)) is None
+
+
+def test_events_of_a_block_are_of_one_entry() -> None:
+    first = Change(1, ENQUEUED, "a", "q", STAMP, b"", 0)
+    with pytest.raises(AssertionError):
+        documents.encode_events([first, Change(3, ENQUEUED, "b", "q", STAMP, b"", 0)])
+    with pytest.raises(AssertionError):
+        documents.encode_events([first, Change(2, ENQUEUED, "b", "q", STAMP + 1, b"", 0)])
+
+
+def test_an_event_takes_few_bytes() -> None:
+    changes = [
+        Change(1000 + i, STARTED, f"job_01KB5H4S0{i * 7919:017}", "default", STAMP, b"", 900 + i)
+        for i in range(64)
+    ]
+    assert len(documents.encode_events(changes)) <= 20 * len(changes)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (STAMP, ["q"], [1, 1], [0], ["a"], [0], [b""]),
+        (STAMP, ["q"], [1], [1], ["a"], [0], [b""]),
+        (STAMP, [], [1], [0], ["a"], [0], [b""]),
+    ],
+)
+def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
+    block = documents.encode_fields(documents.EVENTS_LAYOUT, columns)
+    with pytest.raises(StorageError, match=r"event block '7'.*columns do not match"):
+        documents.decode_events(7, block)
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (lambda data: documents.decode_head("x", data), "job head 'x'"),
+        (lambda data: documents.decode_body(Job("x"), data), "job body 'x'"),
+        (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
+        (lambda data: documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: documents.decode_worker("x", data), "worker 'x'"),
+        (lambda data: documents.decode_error("x", data), "error of job 'x'"),
+        (lambda data: documents.decode_lock(data), "unique lock"),
+        (lambda data: documents.decode_events(1, data), "event block '1'"),
+        (lambda data: meta.decode_meta(bytes((0, 0, 0, 1)) + data), "meta row"),
+    ],
+)
+def test_damage_is_a_storage_error_that_names_the_document(read: Any, what: str) -> None:
+    with pytest.raises(StorageError, match=f"damaged {what}.* in the base: "):
+        read(b"\x01\xff")
+
+
+@given(st.fixed_dictionaries(META))
+def test_meta(values: dict[str, Any]) -> None:
+    encoded = meta.encode_meta(filled(meta.Meta(), values))
+    assert read(meta.decode_meta(encoded), META) == values
+
+
+def test_a_newer_format_is_refused_whatever_follows() -> None:
+    with pytest.raises(StorageError, match="format 2, this version of Corvo reads format 1"):
+        meta.decode_meta(bytes((0, 0, 0, 2)) + b"anything")
+    with pytest.raises(StorageError, match="no format number"):
+        meta.decode_meta(b"")
+
+
+GOLDEN_CHANGES = [
+    Change(41, ENQUEUED, "job_A1", "q", STAMP, b"", 0),
+    Change(42, STARTED, "job_A2", "q", STAMP, b"{}", 12),
+    Change(43, COMPLETED, "job_A2", "r", STAMP, b"", 42),
+]
+
+
+def _golden_job() -> Job:
+    job = Job("job_A1")
+    filled(job, {"queue_number": 3, "seq": 300, "state": 2, "attempt": 1, "started_ns": STAMP})
+    filled(job, {"lease_ns": 60 * 10**9, "lease_expires_ns": STAMP + 60 * 10**9, "fencing": 9})
+    filled(job, {"lease_seed": -2, "lease_term": 4, "worker_id": "w1", "hostname": "h"})
+    filled(job, {"event_seq": 42, "payload": b'{"a":1}', "created_ns": STAMP, "unique_key": b"k"})
+    return filled(job, {"result": b"7"})
+
+
+def _golden_queue() -> Queue:
+    queue = Queue(3, "q")
+    queue.counts[5] = 1
+    return filled(queue, {"paused": True, "max_concurrency": 8, "next_seq": 301})
+
+
+def _golden_worker() -> Worker:
+    return filled(Worker("w1"), {"hostname": "h", "queues": ["q", "r"], "seen_ns": 5})
+
+
+def _golden_meta() -> meta.Meta:
+    values = {"applied_index": 300, "applied_term": 4, "cluster_id": b"c", "stamp_ns": STAMP}
+    return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 32})
+
+
+DOCUMENTS = {
+    "job head": lambda: documents.encode_head(_golden_job()),
+    "job body": lambda: documents.encode_body(_golden_job()),
+    "job data": lambda: documents.encode_data(_golden_job()),
+    "queue": lambda: documents.encode_queue(_golden_queue()),
+    "worker": lambda: documents.encode_worker(_golden_worker()),
+    "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
+    "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
+    "event block": lambda: documents.encode_events(GOLDEN_CHANGES),
+    "meta": lambda: meta.encode_meta(_golden_meta()),
+}
+
+
+def test_golden_documents() -> None:
+    golden = json.loads((GOLDEN / "documents.json").read_text())
+    assert {name: encode().hex(" ") for name, encode in DOCUMENTS.items()} == golden
