@@ -20,10 +20,10 @@ GET = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class RealClock:
-    def monotonic(self) -> int:
+    def elapsed_ns(self) -> int:
         return time.monotonic_ns()
 
-    def now(self) -> int:
+    def stamp(self) -> int:
         return time.time_ns()
 
 

@@ -91,10 +91,10 @@ class Shell:
         loop: Any = self.loop
         self.server = Server(handle or self.requests.append, self, HttpLimits(**limits), loop)
 
-    def monotonic(self) -> int:
+    def elapsed_ns(self) -> int:
         return self.now_ns
 
-    def now(self) -> int:
+    def stamp(self) -> int:
         return 0
 
     def connect(self, address: str = "10.0.0.1") -> tuple[Connection, FakeTransport]:
