@@ -71,9 +71,10 @@ class ServerProcess:
             cwd=self.data_dir.parent,
         )
         ready = threading.Event()
+        started = len(self.log)
         reader = threading.Thread(target=self._read_log, args=(self.process, ready), daemon=True)
         reader.start()
-        if not ready.wait(READY_WAIT_S) or self.process.poll() is not None:
+        if not ready.wait(READY_WAIT_S) or "corvo server ready" not in "".join(self.log[started:]):
             self.kill()
             raise AssertionError("the server did not start:\n" + "".join(self.log[-40:]))
         return self
