@@ -30,7 +30,7 @@ def version(as_json: bool) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script that teaches SHELL to complete corvo's commands and flags.
+    """Print a completion script for a shell.
 
     For bash: corvo completion bash > ~/.local/share/bash-completion/completions/corvo
     """

@@ -41,7 +41,9 @@ class Status(msgspec.Struct):
 @click.option("--checkpoint", type=JSON, help="Where the handler shall start from.")
 @client_options
 def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:
-    """Put a job with PAYLOAD (JSON, - for standard input, @file) into QUEUE."""
+    """Put a job into a queue.
+
+    PAYLOAD is JSON text, - for standard input, or @file."""
     given = {name: value for name, value in options.items() if value is not None}
     answer = session.client.post("/api/v1/enqueue", {"queue": queue, "payload": payload, **given})
     job = session.decode(answer, Enqueued)
@@ -52,7 +54,7 @@ def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: objec
 @click.argument("job_id", metavar="JOB-ID")
 @client_options
 def inspect(session: Session, job_id: str) -> None:
-    """Print everything the server knows about a job, as JSON."""
+    """Print everything known about a job, as JSON."""
     session.as_json = True
     session.show(session.client.get(f"/api/v1/jobs/{segment(job_id)}"))
 
@@ -71,7 +73,9 @@ def retry(session: Session, job_id: str) -> None:
 @click.option("--force", is_flag=True, help="Do not wait for the worker of an active job.")
 @client_options
 def cancel(session: Session, job_id: str, force: bool) -> None:
-    """Cancel a job; the worker of an active job is asked to stop."""
+    """Cancel a job.
+
+    The worker of an active job is asked to stop; until it answers, the job stays active."""
     body = {"force": True} if force else {}
     answer = session.client.post(f"/api/v1/jobs/{segment(job_id)}/cancel", body)
     session.show(answer, f"Job {job_id}: {session.decode(answer, Status).status}")

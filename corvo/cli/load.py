@@ -9,6 +9,7 @@ requests, here it parses answers.
 """
 
 import asyncio
+import gc
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -205,6 +206,8 @@ class Load:
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Run the phase; `progress` is told every now and then how many jobs are completed."""
+        gc.collect()
+        gc.freeze()  # nothing that lives now will be garbage: keep full collections short
         uvloop.run(self._run(progress))
         if self._failure is not None:
             raise self._failure

@@ -31,7 +31,7 @@ COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "COMPLETED", "DEAD"]
 @click.command()
 @client_options
 def queues(session: Session) -> None:
-    """List the queues and how many jobs they hold in each state."""
+    """List the queues and their jobs by state."""
     answer = session.client.get("/api/v1/queues")
     rows = session.decode(answer, list[Queue])
     if session.as_json or not rows:
@@ -47,7 +47,9 @@ def queues(session: Session) -> None:
 @click.argument("queue")
 @client_options
 def pause(session: Session, queue: str) -> None:
-    """Hand out no more jobs of QUEUE; jobs can still be enqueued."""
+    """Hand out no more jobs of a queue.
+
+    Jobs can still be enqueued, and jobs already handed out can still be completed."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/pause", {})
     session.show(answer, f"Queue {queue} paused")
 
@@ -56,7 +58,7 @@ def pause(session: Session, queue: str) -> None:
 @click.argument("queue")
 @client_options
 def resume(session: Session, queue: str) -> None:
-    """Hand out jobs of a paused QUEUE again."""
+    """Hand out jobs of a paused queue again."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/resume", {})
     session.show(answer, f"Queue {queue} resumed")
 
@@ -66,7 +68,9 @@ def resume(session: Session, queue: str) -> None:
 @click.argument("maximum", metavar="MAX", type=click.IntRange(min=0))
 @client_options
 def concurrency(session: Session, queue: str, maximum: int) -> None:
-    """Let at most MAX jobs of QUEUE run at the same time; 0 removes the limit."""
+    """Limit how many jobs of a queue run at once.
+
+    MAX 0 removes the limit."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/concurrency", {"max": maximum})
     what = f"set to {maximum}" if maximum else "limit removed"
     session.show(answer, f"Queue {queue} concurrency {what}")

@@ -50,7 +50,7 @@ def _serve(**given: str | bool | None) -> int:
 server = click.Command(
     "server",
     callback=_serve,
-    help="""Run a Corvo server until it is told to stop (Ctrl-C or SIGTERM).
+    help="""Run a server until Ctrl-C or SIGTERM.
 
     A setting comes from the first of these that has it: flag, environment variable, TOML file
     (--config), default.

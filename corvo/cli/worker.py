@@ -79,7 +79,9 @@ def fetch(
     worker_id: str | None,
     count: int,
 ) -> None:
-    """Take the next job of the given queues and print it with the command that ends it."""
+    """Take the next job of some queues.
+
+    Prints the job, and the commands that report its end."""
     host = socket.gethostname()
     body: dict[str, object] = {
         "queues": queues,

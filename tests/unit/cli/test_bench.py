@@ -4,6 +4,7 @@ import json
 import random
 import re
 import statistics
+import sys
 from array import array
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,16 @@ def test_server_process_numbers_are_shown_if_known(server: Any, run: Any, tmp_pa
         server.can("GET", "/api/v1/debug/runtime", facts)
     out = run("bench", *SMALL, "--save", str(tmp_path / "r")).out
     assert len(re.findall(r"^  srv cpu: +[\d.]+%\n  srv rss: +1.0MB$", out, re.MULTILINE)) == 2
+
+
+def test_progress_is_drawn_only_for_a_person(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    outcome = run("bench", *SMALL, "--save", str(tmp_path / "r"))
+    assert outcome.status == 0 and "\r" not in outcome.out
+    assert "\r  enqueue  [########################################]  60/60" in outcome.err
+    assert outcome.err.endswith("\r\x1b[K")
 
 
 def test_what_bench_refuses(server: Any, run: Any, tmp_path: Path) -> None:
