@@ -86,17 +86,10 @@ def test_g1_a_kill_leaves_every_job_in_exactly_one_state(data_dir: Path) -> None
             api = server.api()
             for job_id in traffic.acked:
                 assert api.job(job_id)["state"] == "completed"
-            for unique_key, job_id in traffic.accepted.items():
-                body = {"queue": "q", "unique_key": unique_key}
-                assert api.post("/enqueue", body) == (
-                    200,
-                    {
-                        "job_id": job_id,
-                        "status": "duplicate",
-                        "unique_existing": True,
-                        "state": api.job(job_id)["state"],
-                    },
-                )
+            again = [{"queue": "q", "unique_key": key} for key in traffic.accepted]
+            answer = api.ok("POST", "/enqueue/batch", {"jobs": again})
+            assert answer["job_ids"] == list(traffic.accepted.values())
+            assert answer["duplicates"] == len(again)
             document = api.queue("q")
             assert document["enqueued"] == sum(document[state] for state in STATES)
             assert document["enqueued"] >= len(traffic.accepted), kills
