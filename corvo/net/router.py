@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from corvo import limits
-from corvo._fast.http1 import Request, header_line
+from corvo._fast.replies import Request, header_line
 from corvo._fast.meters import RouteMeter
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 

@@ -18,7 +18,8 @@ from email.utils import formatdate
 from typing import Protocol, cast
 
 from corvo import limits
-from corvo._fast.http1 import H1Conn, H1Context, Request, reply_error
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context, Request, reply_error
 from corvo.errors import CorvoError
 
 log = logging.getLogger(__name__)
