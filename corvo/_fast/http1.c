@@ -3192,6 +3192,7 @@ static const char __pyx_k_HTTP_1_1_without_sockets_bytes_i[] = "HTTP/1.1 without
 /* #### Code section: decls ### */
 static int __pyx_pf_5corvo_5_fast_5http1_6H1Conn___init__(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self, PyObject *__pyx_v_context, PyObject *__pyx_v_peer, PyObject *__pyx_v_on_output); /* proto */
 static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_9has_input___get__(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self); /* proto */
+static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_7holding___get__(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self); /* proto */
 static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4idle___get__(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self); /* proto */
 static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self, PyObject *__pyx_v_data); /* proto */
 static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self, PyObject *__pyx_v_now_ns); /* proto */
@@ -4190,6 +4191,107 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_9has_input___get__(struct
  *         return len(self._rest) > 0
  * 
  *     @property             # <<<<<<<<<<<<<<
+ *     def holding(self):
+ *         """Whether the peer should not be read from for now."""
+*/
+
+/* Python wrapper */
+static PyObject *__pyx_pw_5corvo_5_fast_5http1_6H1Conn_7holding_1__get__(PyObject *__pyx_v_self); /*proto*/
+static PyObject *__pyx_pw_5corvo_5_fast_5http1_6H1Conn_7holding_1__get__(PyObject *__pyx_v_self) {
+  CYTHON_UNUSED PyObject *const *__pyx_kwvalues;
+  PyObject *__pyx_r = 0;
+  __Pyx_RefNannyDeclarations
+  __Pyx_RefNannySetupContext("__get__ (wrapper)", 0);
+  __pyx_kwvalues = __Pyx_KwValues_VARARGS(__pyx_args, __pyx_nargs);
+  __pyx_r = __pyx_pf_5corvo_5_fast_5http1_6H1Conn_7holding___get__(((struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self));
+
+  /* function exit code */
+  __Pyx_RefNannyFinishContext();
+  return __pyx_r;
+}
+
+static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_7holding___get__(struct __pyx_obj_5corvo_5_fast_5http1_H1Conn *__pyx_v_self) {
+  PyObject *__pyx_r = NULL;
+  __Pyx_RefNannyDeclarations
+  PyObject *__pyx_t_1 = NULL;
+  PyObject *__pyx_t_2 = NULL;
+  Py_ssize_t __pyx_t_3;
+  int __pyx_t_4;
+  int __pyx_lineno = 0;
+  const char *__pyx_filename = NULL;
+  int __pyx_clineno = 0;
+  __Pyx_RefNannySetupContext("__get__", 0);
+
+  /* "corvo/_fast/http1.py":115
+ *     def holding(self):
+ *         """Whether the peer should not be read from for now."""
+ *         return len(self._rest) > 0 or self._is_paused()             # <<<<<<<<<<<<<<
+ * 
+ *     @property
+*/
+  __pyx_t_2 = __pyx_v_self->_rest;
+  __Pyx_INCREF(__pyx_t_2);
+  if (unlikely(__pyx_t_2 == Py_None)) {
+    PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
+    __PYX_ERR(0, 115, __pyx_L1_error)
+  }
+  __pyx_t_3 = __Pyx_PyBytes_GET_SIZE(__pyx_t_2); if (unlikely(__pyx_t_3 == ((Py_ssize_t)-1))) __PYX_ERR(0, 115, __pyx_L1_error)
+  __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
+  __pyx_t_4 = (__pyx_t_3 > 0);
+
+
+  if (!__pyx_t_4) {
+
+  } else {
+    __pyx_t_2 = __Pyx_PyBool_FromLong(__pyx_t_4); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 115, __pyx_L1_error)
+    __Pyx_GOTREF(__pyx_t_2);
+    __pyx_t_1 = __pyx_t_2;
+    __pyx_t_2 = 0;
+
+    goto __pyx_L3_bool_binop_done;
+  }
+  __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._is_paused(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 115, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyBool_FromLong(__pyx_t_4); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 115, __pyx_L1_error)
+  __Pyx_GOTREF(__pyx_t_2);
+  __pyx_t_1 = __pyx_t_2;
+  __pyx_t_2 = 0;
+
+  __pyx_L3_bool_binop_done:;
+  {
+    PyObject *__pyx_temp;
+    {
+      __pyx_temp = __pyx_r;
+      __pyx_r = __pyx_t_1;
+    }
+    __Pyx_XDECREF(__pyx_temp);
+  }
+  __pyx_t_1 = 0;
+  goto __pyx_L0;
+
+  /* "corvo/_fast/http1.py":112
+ *         return len(self._rest) > 0
+ * 
+ *     @property             # <<<<<<<<<<<<<<
+ *     def holding(self):
+ *         """Whether the peer should not be read from for now."""
+*/
+
+  /* function exit code */
+  __pyx_L1_error:;
+  __Pyx_XDECREF(__pyx_t_1);
+  __Pyx_XDECREF(__pyx_t_2);
+  __Pyx_AddTraceback("corvo._fast.http1.H1Conn.holding.__get__", __pyx_clineno, __pyx_lineno, __pyx_filename);
+  __pyx_r = NULL;
+  __pyx_L0:;
+  __Pyx_XGIVEREF(__pyx_r);
+  __Pyx_RefNannyFinishContext();
+  return __pyx_r;
+}
+
+/* "corvo/_fast/http1.py":117
+ *         return len(self._rest) > 0 or self._is_paused()
+ * 
+ *     @property             # <<<<<<<<<<<<<<
  *     def idle(self):
  *         """Whether no request is being read or answered."""
 */
@@ -4220,7 +4322,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4idle___get__(struct __py
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("__get__", 0);
 
-  /* "corvo/_fast/http1.py":115
+  /* "corvo/_fast/http1.py":120
  *     def idle(self):
  *         """Whether no request is being read or answered."""
  *         return self._first is None and self._between_requests()             # <<<<<<<<<<<<<<
@@ -4231,15 +4333,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4idle___get__(struct __py
   if (__pyx_t_2) {
 
   } else {
-    __pyx_t_3 = __Pyx_PyBool_FromLong(__pyx_t_2); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 115, __pyx_L1_error)
+    __pyx_t_3 = __Pyx_PyBool_FromLong(__pyx_t_2); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 120, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __pyx_t_1 = __pyx_t_3;
     __pyx_t_3 = 0;
 
     goto __pyx_L3_bool_binop_done;
   }
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_between_requests(__pyx_v_self); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 115, __pyx_L1_error)
-  __pyx_t_3 = __Pyx_PyBool_FromLong(__pyx_t_2); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 115, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_between_requests(__pyx_v_self); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 120, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyBool_FromLong(__pyx_t_2); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 120, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __pyx_t_1 = __pyx_t_3;
   __pyx_t_3 = 0;
@@ -4256,8 +4358,8 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4idle___get__(struct __py
   __pyx_t_1 = 0;
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":112
- *         return len(self._rest) > 0
+  /* "corvo/_fast/http1.py":117
+ *         return len(self._rest) > 0 or self._is_paused()
  * 
  *     @property             # <<<<<<<<<<<<<<
  *     def idle(self):
@@ -4276,7 +4378,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4idle___get__(struct __py
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":117
+/* "corvo/_fast/http1.py":122
  *         return self._first is None and self._between_requests()
  * 
  *     def feed(self, data):             # <<<<<<<<<<<<<<
@@ -4324,32 +4426,32 @@ PyObject *__pyx_args, PyObject *__pyx_kwds
   {
     PyObject ** const __pyx_pyargnames[] = {&__pyx_mstate_global->__pyx_n_u_data,0};
     const Py_ssize_t __pyx_kwds_len = (__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
-    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 117, __pyx_L3_error)
+    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 122, __pyx_L3_error)
     if (__pyx_kwds_len > 0) {
       switch (__pyx_nargs) {
         case  1:
         values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 117, __pyx_L3_error)
+        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 122, __pyx_L3_error)
         CYTHON_FALLTHROUGH;
         case  0: break;
         default: goto __pyx_L5_argtuple_error;
       }
       const Py_ssize_t kwd_pos_args = __pyx_nargs;
-      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "feed", 0) < (0)) __PYX_ERR(0, 117, __pyx_L3_error)
+      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "feed", 0) < (0)) __PYX_ERR(0, 122, __pyx_L3_error)
       for (Py_ssize_t i = __pyx_nargs; i < 1; i++) {
-        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("feed", 1, 1, 1, i); __PYX_ERR(0, 117, __pyx_L3_error) }
+        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("feed", 1, 1, 1, i); __PYX_ERR(0, 122, __pyx_L3_error) }
       }
     } else if (unlikely(__pyx_nargs != 1)) {
       goto __pyx_L5_argtuple_error;
     } else {
       values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 117, __pyx_L3_error)
+      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 122, __pyx_L3_error)
     }
     __pyx_v_data = values[0];
   }
   goto __pyx_L6_skip;
   __pyx_L5_argtuple_error:;
-  __Pyx_RaiseArgtupleInvalid("feed", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 117, __pyx_L3_error)
+  __Pyx_RaiseArgtupleInvalid("feed", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 122, __pyx_L3_error)
   __pyx_L6_skip:;
   goto __pyx_L4_argument_unpacking_done;
   __pyx_L3_error:;
@@ -4392,14 +4494,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   __Pyx_RefNannySetupContext("feed", 0);
   __Pyx_INCREF(__pyx_v_data);
 
-  /* "corvo/_fast/http1.py":123
+  /* "corvo/_fast/http1.py":128
  *         gives others a turn and calls again, with no data, unless `paused`.
  *         """
  *         ready = self._ready = []             # <<<<<<<<<<<<<<
  *         if self._phase == _STOPPED:
  *             return ready
 */
-  __pyx_t_1 = PyList_New(0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 123, __pyx_L1_error)
+  __pyx_t_1 = PyList_New(0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 128, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_INCREF(__pyx_t_1);
   __pyx_v_ready = __pyx_t_1;
@@ -4409,7 +4511,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   __Pyx_DECREF_SET(__pyx_v_self->_ready, __pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":124
+  /* "corvo/_fast/http1.py":129
  *         """
  *         ready = self._ready = []
  *         if self._phase == _STOPPED:             # <<<<<<<<<<<<<<
@@ -4421,7 +4523,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":125
+    /* "corvo/_fast/http1.py":130
  *         ready = self._ready = []
  *         if self._phase == _STOPPED:
  *             return ready             # <<<<<<<<<<<<<<
@@ -4439,7 +4541,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":124
+    /* "corvo/_fast/http1.py":129
  *         """
  *         ready = self._ready = []
  *         if self._phase == _STOPPED:             # <<<<<<<<<<<<<<
@@ -4448,18 +4550,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   }
 
-  /* "corvo/_fast/http1.py":126
+  /* "corvo/_fast/http1.py":131
  *         if self._phase == _STOPPED:
  *             return ready
  *         if data:             # <<<<<<<<<<<<<<
  *             self._read_ns = self.context.monotonic()
  *         if self._rest:
 */
-  __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_v_data); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 126, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_v_data); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 131, __pyx_L1_error)
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":127
+    /* "corvo/_fast/http1.py":132
  *             return ready
  *         if data:
  *             self._read_ns = self.context.monotonic()             # <<<<<<<<<<<<<<
@@ -4486,14 +4588,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (1-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 127, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 132, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
-    __pyx_t_6 = __Pyx_PyLong_As_PY_LONG_LONG(__pyx_t_1); if (unlikely((__pyx_t_6 == (PY_LONG_LONG)-1) && PyErr_Occurred())) __PYX_ERR(0, 127, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyLong_As_PY_LONG_LONG(__pyx_t_1); if (unlikely((__pyx_t_6 == (PY_LONG_LONG)-1) && PyErr_Occurred())) __PYX_ERR(0, 132, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __pyx_v_self->_read_ns = __pyx_t_6;
 
-    /* "corvo/_fast/http1.py":126
+    /* "corvo/_fast/http1.py":131
  *         if self._phase == _STOPPED:
  *             return ready
  *         if data:             # <<<<<<<<<<<<<<
@@ -4502,7 +4604,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   }
 
-  /* "corvo/_fast/http1.py":128
+  /* "corvo/_fast/http1.py":133
  *         if data:
  *             self._read_ns = self.context.monotonic()
  *         if self._rest:             # <<<<<<<<<<<<<<
@@ -4513,26 +4615,26 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_rest);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 128, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 133, __pyx_L1_error)
     __pyx_t_2 = (__pyx_temp != 0);
   }
 
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":129
+    /* "corvo/_fast/http1.py":134
  *             self._read_ns = self.context.monotonic()
  *         if self._rest:
  *             data = self._rest + data             # <<<<<<<<<<<<<<
  *         if self._line:
  *             data = self._line + data
 */
-    __pyx_t_1 = PyNumber_Add(__pyx_v_self->_rest, __pyx_v_data); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 129, __pyx_L1_error)
+    __pyx_t_1 = PyNumber_Add(__pyx_v_self->_rest, __pyx_v_data); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 134, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF_SET(__pyx_v_data, __pyx_t_1);
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":128
+    /* "corvo/_fast/http1.py":133
  *         if data:
  *             self._read_ns = self.context.monotonic()
  *         if self._rest:             # <<<<<<<<<<<<<<
@@ -4541,7 +4643,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   }
 
-  /* "corvo/_fast/http1.py":130
+  /* "corvo/_fast/http1.py":135
  *         if self._rest:
  *             data = self._rest + data
  *         if self._line:             # <<<<<<<<<<<<<<
@@ -4552,26 +4654,26 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_line);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 130, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 135, __pyx_L1_error)
     __pyx_t_2 = (__pyx_temp != 0);
   }
 
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":131
+    /* "corvo/_fast/http1.py":136
  *             data = self._rest + data
  *         if self._line:
  *             data = self._line + data             # <<<<<<<<<<<<<<
  *             self._line = b""
  *         pos = 0
 */
-    __pyx_t_1 = PyNumber_Add(__pyx_v_self->_line, __pyx_v_data); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 131, __pyx_L1_error)
+    __pyx_t_1 = PyNumber_Add(__pyx_v_self->_line, __pyx_v_data); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 136, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF_SET(__pyx_v_data, __pyx_t_1);
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":132
+    /* "corvo/_fast/http1.py":137
  *         if self._line:
  *             data = self._line + data
  *             self._line = b""             # <<<<<<<<<<<<<<
@@ -4583,7 +4685,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     __Pyx_GOTREF(__pyx_v_self->_line);
     __Pyx_DECREF_SET(__pyx_v_self->_line, __pyx_mstate_global->__pyx_kp_b_);
 
-    /* "corvo/_fast/http1.py":130
+    /* "corvo/_fast/http1.py":135
  *         if self._rest:
  *             data = self._rest + data
  *         if self._line:             # <<<<<<<<<<<<<<
@@ -4592,7 +4694,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   }
 
-  /* "corvo/_fast/http1.py":133
+  /* "corvo/_fast/http1.py":138
  *             data = self._line + data
  *             self._line = b""
  *         pos = 0             # <<<<<<<<<<<<<<
@@ -4601,17 +4703,17 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   __pyx_v_pos = 0;
 
-  /* "corvo/_fast/http1.py":134
+  /* "corvo/_fast/http1.py":139
  *             self._line = b""
  *         pos = 0
  *         size = len(data)             # <<<<<<<<<<<<<<
  *         turn_max = self.context.pipeline_max
  *         while (
 */
-  __pyx_t_7 = PyObject_Length(__pyx_v_data); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 134, __pyx_L1_error)
+  __pyx_t_7 = PyObject_Length(__pyx_v_data); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 139, __pyx_L1_error)
   __pyx_v_size = __pyx_t_7;
 
-  /* "corvo/_fast/http1.py":135
+  /* "corvo/_fast/http1.py":140
  *         pos = 0
  *         size = len(data)
  *         turn_max = self.context.pipeline_max             # <<<<<<<<<<<<<<
@@ -4622,7 +4724,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 
   __pyx_v_turn_max = __pyx_t_7;
 
-  /* "corvo/_fast/http1.py":136
+  /* "corvo/_fast/http1.py":141
  *         size = len(data)
  *         turn_max = self.context.pipeline_max
  *         while (             # <<<<<<<<<<<<<<
@@ -4631,7 +4733,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   while (1) {
 
-    /* "corvo/_fast/http1.py":137
+    /* "corvo/_fast/http1.py":142
  *         turn_max = self.context.pipeline_max
  *         while (
  *             pos < size             # <<<<<<<<<<<<<<
@@ -4649,14 +4751,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L9_bool_binop_done;
     }
 
-    /* "corvo/_fast/http1.py":138
+    /* "corvo/_fast/http1.py":143
  *         while (
  *             pos < size
  *             and len(ready) < turn_max             # <<<<<<<<<<<<<<
  *             and self._phase != _STOPPED
  *             and not self._is_paused()
 */
-    __pyx_t_7 = __Pyx_PyList_GET_SIZE(__pyx_v_ready); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 138, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyList_GET_SIZE(__pyx_v_ready); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 143, __pyx_L1_error)
     __pyx_t_8 = (__pyx_t_7 < __pyx_v_turn_max);
 
 
@@ -4669,7 +4771,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L9_bool_binop_done;
     }
 
-    /* "corvo/_fast/http1.py":139
+    /* "corvo/_fast/http1.py":144
  *             pos < size
  *             and len(ready) < turn_max
  *             and self._phase != _STOPPED             # <<<<<<<<<<<<<<
@@ -4687,14 +4789,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L9_bool_binop_done;
     }
 
-    /* "corvo/_fast/http1.py":140
+    /* "corvo/_fast/http1.py":145
  *             and len(ready) < turn_max
  *             and self._phase != _STOPPED
  *             and not self._is_paused()             # <<<<<<<<<<<<<<
  *         ):
  *             if self._phase == _LINE:
 */
-    __pyx_t_8 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._is_paused(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 140, __pyx_L1_error)
+    __pyx_t_8 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._is_paused(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 145, __pyx_L1_error)
     __pyx_t_9 = (!__pyx_t_8);
 
 
@@ -4705,7 +4807,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 
     if (!__pyx_t_2) break;
 
-    /* "corvo/_fast/http1.py":142
+    /* "corvo/_fast/http1.py":147
  *             and not self._is_paused()
  *         ):
  *             if self._phase == _LINE:             # <<<<<<<<<<<<<<
@@ -4717,7 +4819,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":143
+      /* "corvo/_fast/http1.py":148
  *         ):
  *             if self._phase == _LINE:
  *                 pos = self._read_line(data, pos)             # <<<<<<<<<<<<<<
@@ -4726,12 +4828,12 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
       __pyx_t_1 = __pyx_v_data;
       __Pyx_INCREF(__pyx_t_1);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 143, __pyx_L1_error)
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_line(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 143, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 148, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_line(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 148, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __pyx_v_pos = __pyx_t_7;
 
-      /* "corvo/_fast/http1.py":142
+      /* "corvo/_fast/http1.py":147
  *             and not self._is_paused()
  *         ):
  *             if self._phase == _LINE:             # <<<<<<<<<<<<<<
@@ -4741,7 +4843,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L13;
     }
 
-    /* "corvo/_fast/http1.py":144
+    /* "corvo/_fast/http1.py":149
  *             if self._phase == _LINE:
  *                 pos = self._read_line(data, pos)
  *             elif self._phase == _FIELDS:             # <<<<<<<<<<<<<<
@@ -4753,7 +4855,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":145
+      /* "corvo/_fast/http1.py":150
  *                 pos = self._read_line(data, pos)
  *             elif self._phase == _FIELDS:
  *                 pos = self._read_fields(data, pos)             # <<<<<<<<<<<<<<
@@ -4762,12 +4864,12 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
       __pyx_t_1 = __pyx_v_data;
       __Pyx_INCREF(__pyx_t_1);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 145, __pyx_L1_error)
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_fields(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 145, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 150, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_fields(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 150, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __pyx_v_pos = __pyx_t_7;
 
-      /* "corvo/_fast/http1.py":144
+      /* "corvo/_fast/http1.py":149
  *             if self._phase == _LINE:
  *                 pos = self._read_line(data, pos)
  *             elif self._phase == _FIELDS:             # <<<<<<<<<<<<<<
@@ -4777,7 +4879,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L13;
     }
 
-    /* "corvo/_fast/http1.py":146
+    /* "corvo/_fast/http1.py":151
  *             elif self._phase == _FIELDS:
  *                 pos = self._read_fields(data, pos)
  *             elif self._phase == _LENGTH:             # <<<<<<<<<<<<<<
@@ -4789,7 +4891,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":147
+      /* "corvo/_fast/http1.py":152
  *                 pos = self._read_fields(data, pos)
  *             elif self._phase == _LENGTH:
  *                 pos = self._read_length(data, pos)             # <<<<<<<<<<<<<<
@@ -4798,12 +4900,12 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
       __pyx_t_1 = __pyx_v_data;
       __Pyx_INCREF(__pyx_t_1);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 147, __pyx_L1_error)
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_length(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 147, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 152, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_length(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 152, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __pyx_v_pos = __pyx_t_7;
 
-      /* "corvo/_fast/http1.py":146
+      /* "corvo/_fast/http1.py":151
  *             elif self._phase == _FIELDS:
  *                 pos = self._read_fields(data, pos)
  *             elif self._phase == _LENGTH:             # <<<<<<<<<<<<<<
@@ -4813,7 +4915,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
       goto __pyx_L13;
     }
 
-    /* "corvo/_fast/http1.py":149
+    /* "corvo/_fast/http1.py":154
  *                 pos = self._read_length(data, pos)
  *             else:
  *                 pos = self._read_chunked(data, pos)             # <<<<<<<<<<<<<<
@@ -4823,15 +4925,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     /*else*/ {
       __pyx_t_1 = __pyx_v_data;
       __Pyx_INCREF(__pyx_t_1);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 149, __pyx_L1_error)
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_chunked(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 149, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 154, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_read_chunked(__pyx_v_self, ((PyObject*)__pyx_t_1), __pyx_v_pos); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 154, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __pyx_v_pos = __pyx_t_7;
     }
     __pyx_L13:;
   }
 
-  /* "corvo/_fast/http1.py":150
+  /* "corvo/_fast/http1.py":155
  *             else:
  *                 pos = self._read_chunked(data, pos)
  *         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]             # <<<<<<<<<<<<<<
@@ -4858,9 +4960,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
     __Pyx_INCREF(__pyx_mstate_global->__pyx_kp_b_);
     __pyx_t_1 = __pyx_mstate_global->__pyx_kp_b_;
   } else {
-    __pyx_t_4 = __Pyx_PyObject_GetSlice(__pyx_v_data, __pyx_v_pos, 0, NULL, NULL, NULL, 1, 0, 0); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 150, __pyx_L1_error)
+    __pyx_t_4 = __Pyx_PyObject_GetSlice(__pyx_v_data, __pyx_v_pos, 0, NULL, NULL, NULL, 1, 0, 0); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 155, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 150, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 155, __pyx_L1_error)
     __pyx_t_1 = __pyx_t_4;
     __pyx_t_4 = 0;
   }
@@ -4870,18 +4972,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   __Pyx_DECREF_SET(__pyx_v_self->_rest, ((PyObject*)__pyx_t_1));
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":151
+  /* "corvo/_fast/http1.py":156
  *                 pos = self._read_chunked(data, pos)
  *         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
  *         self._send_continue()             # <<<<<<<<<<<<<<
  *         if self._ended and not self._rest:
  *             self._finish_input()
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._send_continue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 151, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._send_continue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 156, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":152
+  /* "corvo/_fast/http1.py":157
  *         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
  *         self._send_continue()
  *         if self._ended and not self._rest:             # <<<<<<<<<<<<<<
@@ -4898,7 +5000,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_rest);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 152, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 157, __pyx_L1_error)
     __pyx_t_9 = (__pyx_temp != 0);
   }
 
@@ -4912,18 +5014,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":153
+    /* "corvo/_fast/http1.py":158
  *         self._send_continue()
  *         if self._ended and not self._rest:
  *             self._finish_input()             # <<<<<<<<<<<<<<
  *         self._ready = []
  *         return ready
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_finish_input(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 153, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_finish_input(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 158, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":152
+    /* "corvo/_fast/http1.py":157
  *         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
  *         self._send_continue()
  *         if self._ended and not self._rest:             # <<<<<<<<<<<<<<
@@ -4932,21 +5034,21 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
 */
   }
 
-  /* "corvo/_fast/http1.py":154
+  /* "corvo/_fast/http1.py":159
  *         if self._ended and not self._rest:
  *             self._finish_input()
  *         self._ready = []             # <<<<<<<<<<<<<<
  *         return ready
  * 
 */
-  __pyx_t_1 = PyList_New(0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 154, __pyx_L1_error)
+  __pyx_t_1 = PyList_New(0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 159, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_GIVEREF(__pyx_t_1);
   __Pyx_GOTREF(__pyx_v_self->_ready);
   __Pyx_DECREF_SET(__pyx_v_self->_ready, ((PyObject*)__pyx_t_1));
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":155
+  /* "corvo/_fast/http1.py":160
  *             self._finish_input()
  *         self._ready = []
  *         return ready             # <<<<<<<<<<<<<<
@@ -4964,7 +5066,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":117
+  /* "corvo/_fast/http1.py":122
  *         return self._first is None and self._between_requests()
  * 
  *     def feed(self, data):             # <<<<<<<<<<<<<<
@@ -4990,7 +5092,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_2feed(struct __pyx_obj_5c
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":157
+/* "corvo/_fast/http1.py":162
  *         return ready
  * 
  *     def check_time(self, now_ns):             # <<<<<<<<<<<<<<
@@ -5038,32 +5140,32 @@ PyObject *__pyx_args, PyObject *__pyx_kwds
   {
     PyObject ** const __pyx_pyargnames[] = {&__pyx_mstate_global->__pyx_n_u_now_ns,0};
     const Py_ssize_t __pyx_kwds_len = (__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
-    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 157, __pyx_L3_error)
+    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 162, __pyx_L3_error)
     if (__pyx_kwds_len > 0) {
       switch (__pyx_nargs) {
         case  1:
         values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 157, __pyx_L3_error)
+        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 162, __pyx_L3_error)
         CYTHON_FALLTHROUGH;
         case  0: break;
         default: goto __pyx_L5_argtuple_error;
       }
       const Py_ssize_t kwd_pos_args = __pyx_nargs;
-      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "check_time", 0) < (0)) __PYX_ERR(0, 157, __pyx_L3_error)
+      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "check_time", 0) < (0)) __PYX_ERR(0, 162, __pyx_L3_error)
       for (Py_ssize_t i = __pyx_nargs; i < 1; i++) {
-        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("check_time", 1, 1, 1, i); __PYX_ERR(0, 157, __pyx_L3_error) }
+        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("check_time", 1, 1, 1, i); __PYX_ERR(0, 162, __pyx_L3_error) }
       }
     } else if (unlikely(__pyx_nargs != 1)) {
       goto __pyx_L5_argtuple_error;
     } else {
       values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 157, __pyx_L3_error)
+      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 162, __pyx_L3_error)
     }
     __pyx_v_now_ns = values[0];
   }
   goto __pyx_L6_skip;
   __pyx_L5_argtuple_error:;
-  __Pyx_RaiseArgtupleInvalid("check_time", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 157, __pyx_L3_error)
+  __Pyx_RaiseArgtupleInvalid("check_time", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 162, __pyx_L3_error)
   __pyx_L6_skip:;
   goto __pyx_L4_argument_unpacking_done;
   __pyx_L3_error:;
@@ -5107,7 +5209,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("check_time", 0);
 
-  /* "corvo/_fast/http1.py":159
+  /* "corvo/_fast/http1.py":164
  *     def check_time(self, now_ns):
  *         """Refuse or close what took too long; called every now and then with the present time."""
  *         context = self.context             # <<<<<<<<<<<<<<
@@ -5119,7 +5221,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   __pyx_v_context = ((struct __pyx_obj_5corvo_5_fast_7replies_H1Context *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":160
+  /* "corvo/_fast/http1.py":165
  *         """Refuse or close what took too long; called every now and then with the present time."""
  *         context = self.context
  *         if self._phase == _STOPPED:             # <<<<<<<<<<<<<<
@@ -5131,7 +5233,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":161
+    /* "corvo/_fast/http1.py":166
  *         context = self.context
  *         if self._phase == _STOPPED:
  *             return             # <<<<<<<<<<<<<<
@@ -5148,7 +5250,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":160
+    /* "corvo/_fast/http1.py":165
  *         """Refuse or close what took too long; called every now and then with the present time."""
  *         context = self.context
  *         if self._phase == _STOPPED:             # <<<<<<<<<<<<<<
@@ -5157,31 +5259,31 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 */
   }
 
-  /* "corvo/_fast/http1.py":162
+  /* "corvo/_fast/http1.py":167
  *         if self._phase == _STOPPED:
  *             return
  *         if self._is_paused():             # <<<<<<<<<<<<<<
  *             # It is us who do not read: the peer's time stands still.
  *             self._read_ns = self._started_ns = self._idle_ns = now_ns
 */
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._is_paused(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 162, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._is_paused(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 167, __pyx_L1_error)
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":164
+    /* "corvo/_fast/http1.py":169
  *         if self._is_paused():
  *             # It is us who do not read: the peer's time stands still.
  *             self._read_ns = self._started_ns = self._idle_ns = now_ns             # <<<<<<<<<<<<<<
  *             self._rate_size = 0
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:
 */
-    __pyx_t_3 = __Pyx_PyLong_As_PY_LONG_LONG(__pyx_v_now_ns); if (unlikely((__pyx_t_3 == (PY_LONG_LONG)-1) && PyErr_Occurred())) __PYX_ERR(0, 164, __pyx_L1_error)
+    __pyx_t_3 = __Pyx_PyLong_As_PY_LONG_LONG(__pyx_v_now_ns); if (unlikely((__pyx_t_3 == (PY_LONG_LONG)-1) && PyErr_Occurred())) __PYX_ERR(0, 169, __pyx_L1_error)
     __pyx_v_self->_read_ns = __pyx_t_3;
     __pyx_v_self->_started_ns = __pyx_t_3;
     __pyx_v_self->__pyx_base._idle_ns = __pyx_t_3;
 
 
-    /* "corvo/_fast/http1.py":165
+    /* "corvo/_fast/http1.py":170
  *             # It is us who do not read: the peer's time stands still.
  *             self._read_ns = self._started_ns = self._idle_ns = now_ns
  *             self._rate_size = 0             # <<<<<<<<<<<<<<
@@ -5190,7 +5292,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 */
     __pyx_v_self->_rate_size = 0;
 
-    /* "corvo/_fast/http1.py":162
+    /* "corvo/_fast/http1.py":167
  *         if self._phase == _STOPPED:
  *             return
  *         if self._is_paused():             # <<<<<<<<<<<<<<
@@ -5200,7 +5302,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     goto __pyx_L4;
   }
 
-  /* "corvo/_fast/http1.py":166
+  /* "corvo/_fast/http1.py":171
  *             self._read_ns = self._started_ns = self._idle_ns = now_ns
  *             self._rate_size = 0
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -5226,42 +5328,42 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":167
+    /* "corvo/_fast/http1.py":172
  *             self._rate_size = 0
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:
  *             took_ns = now_ns - self._started_ns             # <<<<<<<<<<<<<<
  *             if now_ns - self._read_ns > context.body_idle_ns:
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
 */
-    __pyx_t_1 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_started_ns); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 167, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_started_ns); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 172, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    __pyx_t_5 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_1); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 167, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_1); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 172, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __pyx_v_took_ns = __pyx_t_5;
     __pyx_t_5 = 0;
 
-    /* "corvo/_fast/http1.py":168
+    /* "corvo/_fast/http1.py":173
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:
  *             took_ns = now_ns - self._started_ns
  *             if now_ns - self._read_ns > context.body_idle_ns:             # <<<<<<<<<<<<<<
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
  *             elif took_ns > context.body_idle_ns and (
 */
-    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_read_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 168, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_read_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 173, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_1 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_5); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 168, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_5); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 173, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_idle_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 168, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_idle_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 173, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_1, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 168, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_1, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 173, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":169
+      /* "corvo/_fast/http1.py":174
  *             took_ns = now_ns - self._started_ns
  *             if now_ns - self._read_ns > context.body_idle_ns:
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))             # <<<<<<<<<<<<<<
@@ -5269,7 +5371,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
  *                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
 */
       __pyx_t_1 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 169, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 174, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __pyx_t_7 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -5288,15 +5390,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
         __pyx_t_5 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_6, __pyx_callargs+__pyx_t_7, (2-__pyx_t_7) | (__pyx_t_7*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
         __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 169, __pyx_L1_error)
+        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 174, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_5);
       }
-      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 169, __pyx_L1_error)
+      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 174, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
 
-      /* "corvo/_fast/http1.py":168
+      /* "corvo/_fast/http1.py":173
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:
  *             took_ns = now_ns - self._started_ns
  *             if now_ns - self._read_ns > context.body_idle_ns:             # <<<<<<<<<<<<<<
@@ -5306,16 +5408,16 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
       goto __pyx_L7;
     }
 
-    /* "corvo/_fast/http1.py":170
+    /* "corvo/_fast/http1.py":175
  *             if now_ns - self._read_ns > context.body_idle_ns:
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
  *             elif took_ns > context.body_idle_ns and (             # <<<<<<<<<<<<<<
  *                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
  *             ):
 */
-    __pyx_t_6 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_idle_ns); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 170, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_idle_ns); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 175, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
-    __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_v_took_ns, __pyx_t_6, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 170, __pyx_L1_error)
+    __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_v_took_ns, __pyx_t_6, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 175, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
     if (__pyx_t_4) {
 
@@ -5326,21 +5428,21 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
       goto __pyx_L8_bool_binop_done;
     }
 
-    /* "corvo/_fast/http1.py":171
+    /* "corvo/_fast/http1.py":176
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
  *             elif took_ns > context.body_idle_ns and (
  *                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns             # <<<<<<<<<<<<<<
  *             ):
  *                 self._refuse(
 */
-    __pyx_t_6 = PyLong_FromSsize_t((__pyx_v_self->_rate_size * 0x3B9ACA00)); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 171, __pyx_L1_error)
+    __pyx_t_6 = PyLong_FromSsize_t((__pyx_v_self->_rate_size * 0x3B9ACA00)); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 176, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
-    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_rate_min); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 171, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->body_rate_min); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 176, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_1 = __Pyx_PyNumber_Multiply_int_object(__pyx_t_5, __pyx_v_took_ns); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 171, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyNumber_Multiply_int_object(__pyx_t_5, __pyx_v_took_ns); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 176, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-    __pyx_t_4 = __Pyx_PyObject_CompareBoolLt_int_object(__pyx_t_6, __pyx_t_1, Py_LT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 171, __pyx_L1_error)
+    __pyx_t_4 = __Pyx_PyObject_CompareBoolLt_int_object(__pyx_t_6, __pyx_t_1, Py_LT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 176, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
@@ -5348,7 +5450,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 
     __pyx_L8_bool_binop_done:;
 
-    /* "corvo/_fast/http1.py":170
+    /* "corvo/_fast/http1.py":175
  *             if now_ns - self._read_ns > context.body_idle_ns:
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
  *             elif took_ns > context.body_idle_ns and (             # <<<<<<<<<<<<<<
@@ -5358,7 +5460,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":174
+      /* "corvo/_fast/http1.py":179
  *             ):
  *                 self._refuse(
  *                     RequestTimeout(             # <<<<<<<<<<<<<<
@@ -5366,17 +5468,17 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
  *                     )
 */
       __pyx_t_6 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 174, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 179, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
 
-      /* "corvo/_fast/http1.py":175
+      /* "corvo/_fast/http1.py":180
  *                 self._refuse(
  *                     RequestTimeout(
  *                         f"the body arrives slower than {context.body_rate_min} bytes a second"             # <<<<<<<<<<<<<<
  *                     )
  *                 )
 */
-      __pyx_t_8 = __Pyx_PyUnicode_From_PY_LONG_LONG(__pyx_v_context->body_rate_min, 0, ' ', 'd'); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 175, __pyx_L1_error)
+      __pyx_t_8 = __Pyx_PyUnicode_From_PY_LONG_LONG(__pyx_v_context->body_rate_min, 0, ' ', 'd'); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 180, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_8);
       __pyx_t_9[0] = __pyx_mstate_global->__pyx_kp_u_the_body_arrives_slower_than;
       __pyx_t_9[1] = __pyx_t_8;
@@ -5387,7 +5489,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
       #endif
       __pyx_t_11 = 0;
       __pyx_t_12 = __Pyx_PyUnicode_Join(__pyx_t_9, 3, __pyx_t_10, __pyx_t_11);
-      if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 175, __pyx_L1_error)
+      if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 180, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_12);
       __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
       __pyx_t_7 = 1;
@@ -5408,23 +5510,23 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
         __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
         __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
         __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 174, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 179, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
 
-      /* "corvo/_fast/http1.py":173
+      /* "corvo/_fast/http1.py":178
  *                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
  *             ):
  *                 self._refuse(             # <<<<<<<<<<<<<<
  *                     RequestTimeout(
  *                         f"the body arrives slower than {context.body_rate_min} bytes a second"
 */
-      __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 173, __pyx_L1_error)
+      __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 178, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
 
-      /* "corvo/_fast/http1.py":170
+      /* "corvo/_fast/http1.py":175
  *             if now_ns - self._read_ns > context.body_idle_ns:
  *                 self._refuse(RequestTimeout("the body did not arrive in time"))
  *             elif took_ns > context.body_idle_ns and (             # <<<<<<<<<<<<<<
@@ -5434,7 +5536,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     }
     __pyx_L7:;
 
-    /* "corvo/_fast/http1.py":166
+    /* "corvo/_fast/http1.py":171
  *             self._read_ns = self._started_ns = self._idle_ns = now_ns
  *             self._rate_size = 0
  *         elif self._phase == _LENGTH or self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -5444,7 +5546,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     goto __pyx_L4;
   }
 
-  /* "corvo/_fast/http1.py":178
+  /* "corvo/_fast/http1.py":183
  *                     )
  *                 )
  *         elif self._began:             # <<<<<<<<<<<<<<
@@ -5453,27 +5555,27 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 */
   if (__pyx_v_self->_began) {
 
-    /* "corvo/_fast/http1.py":179
+    /* "corvo/_fast/http1.py":184
  *                 )
  *         elif self._began:
  *             if now_ns - self._started_ns > context.head_wait_ns:             # <<<<<<<<<<<<<<
  *                 self._refuse(RequestTimeout("the request head did not arrive in time"))
  *         elif self._first is None:
 */
-    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_started_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 179, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->_started_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 184, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_1 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_5); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 179, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_5); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 184, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->head_wait_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 179, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_context->head_wait_ns); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 184, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_1, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 179, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_1, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 184, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":180
+      /* "corvo/_fast/http1.py":185
  *         elif self._began:
  *             if now_ns - self._started_ns > context.head_wait_ns:
  *                 self._refuse(RequestTimeout("the request head did not arrive in time"))             # <<<<<<<<<<<<<<
@@ -5481,7 +5583,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
  *             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
 */
       __pyx_t_1 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_12, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 180, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_12, __pyx_mstate_global->__pyx_n_u_RequestTimeout); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 185, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_12);
       __pyx_t_7 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -5500,15 +5602,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
         __pyx_t_5 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_12, __pyx_callargs+__pyx_t_7, (2-__pyx_t_7) | (__pyx_t_7*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
         __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
-        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 180, __pyx_L1_error)
+        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 185, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_5);
       }
-      __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 180, __pyx_L1_error)
+      __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 185, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_12);
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
       __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
 
-      /* "corvo/_fast/http1.py":179
+      /* "corvo/_fast/http1.py":184
  *                 )
  *         elif self._began:
  *             if now_ns - self._started_ns > context.head_wait_ns:             # <<<<<<<<<<<<<<
@@ -5517,7 +5619,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 */
     }
 
-    /* "corvo/_fast/http1.py":178
+    /* "corvo/_fast/http1.py":183
  *                     )
  *                 )
  *         elif self._began:             # <<<<<<<<<<<<<<
@@ -5527,7 +5629,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     goto __pyx_L4;
   }
 
-  /* "corvo/_fast/http1.py":181
+  /* "corvo/_fast/http1.py":186
  *             if now_ns - self._started_ns > context.head_wait_ns:
  *                 self._refuse(RequestTimeout("the request head did not arrive in time"))
  *         elif self._first is None:             # <<<<<<<<<<<<<<
@@ -5538,7 +5640,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":182
+    /* "corvo/_fast/http1.py":187
  *                 self._refuse(RequestTimeout("the request head did not arrive in time"))
  *         elif self._first is None:
  *             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns             # <<<<<<<<<<<<<<
@@ -5554,38 +5656,38 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
     }
     __pyx_v_wait_ns = __pyx_t_3;
 
-    /* "corvo/_fast/http1.py":183
+    /* "corvo/_fast/http1.py":188
  *         elif self._first is None:
  *             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
  *             if now_ns - self._idle_ns > wait_ns:             # <<<<<<<<<<<<<<
  *                 self._close()
  * 
 */
-    __pyx_t_12 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->__pyx_base._idle_ns); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 183, __pyx_L1_error)
+    __pyx_t_12 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_self->__pyx_base._idle_ns); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 188, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_12);
-    __pyx_t_5 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_12); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 183, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyNumber_Subtract_object_int(__pyx_v_now_ns, __pyx_t_12); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 188, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
-    __pyx_t_12 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_wait_ns); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 183, __pyx_L1_error)
+    __pyx_t_12 = __Pyx_PyLong_From_PY_LONG_LONG(__pyx_v_wait_ns); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 188, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_12);
-    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_5, __pyx_t_12, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 183, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_object_int(__pyx_t_5, __pyx_t_12, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 188, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":184
+      /* "corvo/_fast/http1.py":189
  *             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
  *             if now_ns - self._idle_ns > wait_ns:
  *                 self._close()             # <<<<<<<<<<<<<<
  * 
  *     def drain(self):
 */
-      __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 184, __pyx_L1_error)
+      __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 189, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_12);
       __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
 
-      /* "corvo/_fast/http1.py":183
+      /* "corvo/_fast/http1.py":188
  *         elif self._first is None:
  *             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
  *             if now_ns - self._idle_ns > wait_ns:             # <<<<<<<<<<<<<<
@@ -5594,7 +5696,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
 */
     }
 
-    /* "corvo/_fast/http1.py":181
+    /* "corvo/_fast/http1.py":186
  *             if now_ns - self._started_ns > context.head_wait_ns:
  *                 self._refuse(RequestTimeout("the request head did not arrive in time"))
  *         elif self._first is None:             # <<<<<<<<<<<<<<
@@ -5604,7 +5706,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   }
   __pyx_L4:;
 
-  /* "corvo/_fast/http1.py":157
+  /* "corvo/_fast/http1.py":162
  *         return ready
  * 
  *     def check_time(self, now_ns):             # <<<<<<<<<<<<<<
@@ -5632,7 +5734,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_4check_time(struct __pyx_
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":186
+/* "corvo/_fast/http1.py":191
  *                 self._close()
  * 
  *     def drain(self):             # <<<<<<<<<<<<<<
@@ -5693,32 +5795,32 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_6drain(struct __pyx_obj_5
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("drain", 0);
 
-  /* "corvo/_fast/http1.py":188
+  /* "corvo/_fast/http1.py":193
  *     def drain(self):
  *         """Close at once when idle; else the last reply of what is in flight will close."""
  *         if self.idle:             # <<<<<<<<<<<<<<
  *             self._close()
  * 
 */
-  __pyx_t_1 = __Pyx_PyObject_GetAttrStr(((PyObject *)__pyx_v_self), __pyx_mstate_global->__pyx_n_u_idle); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 188, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_GetAttrStr(((PyObject *)__pyx_v_self), __pyx_mstate_global->__pyx_n_u_idle); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 193, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 188, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 193, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":189
+    /* "corvo/_fast/http1.py":194
  *         """Close at once when idle; else the last reply of what is in flight will close."""
  *         if self.idle:
  *             self._close()             # <<<<<<<<<<<<<<
  * 
  *     def eof(self):
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 189, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 194, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":188
+    /* "corvo/_fast/http1.py":193
  *     def drain(self):
  *         """Close at once when idle; else the last reply of what is in flight will close."""
  *         if self.idle:             # <<<<<<<<<<<<<<
@@ -5727,7 +5829,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_6drain(struct __pyx_obj_5
 */
   }
 
-  /* "corvo/_fast/http1.py":186
+  /* "corvo/_fast/http1.py":191
  *                 self._close()
  * 
  *     def drain(self):             # <<<<<<<<<<<<<<
@@ -5748,7 +5850,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_6drain(struct __pyx_obj_5
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":191
+/* "corvo/_fast/http1.py":196
  *             self._close()
  * 
  *     def eof(self):             # <<<<<<<<<<<<<<
@@ -5810,7 +5912,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("eof", 0);
 
-  /* "corvo/_fast/http1.py":197
+  /* "corvo/_fast/http1.py":202
  *         gets an empty 204, so that replies behind it can leave.
  *         """
  *         self._ended = True             # <<<<<<<<<<<<<<
@@ -5819,7 +5921,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
 */
   __pyx_v_self->_ended = 1;
 
-  /* "corvo/_fast/http1.py":198
+  /* "corvo/_fast/http1.py":203
  *         """
  *         self._ended = True
  *         if not self._rest:             # <<<<<<<<<<<<<<
@@ -5830,7 +5932,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_rest);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 198, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 203, __pyx_L1_error)
     __pyx_t_1 = (__pyx_temp != 0);
   }
 
@@ -5840,18 +5942,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":199
+    /* "corvo/_fast/http1.py":204
  *         self._ended = True
  *         if not self._rest:
  *             self._finish_input()             # <<<<<<<<<<<<<<
  * 
  *     def closed(self):
 */
-    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_finish_input(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 199, __pyx_L1_error)
+    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_finish_input(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 204, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-    /* "corvo/_fast/http1.py":198
+    /* "corvo/_fast/http1.py":203
  *         """
  *         self._ended = True
  *         if not self._rest:             # <<<<<<<<<<<<<<
@@ -5860,7 +5962,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
 */
   }
 
-  /* "corvo/_fast/http1.py":191
+  /* "corvo/_fast/http1.py":196
  *             self._close()
  * 
  *     def eof(self):             # <<<<<<<<<<<<<<
@@ -5881,7 +5983,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_8eof(struct __pyx_obj_5co
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":201
+/* "corvo/_fast/http1.py":206
  *             self._finish_input()
  * 
  *     def closed(self):             # <<<<<<<<<<<<<<
@@ -5941,18 +6043,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_10closed(struct __pyx_obj
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("closed", 0);
 
-  /* "corvo/_fast/http1.py":203
+  /* "corvo/_fast/http1.py":208
  *     def closed(self):
  *         """The connection is gone: forget everything, tell whoever waits."""
  *         self._close()             # <<<<<<<<<<<<<<
  *         self._parser = None
  *         self.on_output = None
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 203, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._close(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 208, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":204
+  /* "corvo/_fast/http1.py":209
  *         """The connection is gone: forget everything, tell whoever waits."""
  *         self._close()
  *         self._parser = None             # <<<<<<<<<<<<<<
@@ -5964,7 +6066,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_10closed(struct __pyx_obj
   __Pyx_GOTREF(__pyx_v_self->_parser);
   __Pyx_DECREF_SET(__pyx_v_self->_parser, Py_None);
 
-  /* "corvo/_fast/http1.py":205
+  /* "corvo/_fast/http1.py":210
  *         self._close()
  *         self._parser = None
  *         self.on_output = None             # <<<<<<<<<<<<<<
@@ -5976,18 +6078,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_10closed(struct __pyx_obj
   __Pyx_GOTREF(__pyx_v_self->__pyx_base.on_output);
   __Pyx_DECREF_SET(__pyx_v_self->__pyx_base.on_output, Py_None);
 
-  /* "corvo/_fast/http1.py":206
+  /* "corvo/_fast/http1.py":211
  *         self._parser = None
  *         self.on_output = None
  *         self._abandon_all()             # <<<<<<<<<<<<<<
  * 
  *     # Reading.
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._abandon_all(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 206, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._abandon_all(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 211, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":201
+  /* "corvo/_fast/http1.py":206
  *             self._finish_input()
  * 
  *     def closed(self):             # <<<<<<<<<<<<<<
@@ -6008,7 +6110,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_10closed(struct __pyx_obj
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":210
+/* "corvo/_fast/http1.py":215
  *     # Reading.
  * 
  *     def _between_requests(self):             # <<<<<<<<<<<<<<
@@ -6025,7 +6127,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__between_requests(struct __pyx_o
   const char *__pyx_filename = NULL;
   int __pyx_clineno = 0;
 
-  /* "corvo/_fast/http1.py":211
+  /* "corvo/_fast/http1.py":216
  * 
  *     def _between_requests(self):
  *         return self._phase == _LINE and not self._began and not self._rest             # <<<<<<<<<<<<<<
@@ -6056,7 +6158,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__between_requests(struct __pyx_o
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_rest);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 211, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 216, __pyx_L1_error)
     __pyx_t_2 = (__pyx_temp != 0);
   }
 
@@ -6072,7 +6174,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__between_requests(struct __pyx_o
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":210
+  /* "corvo/_fast/http1.py":215
  *     # Reading.
  * 
  *     def _between_requests(self):             # <<<<<<<<<<<<<<
@@ -6089,7 +6191,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__between_requests(struct __pyx_o
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":213
+/* "corvo/_fast/http1.py":218
  *         return self._phase == _LINE and not self._began and not self._rest
  * 
  *     def _ends_here(self):             # <<<<<<<<<<<<<<
@@ -6105,7 +6207,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
   const char *__pyx_filename = NULL;
   int __pyx_clineno = 0;
 
-  /* "corvo/_fast/http1.py":214
+  /* "corvo/_fast/http1.py":219
  * 
  *     def _ends_here(self):
  *         if self._ended:             # <<<<<<<<<<<<<<
@@ -6114,7 +6216,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
 */
   if (__pyx_v_self->_ended) {
 
-    /* "corvo/_fast/http1.py":215
+    /* "corvo/_fast/http1.py":220
  *     def _ends_here(self):
  *         if self._ended:
  *             return not self._rest             # <<<<<<<<<<<<<<
@@ -6125,7 +6227,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
     else
     {
       Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_rest);
-      if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 215, __pyx_L1_error)
+      if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 220, __pyx_L1_error)
       __pyx_t_1 = (__pyx_temp != 0);
     }
 
@@ -6136,7 +6238,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
 
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":214
+    /* "corvo/_fast/http1.py":219
  * 
  *     def _ends_here(self):
  *         if self._ended:             # <<<<<<<<<<<<<<
@@ -6145,7 +6247,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
 */
   }
 
-  /* "corvo/_fast/http1.py":216
+  /* "corvo/_fast/http1.py":221
  *         if self._ended:
  *             return not self._rest
  *         return self.context.draining and self._between_requests()             # <<<<<<<<<<<<<<
@@ -6158,7 +6260,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
     __pyx_t_1 = __pyx_v_self->__pyx_base.context->draining;
     goto __pyx_L4_bool_binop_done;
   }
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_between_requests(__pyx_v_self); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 216, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_between_requests(__pyx_v_self); if (unlikely(PyErr_Occurred())) __PYX_ERR(0, 221, __pyx_L1_error)
 
   __pyx_t_1 = __pyx_t_2;
 
@@ -6168,7 +6270,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":213
+  /* "corvo/_fast/http1.py":218
  *         return self._phase == _LINE and not self._began and not self._rest
  * 
  *     def _ends_here(self):             # <<<<<<<<<<<<<<
@@ -6185,7 +6287,7 @@ static int __pyx_f_5corvo_5_fast_5http1_6H1Conn__ends_here(struct __pyx_obj_5cor
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":218
+/* "corvo/_fast/http1.py":223
  *         return self.context.draining and self._between_requests()
  * 
  *     def _read_line(self, data, pos):             # <<<<<<<<<<<<<<
@@ -6229,7 +6331,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_read_line", 0);
 
-  /* "corvo/_fast/http1.py":220
+  /* "corvo/_fast/http1.py":225
  *     def _read_line(self, data, pos):
  *         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
  *         context = self.context             # <<<<<<<<<<<<<<
@@ -6241,7 +6343,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   __pyx_v_context = ((struct __pyx_obj_5corvo_5_fast_7replies_H1Context *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":221
+  /* "corvo/_fast/http1.py":226
  *         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
  *         context = self.context
  *         if not self._began:             # <<<<<<<<<<<<<<
@@ -6253,7 +6355,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":222
+    /* "corvo/_fast/http1.py":227
  *         context = self.context
  *         if not self._began:
  *             self._began = True             # <<<<<<<<<<<<<<
@@ -6262,7 +6364,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     __pyx_v_self->_began = 1;
 
-    /* "corvo/_fast/http1.py":223
+    /* "corvo/_fast/http1.py":228
  *         if not self._began:
  *             self._began = True
  *             self._started_ns = self._read_ns             # <<<<<<<<<<<<<<
@@ -6273,7 +6375,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 
     __pyx_v_self->_started_ns = __pyx_t_3;
 
-    /* "corvo/_fast/http1.py":221
+    /* "corvo/_fast/http1.py":226
  *         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
  *         context = self.context
  *         if not self._began:             # <<<<<<<<<<<<<<
@@ -6282,24 +6384,24 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
   }
 
-  /* "corvo/_fast/http1.py":224
+  /* "corvo/_fast/http1.py":229
  *             self._began = True
  *             self._started_ns = self._read_ns
  *         end = data.find(b"\n", pos) + 1             # <<<<<<<<<<<<<<
  *         if end == 0:
  *             size = len(data) - pos
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 224, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 229, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_4 = __Pyx_CallUnboundCMethod2(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__find, __pyx_v_data, __pyx_mstate_global->__pyx_kp_b__3, __pyx_t_1); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 224, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_CallUnboundCMethod2(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__find, __pyx_v_data, __pyx_mstate_global->__pyx_kp_b__3, __pyx_t_1); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 229, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-  __pyx_t_5 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_5 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 224, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_5 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 229, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_v_end = (__pyx_t_5 + 1);
 
 
-  /* "corvo/_fast/http1.py":225
+  /* "corvo/_fast/http1.py":230
  *             self._started_ns = self._read_ns
  *         end = data.find(b"\n", pos) + 1
  *         if end == 0:             # <<<<<<<<<<<<<<
@@ -6311,7 +6413,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":226
+    /* "corvo/_fast/http1.py":231
  *         end = data.find(b"\n", pos) + 1
  *         if end == 0:
  *             size = len(data) - pos             # <<<<<<<<<<<<<<
@@ -6320,47 +6422,47 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-      __PYX_ERR(0, 226, __pyx_L1_error)
+      __PYX_ERR(0, 231, __pyx_L1_error)
     }
-    __pyx_t_5 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_5 == ((Py_ssize_t)-1))) __PYX_ERR(0, 226, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_5 == ((Py_ssize_t)-1))) __PYX_ERR(0, 231, __pyx_L1_error)
     __pyx_v_size = (__pyx_t_5 - __pyx_v_pos);
 
 
-    /* "corvo/_fast/http1.py":227
+    /* "corvo/_fast/http1.py":232
  *         if end == 0:
  *             size = len(data) - pos
  *             if size > context.target_size_max + _LINE_EXTRA_MAX:             # <<<<<<<<<<<<<<
  *                 self._refuse_target()
  *             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
 */
-    __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_size); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 227, __pyx_L1_error)
+    __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_size); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 232, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->target_size_max); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 227, __pyx_L1_error)
+    __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->target_size_max); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 232, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_LINE_EXTRA_MAX); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 227, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_LINE_EXTRA_MAX); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 232, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
-    __pyx_t_7 = __Pyx_PyNumber_Add_int_object(__pyx_t_1, __pyx_t_6); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 227, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyNumber_Add_int_object(__pyx_t_1, __pyx_t_6); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 232, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_int_object(__pyx_t_4, __pyx_t_7, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 227, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_int_object(__pyx_t_4, __pyx_t_7, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 232, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":228
+      /* "corvo/_fast/http1.py":233
  *             size = len(data) - pos
  *             if size > context.target_size_max + _LINE_EXTRA_MAX:
  *                 self._refuse_target()             # <<<<<<<<<<<<<<
  *             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
  *                 self._refuse(BadRequest("this is not an HTTP request"))
 */
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_target(__pyx_v_self); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 228, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_target(__pyx_v_self); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 233, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_7);
       __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-      /* "corvo/_fast/http1.py":227
+      /* "corvo/_fast/http1.py":232
  *         if end == 0:
  *             size = len(data) - pos
  *             if size > context.target_size_max + _LINE_EXTRA_MAX:             # <<<<<<<<<<<<<<
@@ -6370,7 +6472,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
       goto __pyx_L5;
     }
 
-    /* "corvo/_fast/http1.py":229
+    /* "corvo/_fast/http1.py":234
  *             if size > context.target_size_max + _LINE_EXTRA_MAX:
  *                 self._refuse_target()
  *             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":             # <<<<<<<<<<<<<<
@@ -6379,13 +6481,13 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-      __PYX_ERR(0, 229, __pyx_L1_error)
+      __PYX_ERR(0, 234, __pyx_L1_error)
     }
-    __pyx_t_7 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 1)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 229, __pyx_L1_error)
+    __pyx_t_7 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 1)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 234, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
-    __pyx_t_8 = __Pyx_PyObject_CompareBoolLe_bytes_bytes(__pyx_mstate_global->__pyx_n_b_A, __pyx_t_7, Py_LE); if (unlikely((__pyx_t_8 < 0))) __PYX_ERR(0, 229, __pyx_L1_error)
+    __pyx_t_8 = __Pyx_PyObject_CompareBoolLe_bytes_bytes(__pyx_mstate_global->__pyx_n_b_A, __pyx_t_7, Py_LE); if (unlikely((__pyx_t_8 < 0))) __PYX_ERR(0, 234, __pyx_L1_error)
     if (__pyx_t_8) {
-      __pyx_t_8 = __Pyx_PyObject_CompareBoolLe_bytes_bytes(__pyx_t_7, __pyx_mstate_global->__pyx_n_b_Z, Py_LE); if (unlikely((__pyx_t_8 < 0))) __PYX_ERR(0, 229, __pyx_L1_error)
+      __pyx_t_8 = __Pyx_PyObject_CompareBoolLe_bytes_bytes(__pyx_t_7, __pyx_mstate_global->__pyx_n_b_Z, Py_LE); if (unlikely((__pyx_t_8 < 0))) __PYX_ERR(0, 234, __pyx_L1_error)
     }
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
     __pyx_t_9 = (!__pyx_t_8);
@@ -6401,11 +6503,11 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     }
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-      __PYX_ERR(0, 229, __pyx_L1_error)
+      __PYX_ERR(0, 234, __pyx_L1_error)
     }
-    __pyx_t_7 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 1)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 229, __pyx_L1_error)
+    __pyx_t_7 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 1)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 234, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
-    __pyx_t_9 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_t_7, __pyx_mstate_global->__pyx_kp_b__4, Py_NE); if (unlikely((__pyx_t_9 < 0))) __PYX_ERR(0, 229, __pyx_L1_error)
+    __pyx_t_9 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_t_7, __pyx_mstate_global->__pyx_kp_b__4, Py_NE); if (unlikely((__pyx_t_9 < 0))) __PYX_ERR(0, 234, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
     __pyx_t_2 = __pyx_t_9;
@@ -6414,7 +6516,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":230
+      /* "corvo/_fast/http1.py":235
  *                 self._refuse_target()
  *             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
  *                 self._refuse(BadRequest("this is not an HTTP request"))             # <<<<<<<<<<<<<<
@@ -6422,7 +6524,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
  *                 self._line = data[pos:]
 */
       __pyx_t_4 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 230, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 235, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __pyx_t_10 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -6441,15 +6543,15 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
         __pyx_t_7 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_6, __pyx_callargs+__pyx_t_10, (2-__pyx_t_10) | (__pyx_t_10*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
         __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-        if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 230, __pyx_L1_error)
+        if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 235, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_7);
       }
-      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_7); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 230, __pyx_L1_error)
+      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_7); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 235, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
 
-      /* "corvo/_fast/http1.py":229
+      /* "corvo/_fast/http1.py":234
  *             if size > context.target_size_max + _LINE_EXTRA_MAX:
  *                 self._refuse_target()
  *             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":             # <<<<<<<<<<<<<<
@@ -6459,7 +6561,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
       goto __pyx_L5;
     }
 
-    /* "corvo/_fast/http1.py":232
+    /* "corvo/_fast/http1.py":237
  *                 self._refuse(BadRequest("this is not an HTTP request"))
  *             else:
  *                 self._line = data[pos:]             # <<<<<<<<<<<<<<
@@ -6469,9 +6571,9 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     /*else*/ {
       if (unlikely(__pyx_v_data == Py_None)) {
         PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-        __PYX_ERR(0, 232, __pyx_L1_error)
+        __PYX_ERR(0, 237, __pyx_L1_error)
       }
-      __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, PY_SSIZE_T_MAX); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 232, __pyx_L1_error)
+      __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, PY_SSIZE_T_MAX); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 237, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __Pyx_GIVEREF(__pyx_t_6);
       __Pyx_GOTREF(__pyx_v_self->_line);
@@ -6480,7 +6582,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     }
     __pyx_L5:;
 
-    /* "corvo/_fast/http1.py":233
+    /* "corvo/_fast/http1.py":238
  *             else:
  *                 self._line = data[pos:]
  *             return len(data)             # <<<<<<<<<<<<<<
@@ -6489,15 +6591,15 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-      __PYX_ERR(0, 233, __pyx_L1_error)
+      __PYX_ERR(0, 238, __pyx_L1_error)
     }
-    __pyx_t_5 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_5 == ((Py_ssize_t)-1))) __PYX_ERR(0, 233, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_5 == ((Py_ssize_t)-1))) __PYX_ERR(0, 238, __pyx_L1_error)
     {
       __pyx_r = __pyx_t_5;
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":225
+    /* "corvo/_fast/http1.py":230
  *             self._started_ns = self._read_ns
  *         end = data.find(b"\n", pos) + 1
  *         if end == 0:             # <<<<<<<<<<<<<<
@@ -6506,7 +6608,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
   }
 
-  /* "corvo/_fast/http1.py":234
+  /* "corvo/_fast/http1.py":239
  *                 self._line = data[pos:]
  *             return len(data)
  *         line = data[pos:end]             # <<<<<<<<<<<<<<
@@ -6515,25 +6617,25 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
   if (unlikely(__pyx_v_data == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-    __PYX_ERR(0, 234, __pyx_L1_error)
+    __PYX_ERR(0, 239, __pyx_L1_error)
   }
-  __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_v_end); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 234, __pyx_L1_error)
+  __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_v_end); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 239, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
   __pyx_v_line = ((PyObject*)__pyx_t_6);
   __pyx_t_6 = 0;
 
-  /* "corvo/_fast/http1.py":235
+  /* "corvo/_fast/http1.py":240
  *             return len(data)
  *         line = data[pos:end]
  *         if line == b"\r\n":             # <<<<<<<<<<<<<<
  *             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
  *             self._began = False
 */
-  __pyx_t_2 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_line, __pyx_mstate_global->__pyx_kp_b__5, Py_EQ); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 235, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_line, __pyx_mstate_global->__pyx_kp_b__5, Py_EQ); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 240, __pyx_L1_error)
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":237
+    /* "corvo/_fast/http1.py":242
  *         if line == b"\r\n":
  *             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
  *             self._began = False             # <<<<<<<<<<<<<<
@@ -6542,7 +6644,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     __pyx_v_self->_began = 0;
 
-    /* "corvo/_fast/http1.py":238
+    /* "corvo/_fast/http1.py":243
  *             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
  *             self._began = False
  *             self._head_size += 2             # <<<<<<<<<<<<<<
@@ -6551,7 +6653,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     __pyx_v_self->_head_size = (__pyx_v_self->_head_size + 2);
 
-    /* "corvo/_fast/http1.py":239
+    /* "corvo/_fast/http1.py":244
  *             self._began = False
  *             self._head_size += 2
  *             if self._head_size > context.head_size_max:             # <<<<<<<<<<<<<<
@@ -6563,18 +6665,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     if (__pyx_t_2) {
 
 
-      /* "corvo/_fast/http1.py":240
+      /* "corvo/_fast/http1.py":245
  *             self._head_size += 2
  *             if self._head_size > context.head_size_max:
  *                 self._refuse_head()             # <<<<<<<<<<<<<<
  *             return end
  *         request = Request(self)
 */
-      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_head(__pyx_v_self); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 240, __pyx_L1_error)
+      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_head(__pyx_v_self); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 245, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
 
-      /* "corvo/_fast/http1.py":239
+      /* "corvo/_fast/http1.py":244
  *             self._began = False
  *             self._head_size += 2
  *             if self._head_size > context.head_size_max:             # <<<<<<<<<<<<<<
@@ -6583,7 +6685,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
     }
 
-    /* "corvo/_fast/http1.py":241
+    /* "corvo/_fast/http1.py":246
  *             if self._head_size > context.head_size_max:
  *                 self._refuse_head()
  *             return end             # <<<<<<<<<<<<<<
@@ -6596,7 +6698,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":235
+    /* "corvo/_fast/http1.py":240
  *             return len(data)
  *         line = data[pos:end]
  *         if line == b"\r\n":             # <<<<<<<<<<<<<<
@@ -6605,7 +6707,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
   }
 
-  /* "corvo/_fast/http1.py":242
+  /* "corvo/_fast/http1.py":247
  *                 self._refuse_head()
  *             return end
  *         request = Request(self)             # <<<<<<<<<<<<<<
@@ -6618,13 +6720,13 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     PyObject *__pyx_callargs[2] = {__pyx_t_7, ((PyObject *)__pyx_v_self)};
     __pyx_t_6 = __Pyx_PyObject_FastCall((PyObject*)__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_7replies_Request, __pyx_callargs+__pyx_t_10, (2-__pyx_t_10) | (__pyx_t_10*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
-    if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 242, __pyx_L1_error)
+    if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 247, __pyx_L1_error)
     __Pyx_GOTREF((PyObject *)__pyx_t_6);
   }
   __pyx_v_request = ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)__pyx_t_6);
   __pyx_t_6 = 0;
 
-  /* "corvo/_fast/http1.py":243
+  /* "corvo/_fast/http1.py":248
  *             return end
  *         request = Request(self)
  *         self._request = request             # <<<<<<<<<<<<<<
@@ -6636,7 +6738,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   __Pyx_GOTREF((PyObject *)__pyx_v_self->_request);
   __Pyx_DECREF_SET(__pyx_v_self->_request, __pyx_v_request);
 
-  /* "corvo/_fast/http1.py":244
+  /* "corvo/_fast/http1.py":249
  *         request = Request(self)
  *         self._request = request
  *         try:             # <<<<<<<<<<<<<<
@@ -6652,18 +6754,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     __Pyx_XGOTREF(__pyx_t_13);
     /*try:*/ {
 
-      /* "corvo/_fast/http1.py":245
+      /* "corvo/_fast/http1.py":250
  *         self._request = request
  *         try:
  *             self._take_line(request, line)             # <<<<<<<<<<<<<<
  *         except CorvoError as error:
  *             self._refuse(error)
 */
-      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_take_line(__pyx_v_self, __pyx_v_request, __pyx_v_line); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 245, __pyx_L10_error)
+      __pyx_t_6 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_take_line(__pyx_v_self, __pyx_v_request, __pyx_v_line); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 250, __pyx_L10_error)
       __Pyx_GOTREF(__pyx_t_6);
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
 
-      /* "corvo/_fast/http1.py":244
+      /* "corvo/_fast/http1.py":249
  *         request = Request(self)
  *         self._request = request
  *         try:             # <<<<<<<<<<<<<<
@@ -6681,7 +6783,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
     __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-    /* "corvo/_fast/http1.py":246
+    /* "corvo/_fast/http1.py":251
  *         try:
  *             self._take_line(request, line)
  *         except CorvoError as error:             # <<<<<<<<<<<<<<
@@ -6689,7 +6791,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
  *             return end
 */
     __Pyx_ErrFetch(&__pyx_t_6, &__pyx_t_7, &__pyx_t_4);
-    __Pyx_GetModuleGlobalName(__pyx_t_1, __pyx_mstate_global->__pyx_n_u_CorvoError); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 246, __pyx_L12_except_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_1, __pyx_mstate_global->__pyx_n_u_CorvoError); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 251, __pyx_L12_except_error)
     __Pyx_GOTREF(__pyx_t_1);
     __pyx_t_14 = __Pyx_PyErr_GivenExceptionMatches(__pyx_t_6, __pyx_t_1);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
@@ -6697,7 +6799,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     __pyx_t_6 = 0; __pyx_t_7 = 0; __pyx_t_4 = 0;
     if (__pyx_t_14) {
       __Pyx_AddTraceback("corvo._fast.http1.H1Conn._read_line", __pyx_clineno, __pyx_lineno, __pyx_filename);
-      if (__Pyx_GetException(&__pyx_t_4, &__pyx_t_7, &__pyx_t_6) < 0) __PYX_ERR(0, 246, __pyx_L12_except_error)
+      if (__Pyx_GetException(&__pyx_t_4, &__pyx_t_7, &__pyx_t_6) < 0) __PYX_ERR(0, 251, __pyx_L12_except_error)
       __Pyx_XGOTREF(__pyx_t_4);
       __Pyx_XGOTREF(__pyx_t_7);
       __Pyx_XGOTREF(__pyx_t_6);
@@ -6705,18 +6807,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
       __pyx_v_error = __pyx_t_7;
       /*try:*/ {
 
-        /* "corvo/_fast/http1.py":247
+        /* "corvo/_fast/http1.py":252
  *             self._take_line(request, line)
  *         except CorvoError as error:
  *             self._refuse(error)             # <<<<<<<<<<<<<<
  *             return end
  *         self._phase = _FIELDS
 */
-        __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_v_error); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 247, __pyx_L21_error)
+        __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_v_error); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 252, __pyx_L21_error)
         __Pyx_GOTREF(__pyx_t_1);
         __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-        /* "corvo/_fast/http1.py":248
+        /* "corvo/_fast/http1.py":253
  *         except CorvoError as error:
  *             self._refuse(error)
  *             return end             # <<<<<<<<<<<<<<
@@ -6733,7 +6835,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
         goto __pyx_L20_return;
       }
 
-      /* "corvo/_fast/http1.py":246
+      /* "corvo/_fast/http1.py":251
  *         try:
  *             self._take_line(request, line)
  *         except CorvoError as error:             # <<<<<<<<<<<<<<
@@ -6781,7 +6883,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     }
     goto __pyx_L12_except_error;
 
-    /* "corvo/_fast/http1.py":244
+    /* "corvo/_fast/http1.py":249
  *         request = Request(self)
  *         self._request = request
  *         try:             # <<<<<<<<<<<<<<
@@ -6803,7 +6905,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
     __pyx_L15_try_end:;
   }
 
-  /* "corvo/_fast/http1.py":249
+  /* "corvo/_fast/http1.py":254
  *             self._refuse(error)
  *             return end
  *         self._phase = _FIELDS             # <<<<<<<<<<<<<<
@@ -6812,7 +6914,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
 */
   __pyx_v_self->_phase = __pyx_v_5corvo_5_fast_5http1__FIELDS;
 
-  /* "corvo/_fast/http1.py":250
+  /* "corvo/_fast/http1.py":255
  *             return end
  *         self._phase = _FIELDS
  *         self._tail = b""             # <<<<<<<<<<<<<<
@@ -6824,7 +6926,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   __Pyx_GOTREF(__pyx_v_self->_tail);
   __Pyx_DECREF_SET(__pyx_v_self->_tail, __pyx_mstate_global->__pyx_kp_b_);
 
-  /* "corvo/_fast/http1.py":251
+  /* "corvo/_fast/http1.py":256
  *         self._phase = _FIELDS
  *         self._tail = b""
  *         return pos             # <<<<<<<<<<<<<<
@@ -6837,7 +6939,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":218
+  /* "corvo/_fast/http1.py":223
  *         return self.context.draining and self._between_requests()
  * 
  *     def _read_line(self, data, pos):             # <<<<<<<<<<<<<<
@@ -6865,7 +6967,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_line(struct __pyx_o
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":253
+/* "corvo/_fast/http1.py":258
  *         return pos
  * 
  *     def _take_line(self, request, line):             # <<<<<<<<<<<<<<
@@ -6895,20 +6997,20 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_take_line", 0);
 
-  /* "corvo/_fast/http1.py":254
+  /* "corvo/_fast/http1.py":259
  * 
  *     def _take_line(self, request, line):
  *         parts = line.split(b" ")             # <<<<<<<<<<<<<<
  *         method = parts[0]
  *         request.method = _METHODS.get(method) or method.decode("latin-1")
 */
-  __pyx_t_1 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__split, __pyx_v_line, __pyx_mstate_global->__pyx_kp_b__6); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 254, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__split, __pyx_v_line, __pyx_mstate_global->__pyx_kp_b__6); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 259, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  if (!(likely(PyList_CheckExact(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("list", __pyx_t_1))) __PYX_ERR(0, 254, __pyx_L1_error)
+  if (!(likely(PyList_CheckExact(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("list", __pyx_t_1))) __PYX_ERR(0, 259, __pyx_L1_error)
   __pyx_v_parts = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":255
+  /* "corvo/_fast/http1.py":260
  *     def _take_line(self, request, line):
  *         parts = line.split(b" ")
  *         method = parts[0]             # <<<<<<<<<<<<<<
@@ -6917,11 +7019,11 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   __pyx_t_1 = __Pyx_PyList_GET_ITEM(__pyx_v_parts, 0);
   __Pyx_INCREF(__pyx_t_1);
-  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 255, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 260, __pyx_L1_error)
   __pyx_v_method = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":256
+  /* "corvo/_fast/http1.py":261
  *         parts = line.split(b" ")
  *         method = parts[0]
  *         request.method = _METHODS.get(method) or method.decode("latin-1")             # <<<<<<<<<<<<<<
@@ -6929,9 +7031,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *         if len(parts) == 2 and parts[1].startswith(b"/"):
 */
   __pyx_t_3 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_METHODS); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 256, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_METHODS); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 261, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
-  __pyx_t_5 = __Pyx_PyObject_GetAttrStr(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_get); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 256, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyObject_GetAttrStr(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_get); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 261, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_t_6 = 1;
@@ -6951,16 +7053,16 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
     __pyx_t_2 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_5, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 256, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 261, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
-  __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_2); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 256, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_2); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 261, __pyx_L1_error)
   if (!__pyx_t_7) {
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
   } else {
     __pyx_t_5 = __pyx_t_2;
     __Pyx_INCREF(__pyx_t_5);
-    if (!(likely(PyUnicode_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("str", __pyx_t_5))) __PYX_ERR(0, 256, __pyx_L1_error)
+    if (!(likely(PyUnicode_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("str", __pyx_t_5))) __PYX_ERR(0, 261, __pyx_L1_error)
     __pyx_t_1 = __pyx_t_5;
     __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
@@ -6968,9 +7070,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   }
   if (unlikely(__pyx_v_method == Py_None)) {
     PyErr_Format(PyExc_AttributeError, "\047NoneType\047 object has no attribute \047%.30s\047", "decode");
-    __PYX_ERR(0, 256, __pyx_L1_error)
+    __PYX_ERR(0, 261, __pyx_L1_error)
   }
-  __pyx_t_2 = __Pyx_decode_bytes(__pyx_v_method, 0, PY_SSIZE_T_MAX, NULL, NULL, PyUnicode_DecodeLatin1); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 256, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_decode_bytes(__pyx_v_method, 0, PY_SSIZE_T_MAX, NULL, NULL, PyUnicode_DecodeLatin1); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 261, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   __Pyx_INCREF(__pyx_t_2);
   __pyx_t_1 = __pyx_t_2;
@@ -6981,26 +7083,26 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   __Pyx_DECREF_SET(__pyx_v_request->method, ((PyObject*)__pyx_t_1));
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":257
+  /* "corvo/_fast/http1.py":262
  *         method = parts[0]
  *         request.method = _METHODS.get(method) or method.decode("latin-1")
  *         request.head_only = request.method == "HEAD"             # <<<<<<<<<<<<<<
  *         if len(parts) == 2 and parts[1].startswith(b"/"):
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
 */
-  __pyx_t_1 = __Pyx_PyObject_CompareEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_HEAD, Py_EQ); __Pyx_XGOTREF(__pyx_t_1); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 257, __pyx_L1_error)
-  __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_7 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 257, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_CompareEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_HEAD, Py_EQ); __Pyx_XGOTREF(__pyx_t_1); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 262, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_7 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 262, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __pyx_v_request->head_only = __pyx_t_7;
 
-  /* "corvo/_fast/http1.py":258
+  /* "corvo/_fast/http1.py":263
  *         request.method = _METHODS.get(method) or method.decode("latin-1")
  *         request.head_only = request.method == "HEAD"
  *         if len(parts) == 2 and parts[1].startswith(b"/"):             # <<<<<<<<<<<<<<
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
  *         if len(parts) != 3:
 */
-  __pyx_t_8 = __Pyx_PyList_GET_SIZE(__pyx_v_parts); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 258, __pyx_L1_error)
+  __pyx_t_8 = __Pyx_PyList_GET_SIZE(__pyx_v_parts); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 263, __pyx_L1_error)
   __pyx_t_9 = (__pyx_t_8 == 2);
 
 
@@ -7014,12 +7116,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   }
   __pyx_t_1 = __Pyx_PyList_GET_ITEM(__pyx_v_parts, 1);
   __Pyx_INCREF(__pyx_t_1);
-  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 258, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 263, __pyx_L1_error)
   if (unlikely(__pyx_t_1 == Py_None)) {
     PyErr_Format(PyExc_AttributeError, "\047NoneType\047 object has no attribute \047%.30s\047", "startswith");
-    __PYX_ERR(0, 258, __pyx_L1_error)
+    __PYX_ERR(0, 263, __pyx_L1_error)
   }
-  __pyx_t_9 = __Pyx_PyBytes_Tailmatch(__pyx_t_1, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_9 == ((int)-1))) __PYX_ERR(0, 258, __pyx_L1_error)
+  __pyx_t_9 = __Pyx_PyBytes_Tailmatch(__pyx_t_1, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_9 == ((int)-1))) __PYX_ERR(0, 263, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
   __pyx_t_7 = __pyx_t_9;
@@ -7028,7 +7130,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   if (unlikely(__pyx_t_7)) {
 
 
-    /* "corvo/_fast/http1.py":259
+    /* "corvo/_fast/http1.py":264
  *         request.head_only = request.method == "HEAD"
  *         if len(parts) == 2 and parts[1].startswith(b"/"):
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")             # <<<<<<<<<<<<<<
@@ -7036,7 +7138,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *             raise BadRequest("the request line is not: method, space, target, space, version")
 */
     __pyx_t_2 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_VersionNotSupported); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 259, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_VersionNotSupported); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 264, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __pyx_t_6 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7055,14 +7157,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_5, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 259, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 264, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
     __Pyx_Raise(__pyx_t_1, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __PYX_ERR(0, 259, __pyx_L1_error)
+    __PYX_ERR(0, 264, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":258
+    /* "corvo/_fast/http1.py":263
  *         request.method = _METHODS.get(method) or method.decode("latin-1")
  *         request.head_only = request.method == "HEAD"
  *         if len(parts) == 2 and parts[1].startswith(b"/"):             # <<<<<<<<<<<<<<
@@ -7071,21 +7173,21 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":260
+  /* "corvo/_fast/http1.py":265
  *         if len(parts) == 2 and parts[1].startswith(b"/"):
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
  *         if len(parts) != 3:             # <<<<<<<<<<<<<<
  *             raise BadRequest("the request line is not: method, space, target, space, version")
  *         target = parts[1]
 */
-  __pyx_t_8 = __Pyx_PyList_GET_SIZE(__pyx_v_parts); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 260, __pyx_L1_error)
+  __pyx_t_8 = __Pyx_PyList_GET_SIZE(__pyx_v_parts); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 265, __pyx_L1_error)
   __pyx_t_7 = (__pyx_t_8 != 3);
 
 
   if (unlikely(__pyx_t_7)) {
 
 
-    /* "corvo/_fast/http1.py":261
+    /* "corvo/_fast/http1.py":266
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
  *         if len(parts) != 3:
  *             raise BadRequest("the request line is not: method, space, target, space, version")             # <<<<<<<<<<<<<<
@@ -7093,7 +7195,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *         version = parts[2]
 */
     __pyx_t_5 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 261, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 266, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
     __pyx_t_6 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7112,14 +7214,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_2, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
       __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 261, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 266, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
     __Pyx_Raise(__pyx_t_1, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __PYX_ERR(0, 261, __pyx_L1_error)
+    __PYX_ERR(0, 266, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":260
+    /* "corvo/_fast/http1.py":265
  *         if len(parts) == 2 and parts[1].startswith(b"/"):
  *             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
  *         if len(parts) != 3:             # <<<<<<<<<<<<<<
@@ -7128,7 +7230,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":262
+  /* "corvo/_fast/http1.py":267
  *         if len(parts) != 3:
  *             raise BadRequest("the request line is not: method, space, target, space, version")
  *         target = parts[1]             # <<<<<<<<<<<<<<
@@ -7137,11 +7239,11 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   __pyx_t_1 = __Pyx_PyList_GET_ITEM(__pyx_v_parts, 1);
   __Pyx_INCREF(__pyx_t_1);
-  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 262, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 267, __pyx_L1_error)
   __pyx_v_target = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":263
+  /* "corvo/_fast/http1.py":268
  *             raise BadRequest("the request line is not: method, space, target, space, version")
  *         target = parts[1]
  *         version = parts[2]             # <<<<<<<<<<<<<<
@@ -7150,22 +7252,22 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   __pyx_t_1 = __Pyx_PyList_GET_ITEM(__pyx_v_parts, 2);
   __Pyx_INCREF(__pyx_t_1);
-  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 263, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 268, __pyx_L1_error)
   __pyx_v_version = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":264
+  /* "corvo/_fast/http1.py":269
  *         target = parts[1]
  *         version = parts[2]
  *         if version == b"HTTP/1.0\r\n":             # <<<<<<<<<<<<<<
  *             request._old_client = True
  *         elif version != b"HTTP/1.1\r\n":
 */
-  __pyx_t_7 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_version, __pyx_mstate_global->__pyx_kp_b_HTTP_1_0, Py_EQ); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 264, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_version, __pyx_mstate_global->__pyx_kp_b_HTTP_1_0, Py_EQ); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 269, __pyx_L1_error)
   if (__pyx_t_7) {
 
 
-    /* "corvo/_fast/http1.py":265
+    /* "corvo/_fast/http1.py":270
  *         version = parts[2]
  *         if version == b"HTTP/1.0\r\n":
  *             request._old_client = True             # <<<<<<<<<<<<<<
@@ -7174,7 +7276,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
     __pyx_v_request->_old_client = 1;
 
-    /* "corvo/_fast/http1.py":264
+    /* "corvo/_fast/http1.py":269
  *         target = parts[1]
  *         version = parts[2]
  *         if version == b"HTTP/1.0\r\n":             # <<<<<<<<<<<<<<
@@ -7184,18 +7286,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
     goto __pyx_L9;
   }
 
-  /* "corvo/_fast/http1.py":266
+  /* "corvo/_fast/http1.py":271
  *         if version == b"HTTP/1.0\r\n":
  *             request._old_client = True
  *         elif version != b"HTTP/1.1\r\n":             # <<<<<<<<<<<<<<
  *             if _VERSION.fullmatch(version):
  *                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
 */
-  __pyx_t_7 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_v_version, __pyx_mstate_global->__pyx_kp_b_HTTP_1_1, Py_NE); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 266, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_v_version, __pyx_mstate_global->__pyx_kp_b_HTTP_1_1, Py_NE); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 271, __pyx_L1_error)
   if (__pyx_t_7) {
 
 
-    /* "corvo/_fast/http1.py":267
+    /* "corvo/_fast/http1.py":272
  *             request._old_client = True
  *         elif version != b"HTTP/1.1\r\n":
  *             if _VERSION.fullmatch(version):             # <<<<<<<<<<<<<<
@@ -7203,9 +7305,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *             raise BadRequest("the request line does not end in an HTTP version")
 */
     __pyx_t_2 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_VERSION); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 267, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_VERSION); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 272, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 267, __pyx_L1_error)
+    __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 272, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __pyx_t_6 = 1;
@@ -7225,15 +7327,15 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_3, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
       __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 267, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 272, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
-    __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 267, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_7 < 0))) __PYX_ERR(0, 272, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     if (unlikely(__pyx_t_7)) {
 
 
-      /* "corvo/_fast/http1.py":268
+      /* "corvo/_fast/http1.py":273
  *         elif version != b"HTTP/1.1\r\n":
  *             if _VERSION.fullmatch(version):
  *                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")             # <<<<<<<<<<<<<<
@@ -7241,7 +7343,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *         if len(target) > self.context.target_size_max:
 */
       __pyx_t_3 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_VersionNotSupported); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 268, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_VersionNotSupported); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 273, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
       __pyx_t_6 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -7260,14 +7362,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_2, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
         __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 268, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 273, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 268, __pyx_L1_error)
+      __PYX_ERR(0, 273, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":267
+      /* "corvo/_fast/http1.py":272
  *             request._old_client = True
  *         elif version != b"HTTP/1.1\r\n":
  *             if _VERSION.fullmatch(version):             # <<<<<<<<<<<<<<
@@ -7276,7 +7378,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
     }
 
-    /* "corvo/_fast/http1.py":269
+    /* "corvo/_fast/http1.py":274
  *             if _VERSION.fullmatch(version):
  *                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
  *             raise BadRequest("the request line does not end in an HTTP version")             # <<<<<<<<<<<<<<
@@ -7284,7 +7386,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  *             raise self._target_too_long()
 */
     __pyx_t_2 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 269, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 274, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __pyx_t_6 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7303,14 +7405,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_3, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
       __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 269, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 274, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
     __Pyx_Raise(__pyx_t_1, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __PYX_ERR(0, 269, __pyx_L1_error)
+    __PYX_ERR(0, 274, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":266
+    /* "corvo/_fast/http1.py":271
  *         if version == b"HTTP/1.0\r\n":
  *             request._old_client = True
  *         elif version != b"HTTP/1.1\r\n":             # <<<<<<<<<<<<<<
@@ -7320,7 +7422,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   }
   __pyx_L9:;
 
-  /* "corvo/_fast/http1.py":270
+  /* "corvo/_fast/http1.py":275
  *                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
  *             raise BadRequest("the request line does not end in an HTTP version")
  *         if len(target) > self.context.target_size_max:             # <<<<<<<<<<<<<<
@@ -7329,29 +7431,29 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   if (unlikely(__pyx_v_target == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 270, __pyx_L1_error)
+    __PYX_ERR(0, 275, __pyx_L1_error)
   }
-  __pyx_t_8 = __Pyx_PyBytes_GET_SIZE(__pyx_v_target); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 270, __pyx_L1_error)
+  __pyx_t_8 = __Pyx_PyBytes_GET_SIZE(__pyx_v_target); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 275, __pyx_L1_error)
   __pyx_t_7 = (__pyx_t_8 > __pyx_v_self->__pyx_base.context->target_size_max);
 
 
   if (unlikely(__pyx_t_7)) {
 
 
-    /* "corvo/_fast/http1.py":271
+    /* "corvo/_fast/http1.py":276
  *             raise BadRequest("the request line does not end in an HTTP version")
  *         if len(target) > self.context.target_size_max:
  *             raise self._target_too_long()             # <<<<<<<<<<<<<<
  *         if not target.startswith(b"/"):
  *             target = self._take_other_target(request, target)
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_target_too_long(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 271, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_target_too_long(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 276, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_Raise(__pyx_t_1, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __PYX_ERR(0, 271, __pyx_L1_error)
+    __PYX_ERR(0, 276, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":270
+    /* "corvo/_fast/http1.py":275
  *                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
  *             raise BadRequest("the request line does not end in an HTTP version")
  *         if len(target) > self.context.target_size_max:             # <<<<<<<<<<<<<<
@@ -7360,7 +7462,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":272
+  /* "corvo/_fast/http1.py":277
  *         if len(target) > self.context.target_size_max:
  *             raise self._target_too_long()
  *         if not target.startswith(b"/"):             # <<<<<<<<<<<<<<
@@ -7369,28 +7471,28 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   if (unlikely(__pyx_v_target == Py_None)) {
     PyErr_Format(PyExc_AttributeError, "\047NoneType\047 object has no attribute \047%.30s\047", "startswith");
-    __PYX_ERR(0, 272, __pyx_L1_error)
+    __PYX_ERR(0, 277, __pyx_L1_error)
   }
-  __pyx_t_7 = __Pyx_PyBytes_Tailmatch(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_7 == ((int)-1))) __PYX_ERR(0, 272, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyBytes_Tailmatch(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_7 == ((int)-1))) __PYX_ERR(0, 277, __pyx_L1_error)
   __pyx_t_9 = (!__pyx_t_7);
 
 
   if (__pyx_t_9) {
 
 
-    /* "corvo/_fast/http1.py":273
+    /* "corvo/_fast/http1.py":278
  *             raise self._target_too_long()
  *         if not target.startswith(b"/"):
  *             target = self._take_other_target(request, target)             # <<<<<<<<<<<<<<
  *         if b"#" in target:
  *             raise BadRequest("the request target holds a fragment")
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_take_other_target(__pyx_v_self, __pyx_v_request, __pyx_v_target); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 273, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_take_other_target(__pyx_v_self, __pyx_v_request, __pyx_v_target); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 278, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF_SET(__pyx_v_target, ((PyObject*)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":272
+    /* "corvo/_fast/http1.py":277
  *         if len(target) > self.context.target_size_max:
  *             raise self._target_too_long()
  *         if not target.startswith(b"/"):             # <<<<<<<<<<<<<<
@@ -7399,7 +7501,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":274
+  /* "corvo/_fast/http1.py":279
  *         if not target.startswith(b"/"):
  *             target = self._take_other_target(request, target)
  *         if b"#" in target:             # <<<<<<<<<<<<<<
@@ -7408,13 +7510,13 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   if (unlikely(__pyx_v_target == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "argument of type \047NoneType\047 is not iterable");
-    __PYX_ERR(0, 274, __pyx_L1_error)
+    __PYX_ERR(0, 279, __pyx_L1_error)
   }
-  __pyx_t_9 = (__Pyx_BytesContains('#', __pyx_v_target, Py_EQ)); if (unlikely((__pyx_t_9 < 0))) __PYX_ERR(0, 274, __pyx_L1_error)
+  __pyx_t_9 = (__Pyx_BytesContains('#', __pyx_v_target, Py_EQ)); if (unlikely((__pyx_t_9 < 0))) __PYX_ERR(0, 279, __pyx_L1_error)
   if (unlikely(__pyx_t_9)) {
 
 
-    /* "corvo/_fast/http1.py":275
+    /* "corvo/_fast/http1.py":280
  *             target = self._take_other_target(request, target)
  *         if b"#" in target:
  *             raise BadRequest("the request target holds a fragment")             # <<<<<<<<<<<<<<
@@ -7422,7 +7524,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
  * 
 */
     __pyx_t_3 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 275, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 280, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
     __pyx_t_6 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7441,14 +7543,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_2, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (__pyx_t_6*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 275, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 280, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
     __Pyx_Raise(__pyx_t_1, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __PYX_ERR(0, 275, __pyx_L1_error)
+    __PYX_ERR(0, 280, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":274
+    /* "corvo/_fast/http1.py":279
  *         if not target.startswith(b"/"):
  *             target = self._take_other_target(request, target)
  *         if b"#" in target:             # <<<<<<<<<<<<<<
@@ -7457,23 +7559,23 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":276
+  /* "corvo/_fast/http1.py":281
  *         if b"#" in target:
  *             raise BadRequest("the request target holds a fragment")
  *         request.path, _, request.query = target.partition(b"?")             # <<<<<<<<<<<<<<
  * 
  *     def _take_other_target(self, request, target):
 */
-  __pyx_t_1 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__partition, __pyx_v_target, __pyx_mstate_global->__pyx_kp_b__2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 276, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__partition, __pyx_v_target, __pyx_mstate_global->__pyx_kp_b__2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 281, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  if (!(likely(PyTuple_CheckExact(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("tuple", __pyx_t_1))) __PYX_ERR(0, 276, __pyx_L1_error)
+  if (!(likely(PyTuple_CheckExact(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("tuple", __pyx_t_1))) __PYX_ERR(0, 281, __pyx_L1_error)
   if (1) {
     PyObject* sequence = __pyx_t_1;
     Py_ssize_t size = __Pyx_PyTuple_GET_SIZE(sequence);
     if (unlikely(size != 3)) {
       if (size > 3) __Pyx_RaiseTooManyValuesError(3);
       else if (size >= 0) __Pyx_RaiseNeedMoreValuesError(size);
-      __PYX_ERR(0, 276, __pyx_L1_error)
+      __PYX_ERR(0, 281, __pyx_L1_error)
     }
     #if CYTHON_ASSUME_SAFE_MACROS && !CYTHON_AVOID_BORROWED_REFS
     __pyx_t_2 = PyTuple_GET_ITEM(sequence, 0);
@@ -7483,18 +7585,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
     __pyx_t_5 = PyTuple_GET_ITEM(sequence, 2);
     __Pyx_INCREF(__pyx_t_5);
     #else
-    __pyx_t_2 = __Pyx_PySequence_ITEM(sequence, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 276, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PySequence_ITEM(sequence, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 281, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
-    __pyx_t_3 = __Pyx_PySequence_ITEM(sequence, 1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 276, __pyx_L1_error)
+    __pyx_t_3 = __Pyx_PySequence_ITEM(sequence, 1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 281, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
-    __pyx_t_5 = __Pyx_PySequence_ITEM(sequence, 2); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 276, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PySequence_ITEM(sequence, 2); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 281, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     #endif
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   }
-  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 276, __pyx_L1_error)
-  if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 276, __pyx_L1_error)
-  if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 276, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 281, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 281, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 281, __pyx_L1_error)
   __Pyx_GIVEREF(__pyx_t_2);
   __Pyx_GOTREF(__pyx_v_request->path);
   __Pyx_DECREF_SET(__pyx_v_request->path, ((PyObject*)__pyx_t_2));
@@ -7506,7 +7608,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   __Pyx_DECREF_SET(__pyx_v_request->query, ((PyObject*)__pyx_t_5));
   __pyx_t_5 = 0;
 
-  /* "corvo/_fast/http1.py":253
+  /* "corvo/_fast/http1.py":258
  *         return pos
  * 
  *     def _take_line(self, request, line):             # <<<<<<<<<<<<<<
@@ -7536,7 +7638,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_line(struct __pyx_ob
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":278
+/* "corvo/_fast/http1.py":283
  *         request.path, _, request.query = target.partition(b"?")
  * 
  *     def _take_other_target(self, request, target):             # <<<<<<<<<<<<<<
@@ -7563,18 +7665,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
   __Pyx_RefNannySetupContext("_take_other_target", 0);
   __Pyx_INCREF(__pyx_v_target);
 
-  /* "corvo/_fast/http1.py":280
+  /* "corvo/_fast/http1.py":285
  *     def _take_other_target(self, request, target):
  *         """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
  *         if request.method == "CONNECT":             # <<<<<<<<<<<<<<
  *             raise NotImplementedHere("CONNECT: Corvo is no proxy")
  *         if target == b"*" and request.method == "OPTIONS":
 */
-  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_CONNECT, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 280, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_CONNECT, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 285, __pyx_L1_error)
   if (unlikely(__pyx_t_1)) {
 
 
-    /* "corvo/_fast/http1.py":281
+    /* "corvo/_fast/http1.py":286
  *         """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
  *         if request.method == "CONNECT":
  *             raise NotImplementedHere("CONNECT: Corvo is no proxy")             # <<<<<<<<<<<<<<
@@ -7582,7 +7684,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
  *             return target
 */
     __pyx_t_3 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_NotImplementedHere); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 281, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_NotImplementedHere); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 286, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __pyx_t_5 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7601,14 +7703,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
       __pyx_t_2 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 281, __pyx_L1_error)
+      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 286, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
     }
     __Pyx_Raise(__pyx_t_2, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-    __PYX_ERR(0, 281, __pyx_L1_error)
+    __PYX_ERR(0, 286, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":280
+    /* "corvo/_fast/http1.py":285
  *     def _take_other_target(self, request, target):
  *         """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
  *         if request.method == "CONNECT":             # <<<<<<<<<<<<<<
@@ -7617,14 +7719,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
 */
   }
 
-  /* "corvo/_fast/http1.py":282
+  /* "corvo/_fast/http1.py":287
  *         if request.method == "CONNECT":
  *             raise NotImplementedHere("CONNECT: Corvo is no proxy")
  *         if target == b"*" and request.method == "OPTIONS":             # <<<<<<<<<<<<<<
  *             return target
  *         absolute = _ABSOLUTE.fullmatch(target)
 */
-  __pyx_t_6 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__8, Py_EQ); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 282, __pyx_L1_error)
+  __pyx_t_6 = __Pyx_PyObject_CompareBoolEq_bytes_bytes(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__8, Py_EQ); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 287, __pyx_L1_error)
   if (__pyx_t_6) {
 
   } else {
@@ -7633,7 +7735,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
 
     goto __pyx_L5_bool_binop_done;
   }
-  __pyx_t_6 = __Pyx_PyObject_CompareBoolEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_OPTIONS, Py_EQ); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 282, __pyx_L1_error)
+  __pyx_t_6 = __Pyx_PyObject_CompareBoolEq_str_str(__pyx_v_request->method, __pyx_mstate_global->__pyx_n_u_OPTIONS, Py_EQ); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 287, __pyx_L1_error)
 
   __pyx_t_1 = __pyx_t_6;
 
@@ -7641,7 +7743,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":283
+    /* "corvo/_fast/http1.py":288
  *             raise NotImplementedHere("CONNECT: Corvo is no proxy")
  *         if target == b"*" and request.method == "OPTIONS":
  *             return target             # <<<<<<<<<<<<<<
@@ -7659,7 +7761,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":282
+    /* "corvo/_fast/http1.py":287
  *         if request.method == "CONNECT":
  *             raise NotImplementedHere("CONNECT: Corvo is no proxy")
  *         if target == b"*" and request.method == "OPTIONS":             # <<<<<<<<<<<<<<
@@ -7668,7 +7770,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
 */
   }
 
-  /* "corvo/_fast/http1.py":284
+  /* "corvo/_fast/http1.py":289
  *         if target == b"*" and request.method == "OPTIONS":
  *             return target
  *         absolute = _ABSOLUTE.fullmatch(target)             # <<<<<<<<<<<<<<
@@ -7676,9 +7778,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
  *             raise BadRequest("the request target is neither a path nor an http URL")
 */
   __pyx_t_4 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_ABSOLUTE); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 284, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_ABSOLUTE); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 289, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 284, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 289, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   __pyx_t_5 = 1;
@@ -7698,13 +7800,13 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     __pyx_t_2 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_7, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 284, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 289, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
   __pyx_v_absolute = __pyx_t_2;
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":285
+  /* "corvo/_fast/http1.py":290
  *             return target
  *         absolute = _ABSOLUTE.fullmatch(target)
  *         if absolute is None or not _HOST.fullmatch(absolute.group(1)):             # <<<<<<<<<<<<<<
@@ -7721,9 +7823,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     goto __pyx_L8_bool_binop_done;
   }
   __pyx_t_7 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_HOST); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 285, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_HOST); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 290, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
-  __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 285, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 290, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_t_8 = __pyx_v_absolute;
@@ -7733,7 +7835,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     PyObject *__pyx_callargs[2] = {__pyx_t_8, __pyx_mstate_global->__pyx_int_1};
     __pyx_t_4 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_group, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_8); __pyx_t_8 = 0;
-    if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 285, __pyx_L1_error)
+    if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 290, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
   }
   __pyx_t_5 = 1;
@@ -7754,10 +7856,10 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 285, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 290, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
-  __pyx_t_6 = __Pyx_PyObject_IsTrue(__pyx_t_2); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 285, __pyx_L1_error)
+  __pyx_t_6 = __Pyx_PyObject_IsTrue(__pyx_t_2); if (unlikely((__pyx_t_6 < 0))) __PYX_ERR(0, 290, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
   __pyx_t_9 = (!__pyx_t_6);
 
@@ -7769,7 +7871,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
   if (unlikely(__pyx_t_1)) {
 
 
-    /* "corvo/_fast/http1.py":286
+    /* "corvo/_fast/http1.py":291
  *         absolute = _ABSOLUTE.fullmatch(target)
  *         if absolute is None or not _HOST.fullmatch(absolute.group(1)):
  *             raise BadRequest("the request target is neither a path nor an http URL")             # <<<<<<<<<<<<<<
@@ -7777,7 +7879,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
  *         target = absolute.group(2)
 */
     __pyx_t_3 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 286, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 291, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __pyx_t_5 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -7796,14 +7898,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
       __pyx_t_2 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 286, __pyx_L1_error)
+      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 291, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
     }
     __Pyx_Raise(__pyx_t_2, 0, 0, 0);
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-    __PYX_ERR(0, 286, __pyx_L1_error)
+    __PYX_ERR(0, 291, __pyx_L1_error)
 
-    /* "corvo/_fast/http1.py":285
+    /* "corvo/_fast/http1.py":290
  *             return target
  *         absolute = _ABSOLUTE.fullmatch(target)
  *         if absolute is None or not _HOST.fullmatch(absolute.group(1)):             # <<<<<<<<<<<<<<
@@ -7812,7 +7914,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
 */
   }
 
-  /* "corvo/_fast/http1.py":287
+  /* "corvo/_fast/http1.py":292
  *         if absolute is None or not _HOST.fullmatch(absolute.group(1)):
  *             raise BadRequest("the request target is neither a path nor an http URL")
  *         self._authority = absolute.group(1)             # <<<<<<<<<<<<<<
@@ -7826,16 +7928,16 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     PyObject *__pyx_callargs[2] = {__pyx_t_4, __pyx_mstate_global->__pyx_int_1};
     __pyx_t_2 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_group, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 287, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 292, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
-  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 287, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 292, __pyx_L1_error)
   __Pyx_GIVEREF(__pyx_t_2);
   __Pyx_GOTREF(__pyx_v_self->_authority);
   __Pyx_DECREF_SET(__pyx_v_self->_authority, ((PyObject*)__pyx_t_2));
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":288
+  /* "corvo/_fast/http1.py":293
  *             raise BadRequest("the request target is neither a path nor an http URL")
  *         self._authority = absolute.group(1)
  *         target = absolute.group(2)             # <<<<<<<<<<<<<<
@@ -7849,14 +7951,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
     PyObject *__pyx_callargs[2] = {__pyx_t_4, __pyx_mstate_global->__pyx_int_2};
     __pyx_t_2 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_group, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 288, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 293, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
-  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 288, __pyx_L1_error)
+  if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 293, __pyx_L1_error)
   __Pyx_DECREF_SET(__pyx_v_target, ((PyObject*)__pyx_t_2));
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":289
+  /* "corvo/_fast/http1.py":294
  *         self._authority = absolute.group(1)
  *         target = absolute.group(2)
  *         return target if target.startswith(b"/") else b"/" + target             # <<<<<<<<<<<<<<
@@ -7865,14 +7967,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
 */
   if (unlikely(__pyx_v_target == Py_None)) {
     PyErr_Format(PyExc_AttributeError, "\047NoneType\047 object has no attribute \047%.30s\047", "startswith");
-    __PYX_ERR(0, 289, __pyx_L1_error)
+    __PYX_ERR(0, 294, __pyx_L1_error)
   }
-  __pyx_t_1 = __Pyx_PyBytes_Tailmatch(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_1 == ((int)-1))) __PYX_ERR(0, 289, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyBytes_Tailmatch(__pyx_v_target, __pyx_mstate_global->__pyx_kp_b__7, 0, PY_SSIZE_T_MAX, -1); if (unlikely(__pyx_t_1 == ((int)-1))) __PYX_ERR(0, 294, __pyx_L1_error)
   if (__pyx_t_1) {
     __Pyx_INCREF(__pyx_v_target);
     __pyx_t_2 = __pyx_v_target;
   } else {
-    __pyx_t_4 = PyNumber_Add(__pyx_mstate_global->__pyx_kp_b__7, __pyx_v_target); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 289, __pyx_L1_error)
+    __pyx_t_4 = PyNumber_Add(__pyx_mstate_global->__pyx_kp_b__7, __pyx_v_target); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 294, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __pyx_t_2 = __pyx_t_4;
     __pyx_t_4 = 0;
@@ -7889,7 +7991,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
   __pyx_t_2 = 0;
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":278
+  /* "corvo/_fast/http1.py":283
  *         request.path, _, request.query = target.partition(b"?")
  * 
  *     def _take_other_target(self, request, target):             # <<<<<<<<<<<<<<
@@ -7914,7 +8016,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__take_other_target(struct 
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":291
+/* "corvo/_fast/http1.py":296
  *         return target if target.startswith(b"/") else b"/" + target
  * 
  *     def _read_fields(self, data, pos):             # <<<<<<<<<<<<<<
@@ -7941,7 +8043,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_read_fields", 0);
 
-  /* "corvo/_fast/http1.py":292
+  /* "corvo/_fast/http1.py":297
  * 
  *     def _read_fields(self, data, pos):
  *         context = self.context             # <<<<<<<<<<<<<<
@@ -7953,67 +8055,67 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
   __pyx_v_context = ((struct __pyx_obj_5corvo_5_fast_7replies_H1Context *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":293
+  /* "corvo/_fast/http1.py":298
  *     def _read_fields(self, data, pos):
  *         context = self.context
  *         end = self._next_cut(data, pos)             # <<<<<<<<<<<<<<
  *         room = context.head_size_max - self._head_size
  *         if end - pos > room:
 */
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_next_cut(__pyx_v_self, __pyx_v_data, __pyx_v_pos); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 293, __pyx_L1_error)
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 293, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_next_cut(__pyx_v_self, __pyx_v_data, __pyx_v_pos); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 298, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
 
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 293, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 298, __pyx_L1_error)
   __pyx_v_end = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":294
+  /* "corvo/_fast/http1.py":299
  *         context = self.context
  *         end = self._next_cut(data, pos)
  *         room = context.head_size_max - self._head_size             # <<<<<<<<<<<<<<
  *         if end - pos > room:
  *             end = pos + room
 */
-  __pyx_t_1 = PyLong_FromSsize_t((__pyx_v_context->head_size_max - __pyx_v_self->_head_size)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 294, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t((__pyx_v_context->head_size_max - __pyx_v_self->_head_size)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 299, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 294, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 299, __pyx_L1_error)
   __pyx_v_room = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":295
+  /* "corvo/_fast/http1.py":300
  *         end = self._next_cut(data, pos)
  *         room = context.head_size_max - self._head_size
  *         if end - pos > room:             # <<<<<<<<<<<<<<
  *             end = pos + room
  *         piece = data[pos:end]
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 295, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 300, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_3 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 295, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 300, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_v_room, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 295, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_v_room, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 300, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":296
+    /* "corvo/_fast/http1.py":301
  *         room = context.head_size_max - self._head_size
  *         if end - pos > room:
  *             end = pos + room             # <<<<<<<<<<<<<<
  *         piece = data[pos:end]
  *         self._head_size += end - pos
 */
-    __pyx_t_3 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 296, __pyx_L1_error)
+    __pyx_t_3 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 301, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
-    __pyx_t_1 = __Pyx_PyNumber_Add_int_int(__pyx_t_3, __pyx_v_room); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 296, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyNumber_Add_int_int(__pyx_t_3, __pyx_v_room); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 301, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
     __Pyx_DECREF_SET(__pyx_v_end, ((PyObject*)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":295
+    /* "corvo/_fast/http1.py":300
  *         end = self._next_cut(data, pos)
  *         room = context.head_size_max - self._head_size
  *         if end - pos > room:             # <<<<<<<<<<<<<<
@@ -8022,7 +8124,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
 */
   }
 
-  /* "corvo/_fast/http1.py":297
+  /* "corvo/_fast/http1.py":302
  *         if end - pos > room:
  *             end = pos + room
  *         piece = data[pos:end]             # <<<<<<<<<<<<<<
@@ -8031,7 +8133,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
 */
   if (unlikely(__pyx_v_data == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-    __PYX_ERR(0, 297, __pyx_L1_error)
+    __PYX_ERR(0, 302, __pyx_L1_error)
   }
   __Pyx_INCREF(__pyx_v_end);
   __pyx_t_5 = __pyx_v_end;
@@ -8040,51 +8142,51 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
 
     __pyx_t_2 = PY_SSIZE_T_MAX;
   } else {
-    __pyx_t_6 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_6 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 297, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_6 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 302, __pyx_L1_error)
     __pyx_t_2 = __pyx_t_6;
   }
 
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-  __pyx_t_1 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 297, __pyx_L1_error)
+  __pyx_t_1 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 302, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
 
   __pyx_v_piece = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":298
+  /* "corvo/_fast/http1.py":303
  *             end = pos + room
  *         piece = data[pos:end]
  *         self._head_size += end - pos             # <<<<<<<<<<<<<<
  *         self._parse(piece)
  *         if self._phase == _FIELDS:
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_head_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_head_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 303, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_3 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_3 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 303, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_7 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_3); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_3); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 303, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-  __pyx_t_3 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_1, __pyx_t_7); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_1, __pyx_t_7); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 303, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_3); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 298, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_3); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 303, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   __pyx_v_self->_head_size = __pyx_t_2;
 
-  /* "corvo/_fast/http1.py":299
+  /* "corvo/_fast/http1.py":304
  *         piece = data[pos:end]
  *         self._head_size += end - pos
  *         self._parse(piece)             # <<<<<<<<<<<<<<
  *         if self._phase == _FIELDS:
  *             if self._head_size >= context.head_size_max:
 */
-  __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 299, __pyx_L1_error)
+  __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 304, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-  /* "corvo/_fast/http1.py":300
+  /* "corvo/_fast/http1.py":305
  *         self._head_size += end - pos
  *         self._parse(piece)
  *         if self._phase == _FIELDS:             # <<<<<<<<<<<<<<
@@ -8096,7 +8198,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":301
+    /* "corvo/_fast/http1.py":306
  *         self._parse(piece)
  *         if self._phase == _FIELDS:
  *             if self._head_size >= context.head_size_max:             # <<<<<<<<<<<<<<
@@ -8108,18 +8210,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
     if (__pyx_t_4) {
 
 
-      /* "corvo/_fast/http1.py":302
+      /* "corvo/_fast/http1.py":307
  *         if self._phase == _FIELDS:
  *             if self._head_size >= context.head_size_max:
  *                 self._refuse_head()             # <<<<<<<<<<<<<<
  *             self._keep_tail(piece)
  *         return end
 */
-      __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_head(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 302, __pyx_L1_error)
+      __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse_head(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 307, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_3);
       __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-      /* "corvo/_fast/http1.py":301
+      /* "corvo/_fast/http1.py":306
  *         self._parse(piece)
  *         if self._phase == _FIELDS:
  *             if self._head_size >= context.head_size_max:             # <<<<<<<<<<<<<<
@@ -8128,18 +8230,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
 */
     }
 
-    /* "corvo/_fast/http1.py":303
+    /* "corvo/_fast/http1.py":308
  *             if self._head_size >= context.head_size_max:
  *                 self._refuse_head()
  *             self._keep_tail(piece)             # <<<<<<<<<<<<<<
  *         return end
  * 
 */
-    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_keep_tail(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 303, __pyx_L1_error)
+    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_keep_tail(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 308, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-    /* "corvo/_fast/http1.py":300
+    /* "corvo/_fast/http1.py":305
  *         self._head_size += end - pos
  *         self._parse(piece)
  *         if self._phase == _FIELDS:             # <<<<<<<<<<<<<<
@@ -8148,20 +8250,20 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
 */
   }
 
-  /* "corvo/_fast/http1.py":304
+  /* "corvo/_fast/http1.py":309
  *                 self._refuse_head()
  *             self._keep_tail(piece)
  *         return end             # <<<<<<<<<<<<<<
  * 
  *     def _read_length(self, data, pos):
 */
-  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_v_end); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 304, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_v_end); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 309, __pyx_L1_error)
   {
     __pyx_r = __pyx_t_2;
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":291
+  /* "corvo/_fast/http1.py":296
  *         return target if target.startswith(b"/") else b"/" + target
  * 
  *     def _read_fields(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8187,7 +8289,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_fields(struct __pyx
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":306
+/* "corvo/_fast/http1.py":311
  *         return end
  * 
  *     def _read_length(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8212,7 +8314,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_read_length", 0);
 
-  /* "corvo/_fast/http1.py":307
+  /* "corvo/_fast/http1.py":312
  * 
  *     def _read_length(self, data, pos):
  *         end = min(pos + self._body_left, len(data))             # <<<<<<<<<<<<<<
@@ -8221,9 +8323,9 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
 */
   if (unlikely(__pyx_v_data == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 307, __pyx_L1_error)
+    __PYX_ERR(0, 312, __pyx_L1_error)
   }
-  __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 307, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 312, __pyx_L1_error)
 
   __pyx_t_2 = (__pyx_v_pos + __pyx_v_self->_body_left);
   __pyx_t_4 = (__pyx_t_1 < __pyx_t_2);
@@ -8237,36 +8339,36 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
   }
 
 
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_t_3); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 307, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_t_3); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 312, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
 
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_5, NULL, 0) < (0)) __PYX_ERR(0, 307, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_5, NULL, 0) < (0)) __PYX_ERR(0, 312, __pyx_L1_error)
   __pyx_v_end = ((PyObject*)__pyx_t_5);
   __pyx_t_5 = 0;
 
-  /* "corvo/_fast/http1.py":308
+  /* "corvo/_fast/http1.py":313
  *     def _read_length(self, data, pos):
  *         end = min(pos + self._body_left, len(data))
  *         self._body_left -= end - pos             # <<<<<<<<<<<<<<
  *         self._parse(data[pos:end])
  *         return end
 */
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_self->_body_left); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 308, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_self->_body_left); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 313, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
-  __pyx_t_6 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 308, __pyx_L1_error)
+  __pyx_t_6 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 313, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
-  __pyx_t_7 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_6); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 308, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyNumber_Subtract_int_int(__pyx_v_end, __pyx_t_6); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 313, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-  __pyx_t_6 = __Pyx_PyNumber_InPlaceSubtract_int_int(__pyx_t_5, __pyx_t_7); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 308, __pyx_L1_error)
+  __pyx_t_6 = __Pyx_PyNumber_InPlaceSubtract_int_int(__pyx_t_5, __pyx_t_7); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 313, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
   __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-  __pyx_t_3 = __Pyx_PyIndex_AsSsize_t(__pyx_t_6); if (unlikely((__pyx_t_3 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 308, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyIndex_AsSsize_t(__pyx_t_6); if (unlikely((__pyx_t_3 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 313, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
   __pyx_v_self->_body_left = __pyx_t_3;
 
-  /* "corvo/_fast/http1.py":309
+  /* "corvo/_fast/http1.py":314
  *         end = min(pos + self._body_left, len(data))
  *         self._body_left -= end - pos
  *         self._parse(data[pos:end])             # <<<<<<<<<<<<<<
@@ -8275,7 +8377,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
 */
   if (unlikely(__pyx_v_data == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-    __PYX_ERR(0, 309, __pyx_L1_error)
+    __PYX_ERR(0, 314, __pyx_L1_error)
   }
   __Pyx_INCREF(__pyx_v_end);
   __pyx_t_8 = __pyx_v_end;
@@ -8284,33 +8386,33 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
 
     __pyx_t_3 = PY_SSIZE_T_MAX;
   } else {
-    __pyx_t_1 = __Pyx_PyIndex_AsSsize_t(__pyx_t_8); if (unlikely((__pyx_t_1 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 309, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyIndex_AsSsize_t(__pyx_t_8); if (unlikely((__pyx_t_1 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 314, __pyx_L1_error)
     __pyx_t_3 = __pyx_t_1;
   }
 
   __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
-  __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_t_3); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 309, __pyx_L1_error)
+  __pyx_t_6 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_t_3); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 314, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
 
-  __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, ((PyObject*)__pyx_t_6)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 309, __pyx_L1_error)
+  __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, ((PyObject*)__pyx_t_6)); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 314, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
   __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-  /* "corvo/_fast/http1.py":310
+  /* "corvo/_fast/http1.py":315
  *         self._body_left -= end - pos
  *         self._parse(data[pos:end])
  *         return end             # <<<<<<<<<<<<<<
  * 
  *     def _read_chunked(self, data, pos):
 */
-  __pyx_t_3 = __Pyx_PyIndex_AsSsize_t(__pyx_v_end); if (unlikely((__pyx_t_3 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 310, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyIndex_AsSsize_t(__pyx_v_end); if (unlikely((__pyx_t_3 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 315, __pyx_L1_error)
   {
     __pyx_r = __pyx_t_3;
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":306
+  /* "corvo/_fast/http1.py":311
  *         return end
  * 
  *     def _read_length(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8333,7 +8435,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_length(struct __pyx
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":312
+/* "corvo/_fast/http1.py":317
  *         return end
  * 
  *     def _read_chunked(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8360,7 +8462,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_read_chunked", 0);
 
-  /* "corvo/_fast/http1.py":313
+  /* "corvo/_fast/http1.py":318
  * 
  *     def _read_chunked(self, data, pos):
  *         end = min(self._next_cut(data, pos), pos + self.context.feed_slice)             # <<<<<<<<<<<<<<
@@ -8369,7 +8471,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 */
 
   __pyx_t_1 = (__pyx_v_pos + __pyx_v_self->__pyx_base.context->feed_slice);
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_next_cut(__pyx_v_self, __pyx_v_data, __pyx_v_pos); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 313, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_next_cut(__pyx_v_self, __pyx_v_data, __pyx_v_pos); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1L))) __PYX_ERR(0, 318, __pyx_L1_error)
   __pyx_t_4 = (__pyx_t_1 < __pyx_t_2);
 
   if (__pyx_t_4) {
@@ -8384,7 +8486,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
   __pyx_v_end = __pyx_t_3;
 
 
-  /* "corvo/_fast/http1.py":314
+  /* "corvo/_fast/http1.py":319
  *     def _read_chunked(self, data, pos):
  *         end = min(self._next_cut(data, pos), pos + self.context.feed_slice)
  *         piece = data[pos:end]             # <<<<<<<<<<<<<<
@@ -8393,14 +8495,14 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 */
   if (unlikely(__pyx_v_data == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-    __PYX_ERR(0, 314, __pyx_L1_error)
+    __PYX_ERR(0, 319, __pyx_L1_error)
   }
-  __pyx_t_5 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_v_end); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 314, __pyx_L1_error)
+  __pyx_t_5 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, __pyx_v_end); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 319, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __pyx_v_piece = ((PyObject*)__pyx_t_5);
   __pyx_t_5 = 0;
 
-  /* "corvo/_fast/http1.py":315
+  /* "corvo/_fast/http1.py":320
  *         end = min(self._next_cut(data, pos), pos + self.context.feed_slice)
  *         piece = data[pos:end]
  *         body_size = self._body_size             # <<<<<<<<<<<<<<
@@ -8411,18 +8513,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 
   __pyx_v_body_size = __pyx_t_3;
 
-  /* "corvo/_fast/http1.py":316
+  /* "corvo/_fast/http1.py":321
  *         piece = data[pos:end]
  *         body_size = self._body_size
  *         self._parse(piece)             # <<<<<<<<<<<<<<
  *         if self._phase == _CHUNKED:
  *             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
 */
-  __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 316, __pyx_L1_error)
+  __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_parse(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 321, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
 
-  /* "corvo/_fast/http1.py":317
+  /* "corvo/_fast/http1.py":322
  *         body_size = self._body_size
  *         self._parse(piece)
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -8434,7 +8536,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":319
+    /* "corvo/_fast/http1.py":324
  *         if self._phase == _CHUNKED:
  *             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
  *             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)             # <<<<<<<<<<<<<<
@@ -8447,7 +8549,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 
       __pyx_t_3 = 0;
     } else {
-      __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_piece); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 319, __pyx_L1_error)
+      __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_piece); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 324, __pyx_L1_error)
 
       __pyx_t_3 = (__pyx_v_self->_framing_run + __pyx_t_1);
 
@@ -8455,7 +8557,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 
     __pyx_v_self->_framing_run = __pyx_t_3;
 
-    /* "corvo/_fast/http1.py":320
+    /* "corvo/_fast/http1.py":325
  *             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
  *             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
  *             if self._framing_run > 2 * self.context.trailer_size_max:             # <<<<<<<<<<<<<<
@@ -8467,7 +8569,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
     if (__pyx_t_4) {
 
 
-      /* "corvo/_fast/http1.py":321
+      /* "corvo/_fast/http1.py":326
  *             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
  *             if self._framing_run > 2 * self.context.trailer_size_max:
  *                 self._refuse(BadRequest("chunk extensions or trailers are too long"))             # <<<<<<<<<<<<<<
@@ -8475,7 +8577,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
  *         return end
 */
       __pyx_t_6 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 321, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 326, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_7);
       __pyx_t_8 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -8494,15 +8596,15 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
         __pyx_t_5 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_7, __pyx_callargs+__pyx_t_8, (2-__pyx_t_8) | (__pyx_t_8*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
         __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 321, __pyx_L1_error)
+        if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 326, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_5);
       }
-      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 321, __pyx_L1_error)
+      __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 326, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_7);
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
       __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-      /* "corvo/_fast/http1.py":320
+      /* "corvo/_fast/http1.py":325
  *             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
  *             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
  *             if self._framing_run > 2 * self.context.trailer_size_max:             # <<<<<<<<<<<<<<
@@ -8511,18 +8613,18 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 */
     }
 
-    /* "corvo/_fast/http1.py":322
+    /* "corvo/_fast/http1.py":327
  *             if self._framing_run > 2 * self.context.trailer_size_max:
  *                 self._refuse(BadRequest("chunk extensions or trailers are too long"))
  *             self._keep_tail(piece)             # <<<<<<<<<<<<<<
  *         return end
  * 
 */
-    __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_keep_tail(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 322, __pyx_L1_error)
+    __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_keep_tail(__pyx_v_self, __pyx_v_piece); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 327, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-    /* "corvo/_fast/http1.py":317
+    /* "corvo/_fast/http1.py":322
  *         body_size = self._body_size
  *         self._parse(piece)
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -8531,7 +8633,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
 */
   }
 
-  /* "corvo/_fast/http1.py":323
+  /* "corvo/_fast/http1.py":328
  *                 self._refuse(BadRequest("chunk extensions or trailers are too long"))
  *             self._keep_tail(piece)
  *         return end             # <<<<<<<<<<<<<<
@@ -8544,7 +8646,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":312
+  /* "corvo/_fast/http1.py":317
  *         return end
  * 
  *     def _read_chunked(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8568,7 +8670,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__read_chunked(struct __py
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":325
+/* "corvo/_fast/http1.py":330
  *         return end
  * 
  *     def _next_cut(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8594,7 +8696,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_next_cut", 0);
 
-  /* "corvo/_fast/http1.py":327
+  /* "corvo/_fast/http1.py":332
  *     def _next_cut(self, data, pos):
  *         """The end of the next blank line, which may have begun in an earlier piece."""
  *         if self._tail:             # <<<<<<<<<<<<<<
@@ -8605,14 +8707,14 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
   else
   {
     Py_ssize_t __pyx_temp = __Pyx_PyBytes_GET_SIZE(__pyx_v_self->_tail);
-    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 327, __pyx_L1_error)
+    if (unlikely(((!CYTHON_ASSUME_SAFE_SIZE) && __pyx_temp < 0))) __PYX_ERR(0, 332, __pyx_L1_error)
     __pyx_t_1 = (__pyx_temp != 0);
   }
 
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":328
+    /* "corvo/_fast/http1.py":333
  *         """The end of the next blank line, which may have begun in an earlier piece."""
  *         if self._tail:
  *             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)             # <<<<<<<<<<<<<<
@@ -8621,16 +8723,16 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
 */
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-      __PYX_ERR(0, 328, __pyx_L1_error)
+      __PYX_ERR(0, 333, __pyx_L1_error)
     }
-    __pyx_t_4 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 3)); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 328, __pyx_L1_error)
+    __pyx_t_4 = PySequence_GetSlice(__pyx_v_data, __pyx_v_pos, (__pyx_v_pos + 3)); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 333, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    __pyx_t_5 = PyNumber_Add(__pyx_v_self->_tail, __pyx_t_4); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 328, __pyx_L1_error)
+    __pyx_t_5 = PyNumber_Add(__pyx_v_self->_tail, __pyx_t_4); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 333, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
     __pyx_t_3 = __pyx_t_5;
     __Pyx_INCREF(__pyx_t_3);
-    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BLANK_LINE); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 328, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BLANK_LINE); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 333, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __pyx_t_6 = 0;
     {
@@ -8639,67 +8741,67 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 328, __pyx_L1_error)
+      if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 333, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
     }
-    __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 328, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 333, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-    __pyx_t_2 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 328, __pyx_L1_error)
+    __pyx_t_2 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 333, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
 
-    if (__Pyx_PyInt_FromNumber(&__pyx_t_2, NULL, 0) < (0)) __PYX_ERR(0, 328, __pyx_L1_error)
+    if (__Pyx_PyInt_FromNumber(&__pyx_t_2, NULL, 0) < (0)) __PYX_ERR(0, 333, __pyx_L1_error)
     __pyx_v_seam = ((PyObject*)__pyx_t_2);
     __pyx_t_2 = 0;
 
-    /* "corvo/_fast/http1.py":329
+    /* "corvo/_fast/http1.py":334
  *         if self._tail:
  *             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
  *             if seam >= 0:             # <<<<<<<<<<<<<<
  *                 return pos + seam + 4 - len(self._tail)
  *         at = data.find(_BLANK_LINE, pos)
 */
-    __pyx_t_1 = __Pyx_PyObject_CompareBoolGe_int_int(__pyx_v_seam, __pyx_mstate_global->__pyx_int_0, Py_GE); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 329, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyObject_CompareBoolGe_int_int(__pyx_v_seam, __pyx_mstate_global->__pyx_int_0, Py_GE); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 334, __pyx_L1_error)
     if (__pyx_t_1) {
 
 
-      /* "corvo/_fast/http1.py":330
+      /* "corvo/_fast/http1.py":335
  *             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
  *             if seam >= 0:
  *                 return pos + seam + 4 - len(self._tail)             # <<<<<<<<<<<<<<
  *         at = data.find(_BLANK_LINE, pos)
  *         return at + 4 if at >= 0 else len(data)
 */
-      __pyx_t_2 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_2 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
-      __pyx_t_5 = __Pyx_PyNumber_Add_int_int(__pyx_t_2, __pyx_v_seam); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_5 = __Pyx_PyNumber_Add_int_int(__pyx_t_2, __pyx_v_seam); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
       __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-      __pyx_t_2 = __Pyx_PyLong_AddObjC(__pyx_t_5, __pyx_mstate_global->__pyx_int_4, 4, 0, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_2 = __Pyx_PyLong_AddObjC(__pyx_t_5, __pyx_mstate_global->__pyx_int_4, 4, 0, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_2);
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
       __pyx_t_5 = __pyx_v_self->_tail;
       __Pyx_INCREF(__pyx_t_5);
       if (unlikely(__pyx_t_5 == Py_None)) {
         PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-        __PYX_ERR(0, 330, __pyx_L1_error)
+        __PYX_ERR(0, 335, __pyx_L1_error)
       }
-      __pyx_t_7 = __Pyx_PyBytes_GET_SIZE(__pyx_t_5); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_7 = __Pyx_PyBytes_GET_SIZE(__pyx_t_5); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-      __pyx_t_5 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_5 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
 
-      __pyx_t_4 = __Pyx_PyNumber_Subtract_int_int(__pyx_t_2, __pyx_t_5); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_4 = __Pyx_PyNumber_Subtract_int_int(__pyx_t_2, __pyx_t_5); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-      __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 330, __pyx_L1_error)
+      __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 335, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
       {
         __pyx_r = __pyx_t_7;
       }
       goto __pyx_L0;
 
-      /* "corvo/_fast/http1.py":329
+      /* "corvo/_fast/http1.py":334
  *         if self._tail:
  *             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
  *             if seam >= 0:             # <<<<<<<<<<<<<<
@@ -8708,7 +8810,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
 */
     }
 
-    /* "corvo/_fast/http1.py":327
+    /* "corvo/_fast/http1.py":332
  *     def _next_cut(self, data, pos):
  *         """The end of the next blank line, which may have begun in an earlier piece."""
  *         if self._tail:             # <<<<<<<<<<<<<<
@@ -8717,50 +8819,50 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":331
+  /* "corvo/_fast/http1.py":336
  *             if seam >= 0:
  *                 return pos + seam + 4 - len(self._tail)
  *         at = data.find(_BLANK_LINE, pos)             # <<<<<<<<<<<<<<
  *         return at + 4 if at >= 0 else len(data)
  * 
 */
-  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BLANK_LINE); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 331, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BLANK_LINE); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 336, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 331, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_pos); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 336, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
-  __pyx_t_2 = __Pyx_CallUnboundCMethod2(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__find, __pyx_v_data, __pyx_t_4, __pyx_t_5); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 331, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CallUnboundCMethod2(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__find, __pyx_v_data, __pyx_t_4, __pyx_t_5); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 336, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-  __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 331, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 336, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-  __pyx_t_2 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 331, __pyx_L1_error)
+  __pyx_t_2 = PyLong_FromSsize_t(__pyx_t_7); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 336, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
 
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_2, NULL, 0) < (0)) __PYX_ERR(0, 331, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_2, NULL, 0) < (0)) __PYX_ERR(0, 336, __pyx_L1_error)
   __pyx_v_at = ((PyObject*)__pyx_t_2);
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":332
+  /* "corvo/_fast/http1.py":337
  *                 return pos + seam + 4 - len(self._tail)
  *         at = data.find(_BLANK_LINE, pos)
  *         return at + 4 if at >= 0 else len(data)             # <<<<<<<<<<<<<<
  * 
  *     def _keep_tail(self, piece):
 */
-  __pyx_t_1 = __Pyx_PyObject_CompareBoolGe_int_int(__pyx_v_at, __pyx_mstate_global->__pyx_int_0, Py_GE); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 332, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_CompareBoolGe_int_int(__pyx_v_at, __pyx_mstate_global->__pyx_int_0, Py_GE); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 337, __pyx_L1_error)
   if (__pyx_t_1) {
-    __pyx_t_2 = __Pyx_PyLong_AddObjC(__pyx_v_at, __pyx_mstate_global->__pyx_int_4, 4, 0, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 332, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyLong_AddObjC(__pyx_v_at, __pyx_mstate_global->__pyx_int_4, 4, 0, 0); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 337, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
-    __pyx_t_8 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_8 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 332, __pyx_L1_error)
+    __pyx_t_8 = __Pyx_PyIndex_AsSsize_t(__pyx_t_2); if (unlikely((__pyx_t_8 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 337, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
     __pyx_t_7 = __pyx_t_8;
   } else {
     if (unlikely(__pyx_v_data == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-      __PYX_ERR(0, 332, __pyx_L1_error)
+      __PYX_ERR(0, 337, __pyx_L1_error)
     }
-    __pyx_t_8 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 332, __pyx_L1_error)
+    __pyx_t_8 = __Pyx_PyBytes_GET_SIZE(__pyx_v_data); if (unlikely(__pyx_t_8 == ((Py_ssize_t)-1))) __PYX_ERR(0, 337, __pyx_L1_error)
     __pyx_t_7 = __pyx_t_8;
   }
 
@@ -8769,7 +8871,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
   }
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":325
+  /* "corvo/_fast/http1.py":330
  *         return end
  * 
  *     def _next_cut(self, data, pos):             # <<<<<<<<<<<<<<
@@ -8793,7 +8895,7 @@ static Py_ssize_t __pyx_f_5corvo_5_fast_5http1_6H1Conn__next_cut(struct __pyx_ob
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":334
+/* "corvo/_fast/http1.py":339
  *         return at + 4 if at >= 0 else len(data)
  * 
  *     def _keep_tail(self, piece):             # <<<<<<<<<<<<<<
@@ -8816,7 +8918,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_keep_tail", 0);
 
-  /* "corvo/_fast/http1.py":335
+  /* "corvo/_fast/http1.py":340
  * 
  *     def _keep_tail(self, piece):
  *         tail = self._tail + piece if len(piece) < 3 else piece             # <<<<<<<<<<<<<<
@@ -8825,14 +8927,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
 */
   if (unlikely(__pyx_v_piece == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 335, __pyx_L1_error)
+    __PYX_ERR(0, 340, __pyx_L1_error)
   }
-  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_piece); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 335, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_piece); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 340, __pyx_L1_error)
   __pyx_t_3 = (__pyx_t_2 < 3);
 
 
   if (__pyx_t_3) {
-    __pyx_t_4 = PyNumber_Add(__pyx_v_self->_tail, __pyx_v_piece); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 335, __pyx_L1_error)
+    __pyx_t_4 = PyNumber_Add(__pyx_v_self->_tail, __pyx_v_piece); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 340, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __pyx_t_1 = __pyx_t_4;
     __pyx_t_4 = 0;
@@ -8844,7 +8946,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
   __pyx_v_tail = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":336
+  /* "corvo/_fast/http1.py":341
  *     def _keep_tail(self, piece):
  *         tail = self._tail + piece if len(piece) < 3 else piece
  *         self._tail = tail[max(0, len(tail) - 3) :]             # <<<<<<<<<<<<<<
@@ -8853,13 +8955,13 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
 */
   if (unlikely(__pyx_v_tail == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "\047NoneType\047 object is not subscriptable");
-    __PYX_ERR(0, 336, __pyx_L1_error)
+    __PYX_ERR(0, 341, __pyx_L1_error)
   }
   if (unlikely(__pyx_v_tail == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 336, __pyx_L1_error)
+    __PYX_ERR(0, 341, __pyx_L1_error)
   }
-  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_tail); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 336, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_tail); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 341, __pyx_L1_error)
 
   __pyx_t_5 = (__pyx_t_2 - 3);
 
@@ -8875,7 +8977,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
     __pyx_t_2 = __pyx_t_6;
   }
 
-  __pyx_t_1 = PySequence_GetSlice(__pyx_v_tail, __pyx_t_2, PY_SSIZE_T_MAX); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 336, __pyx_L1_error)
+  __pyx_t_1 = PySequence_GetSlice(__pyx_v_tail, __pyx_t_2, PY_SSIZE_T_MAX); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 341, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
 
   __Pyx_GIVEREF(__pyx_t_1);
@@ -8883,7 +8985,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
   __Pyx_DECREF_SET(__pyx_v_self->_tail, ((PyObject*)__pyx_t_1));
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":334
+  /* "corvo/_fast/http1.py":339
  *         return at + 4 if at >= 0 else len(data)
  * 
  *     def _keep_tail(self, piece):             # <<<<<<<<<<<<<<
@@ -8906,7 +9008,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__keep_tail(struct __pyx_ob
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":338
+/* "corvo/_fast/http1.py":343
  *         self._tail = tail[max(0, len(tail) - 3) :]
  * 
  *     def _parse(self, piece):             # <<<<<<<<<<<<<<
@@ -8945,7 +9047,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_parse", 0);
 
-  /* "corvo/_fast/http1.py":339
+  /* "corvo/_fast/http1.py":344
  * 
  *     def _parse(self, piece):
  *         try:             # <<<<<<<<<<<<<<
@@ -8961,7 +9063,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __Pyx_XGOTREF(__pyx_t_3);
     /*try:*/ {
 
-      /* "corvo/_fast/http1.py":340
+      /* "corvo/_fast/http1.py":345
  *     def _parse(self, piece):
  *         try:
  *             self._parser.feed_data(piece)             # <<<<<<<<<<<<<<
@@ -8975,12 +9077,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
         PyObject *__pyx_callargs[2] = {__pyx_t_5, __pyx_v_piece};
         __pyx_t_4 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_feed_data, __pyx_callargs+__pyx_t_6, (2-__pyx_t_6) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
-        if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 340, __pyx_L3_error)
+        if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 345, __pyx_L3_error)
         __Pyx_GOTREF(__pyx_t_4);
       }
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-      /* "corvo/_fast/http1.py":339
+      /* "corvo/_fast/http1.py":344
  * 
  *     def _parse(self, piece):
  *         try:             # <<<<<<<<<<<<<<
@@ -8996,7 +9098,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
 
-    /* "corvo/_fast/http1.py":341
+    /* "corvo/_fast/http1.py":346
  *         try:
  *             self._parser.feed_data(piece)
  *         except httptools.HttpParserUpgrade:             # <<<<<<<<<<<<<<
@@ -9004,9 +9106,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
  *         except httptools.HttpParserCallbackError:
 */
     __Pyx_ErrFetch(&__pyx_t_4, &__pyx_t_5, &__pyx_t_7);
-    __Pyx_GetModuleGlobalName(__pyx_t_8, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 341, __pyx_L5_except_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_8, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 346, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_8);
-    __pyx_t_9 = __Pyx_PyObject_GetAttrStr(__pyx_t_8, __pyx_mstate_global->__pyx_n_u_HttpParserUpgrade); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 341, __pyx_L5_except_error)
+    __pyx_t_9 = __Pyx_PyObject_GetAttrStr(__pyx_t_8, __pyx_mstate_global->__pyx_n_u_HttpParserUpgrade); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 346, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_9);
     __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
     __pyx_t_10 = __Pyx_PyErr_GivenExceptionMatches(__pyx_t_4, __pyx_t_9);
@@ -9015,19 +9117,19 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __pyx_t_4 = 0; __pyx_t_5 = 0; __pyx_t_7 = 0;
     if (__pyx_t_10) {
       __Pyx_AddTraceback("corvo._fast.http1.H1Conn._parse", __pyx_clineno, __pyx_lineno, __pyx_filename);
-      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 341, __pyx_L5_except_error)
+      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 346, __pyx_L5_except_error)
       __Pyx_XGOTREF(__pyx_t_7);
       __Pyx_XGOTREF(__pyx_t_5);
       __Pyx_XGOTREF(__pyx_t_4);
 
-      /* "corvo/_fast/http1.py":342
+      /* "corvo/_fast/http1.py":347
  *             self._parser.feed_data(piece)
  *         except httptools.HttpParserUpgrade:
  *             self._resume_after_upgrade()             # <<<<<<<<<<<<<<
  *         except httptools.HttpParserCallbackError:
  *             if self._refusal is None:
 */
-      __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_resume_after_upgrade(__pyx_v_self); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 342, __pyx_L5_except_error)
+      __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_resume_after_upgrade(__pyx_v_self); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 347, __pyx_L5_except_error)
       __Pyx_GOTREF(__pyx_t_9);
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
       __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
@@ -9036,7 +9138,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
       goto __pyx_L4_exception_handled;
     }
 
-    /* "corvo/_fast/http1.py":343
+    /* "corvo/_fast/http1.py":348
  *         except httptools.HttpParserUpgrade:
  *             self._resume_after_upgrade()
  *         except httptools.HttpParserCallbackError:             # <<<<<<<<<<<<<<
@@ -9044,9 +9146,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
  *                 raise
 */
     __Pyx_ErrFetch(&__pyx_t_4, &__pyx_t_5, &__pyx_t_7);
-    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 343, __pyx_L5_except_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 348, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_9);
-    __pyx_t_8 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_HttpParserCallbackError); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 343, __pyx_L5_except_error)
+    __pyx_t_8 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_HttpParserCallbackError); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 348, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_8);
     __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
     __pyx_t_10 = __Pyx_PyErr_GivenExceptionMatches(__pyx_t_4, __pyx_t_8);
@@ -9055,12 +9157,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __pyx_t_4 = 0; __pyx_t_5 = 0; __pyx_t_7 = 0;
     if (__pyx_t_10) {
       __Pyx_AddTraceback("corvo._fast.http1.H1Conn._parse", __pyx_clineno, __pyx_lineno, __pyx_filename);
-      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 343, __pyx_L5_except_error)
+      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 348, __pyx_L5_except_error)
       __Pyx_XGOTREF(__pyx_t_7);
       __Pyx_XGOTREF(__pyx_t_5);
       __Pyx_XGOTREF(__pyx_t_4);
 
-      /* "corvo/_fast/http1.py":344
+      /* "corvo/_fast/http1.py":349
  *             self._resume_after_upgrade()
  *         except httptools.HttpParserCallbackError:
  *             if self._refusal is None:             # <<<<<<<<<<<<<<
@@ -9071,7 +9173,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
       if (unlikely(__pyx_t_11)) {
 
 
-        /* "corvo/_fast/http1.py":345
+        /* "corvo/_fast/http1.py":350
  *         except httptools.HttpParserCallbackError:
  *             if self._refusal is None:
  *                 raise             # <<<<<<<<<<<<<<
@@ -9083,9 +9185,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
         __Pyx_XGIVEREF(__pyx_t_4);
         __Pyx_ErrRestoreWithState(__pyx_t_7, __pyx_t_5, __pyx_t_4);
         __pyx_t_7 = 0;  __pyx_t_5 = 0;  __pyx_t_4 = 0; 
-        __PYX_ERR(0, 345, __pyx_L5_except_error)
+        __PYX_ERR(0, 350, __pyx_L5_except_error)
 
-        /* "corvo/_fast/http1.py":344
+        /* "corvo/_fast/http1.py":349
  *             self._resume_after_upgrade()
  *         except httptools.HttpParserCallbackError:
  *             if self._refusal is None:             # <<<<<<<<<<<<<<
@@ -9094,7 +9196,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
 */
       }
 
-      /* "corvo/_fast/http1.py":346
+      /* "corvo/_fast/http1.py":351
  *             if self._refusal is None:
  *                 raise
  *             self._refuse(self._refusal)             # <<<<<<<<<<<<<<
@@ -9103,7 +9205,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
 */
       __pyx_t_8 = __pyx_v_self->_refusal;
       __Pyx_INCREF(__pyx_t_8);
-      __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_8); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 346, __pyx_L5_except_error)
+      __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_8); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 351, __pyx_L5_except_error)
       __Pyx_GOTREF(__pyx_t_9);
       __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
@@ -9113,7 +9215,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
       goto __pyx_L4_exception_handled;
     }
 
-    /* "corvo/_fast/http1.py":347
+    /* "corvo/_fast/http1.py":352
  *                 raise
  *             self._refuse(self._refusal)
  *         except httptools.HttpParserError as error:             # <<<<<<<<<<<<<<
@@ -9121,9 +9223,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
  * 
 */
     __Pyx_ErrFetch(&__pyx_t_4, &__pyx_t_5, &__pyx_t_7);
-    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 347, __pyx_L5_except_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 352, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_9);
-    __pyx_t_8 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_HttpParserError); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 347, __pyx_L5_except_error)
+    __pyx_t_8 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_HttpParserError); if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 352, __pyx_L5_except_error)
     __Pyx_GOTREF(__pyx_t_8);
     __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
     __pyx_t_10 = __Pyx_PyErr_GivenExceptionMatches(__pyx_t_4, __pyx_t_8);
@@ -9132,7 +9234,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __pyx_t_4 = 0; __pyx_t_5 = 0; __pyx_t_7 = 0;
     if (__pyx_t_10) {
       __Pyx_AddTraceback("corvo._fast.http1.H1Conn._parse", __pyx_clineno, __pyx_lineno, __pyx_filename);
-      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 347, __pyx_L5_except_error)
+      if (__Pyx_GetException(&__pyx_t_7, &__pyx_t_5, &__pyx_t_4) < 0) __PYX_ERR(0, 352, __pyx_L5_except_error)
       __Pyx_XGOTREF(__pyx_t_7);
       __Pyx_XGOTREF(__pyx_t_5);
       __Pyx_XGOTREF(__pyx_t_4);
@@ -9140,7 +9242,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
       __pyx_v_error = __pyx_t_5;
       /*try:*/ {
 
-        /* "corvo/_fast/http1.py":348
+        /* "corvo/_fast/http1.py":353
  *             self._refuse(self._refusal)
  *         except httptools.HttpParserError as error:
  *             self._refuse(BadRequest(f"malformed HTTP: {error}"))             # <<<<<<<<<<<<<<
@@ -9148,11 +9250,11 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
  *     def _resume_after_upgrade(self):
 */
         __pyx_t_9 = NULL;
-        __Pyx_GetModuleGlobalName(__pyx_t_12, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 348, __pyx_L19_error)
+        __Pyx_GetModuleGlobalName(__pyx_t_12, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 353, __pyx_L19_error)
         __Pyx_GOTREF(__pyx_t_12);
-        __pyx_t_13 = __Pyx_PyObject_FormatSimple(__pyx_v_error, __pyx_mstate_global->__pyx_empty_unicode); if (unlikely(!__pyx_t_13)) __PYX_ERR(0, 348, __pyx_L19_error)
+        __pyx_t_13 = __Pyx_PyObject_FormatSimple(__pyx_v_error, __pyx_mstate_global->__pyx_empty_unicode); if (unlikely(!__pyx_t_13)) __PYX_ERR(0, 353, __pyx_L19_error)
         __Pyx_GOTREF(__pyx_t_13);
-        __pyx_t_14 = __Pyx_PyUnicode_Concat(__pyx_mstate_global->__pyx_kp_u_malformed_HTTP, __pyx_t_13); if (unlikely(!__pyx_t_14)) __PYX_ERR(0, 348, __pyx_L19_error)
+        __pyx_t_14 = __Pyx_PyUnicode_Concat(__pyx_mstate_global->__pyx_kp_u_malformed_HTTP, __pyx_t_13); if (unlikely(!__pyx_t_14)) __PYX_ERR(0, 353, __pyx_L19_error)
         __Pyx_GOTREF(__pyx_t_14);
         __Pyx_DECREF(__pyx_t_13); __pyx_t_13 = 0;
         __pyx_t_6 = 1;
@@ -9173,16 +9275,16 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
           __Pyx_XDECREF(__pyx_t_9); __pyx_t_9 = 0;
           __Pyx_DECREF(__pyx_t_14); __pyx_t_14 = 0;
           __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
-          if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 348, __pyx_L19_error)
+          if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 353, __pyx_L19_error)
           __Pyx_GOTREF(__pyx_t_8);
         }
-        __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_8); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 348, __pyx_L19_error)
+        __pyx_t_12 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_8); if (unlikely(!__pyx_t_12)) __PYX_ERR(0, 353, __pyx_L19_error)
         __Pyx_GOTREF(__pyx_t_12);
         __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
         __Pyx_DECREF(__pyx_t_12); __pyx_t_12 = 0;
       }
 
-      /* "corvo/_fast/http1.py":347
+      /* "corvo/_fast/http1.py":352
  *                 raise
  *             self._refuse(self._refusal)
  *         except httptools.HttpParserError as error:             # <<<<<<<<<<<<<<
@@ -9237,7 +9339,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     }
     goto __pyx_L5_except_error;
 
-    /* "corvo/_fast/http1.py":339
+    /* "corvo/_fast/http1.py":344
  * 
  *     def _parse(self, piece):
  *         try:             # <<<<<<<<<<<<<<
@@ -9258,7 +9360,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
     __pyx_L8_try_end:;
   }
 
-  /* "corvo/_fast/http1.py":338
+  /* "corvo/_fast/http1.py":343
  *         self._tail = tail[max(0, len(tail) - 3) :]
  * 
  *     def _parse(self, piece):             # <<<<<<<<<<<<<<
@@ -9287,7 +9389,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__parse(struct __pyx_obj_5c
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":350
+/* "corvo/_fast/http1.py":355
  *             self._refuse(BadRequest(f"malformed HTTP: {error}"))
  * 
  *     def _resume_after_upgrade(self):             # <<<<<<<<<<<<<<
@@ -9310,7 +9412,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_resume_after_upgrade", 0);
 
-  /* "corvo/_fast/http1.py":356
+  /* "corvo/_fast/http1.py":361
  *         parser, told only how the body is framed, reads the rest.
  *         """
  *         self._parser = httptools.HttpRequestParser(self)             # <<<<<<<<<<<<<<
@@ -9318,9 +9420,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
  *             framing = b"Transfer-Encoding: chunked"
 */
   __pyx_t_2 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 356, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_httptools); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 361, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_4 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HttpRequestParser); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 356, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HttpRequestParser); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 361, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   __pyx_t_5 = 1;
@@ -9340,7 +9442,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
     __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 356, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 361, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
   __Pyx_GIVEREF(__pyx_t_1);
@@ -9348,7 +9450,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   __Pyx_DECREF_SET(__pyx_v_self->_parser, __pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":357
+  /* "corvo/_fast/http1.py":362
  *         """
  *         self._parser = httptools.HttpRequestParser(self)
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -9360,7 +9462,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   if (__pyx_t_6) {
 
 
-    /* "corvo/_fast/http1.py":358
+    /* "corvo/_fast/http1.py":363
  *         self._parser = httptools.HttpRequestParser(self)
  *         if self._phase == _CHUNKED:
  *             framing = b"Transfer-Encoding: chunked"             # <<<<<<<<<<<<<<
@@ -9370,7 +9472,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
     __Pyx_INCREF(__pyx_mstate_global->__pyx_kp_b_Transfer_Encoding_chunked);
     __pyx_v_framing = __pyx_mstate_global->__pyx_kp_b_Transfer_Encoding_chunked;
 
-    /* "corvo/_fast/http1.py":357
+    /* "corvo/_fast/http1.py":362
  *         """
  *         self._parser = httptools.HttpRequestParser(self)
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -9380,7 +9482,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
     goto __pyx_L3;
   }
 
-  /* "corvo/_fast/http1.py":359
+  /* "corvo/_fast/http1.py":364
  *         if self._phase == _CHUNKED:
  *             framing = b"Transfer-Encoding: chunked"
  *         elif self._body_left:             # <<<<<<<<<<<<<<
@@ -9392,22 +9494,22 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   if (__pyx_t_6) {
 
 
-    /* "corvo/_fast/http1.py":360
+    /* "corvo/_fast/http1.py":365
  *             framing = b"Transfer-Encoding: chunked"
  *         elif self._body_left:
  *             framing = b"Content-Length: %d" % self._body_left             # <<<<<<<<<<<<<<
  *         else:
  *             self._upgraded = False
 */
-    __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_left); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 360, __pyx_L1_error)
+    __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_left); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 365, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    __pyx_t_4 = PyNumber_Remainder(__pyx_mstate_global->__pyx_kp_b_Content_Length_d, __pyx_t_1); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 360, __pyx_L1_error)
+    __pyx_t_4 = PyNumber_Remainder(__pyx_mstate_global->__pyx_kp_b_Content_Length_d, __pyx_t_1); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 365, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __pyx_v_framing = ((PyObject*)__pyx_t_4);
     __pyx_t_4 = 0;
 
-    /* "corvo/_fast/http1.py":359
+    /* "corvo/_fast/http1.py":364
  *         if self._phase == _CHUNKED:
  *             framing = b"Transfer-Encoding: chunked"
  *         elif self._body_left:             # <<<<<<<<<<<<<<
@@ -9417,7 +9519,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
     goto __pyx_L3;
   }
 
-  /* "corvo/_fast/http1.py":362
+  /* "corvo/_fast/http1.py":367
  *             framing = b"Content-Length: %d" % self._body_left
  *         else:
  *             self._upgraded = False             # <<<<<<<<<<<<<<
@@ -9427,18 +9529,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   /*else*/ {
     __pyx_v_self->_upgraded = 0;
 
-    /* "corvo/_fast/http1.py":363
+    /* "corvo/_fast/http1.py":368
  *         else:
  *             self._upgraded = False
  *             self._complete()             # <<<<<<<<<<<<<<
  *             return
  *         self._muted = True
 */
-    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_complete(__pyx_v_self); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 363, __pyx_L1_error)
+    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_complete(__pyx_v_self); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 368, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-    /* "corvo/_fast/http1.py":364
+    /* "corvo/_fast/http1.py":369
  *             self._upgraded = False
  *             self._complete()
  *             return             # <<<<<<<<<<<<<<
@@ -9457,7 +9559,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   }
   __pyx_L3:;
 
-  /* "corvo/_fast/http1.py":365
+  /* "corvo/_fast/http1.py":370
  *             self._complete()
  *             return
  *         self._muted = True             # <<<<<<<<<<<<<<
@@ -9466,7 +9568,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
 */
   __pyx_v_self->_muted = 1;
 
-  /* "corvo/_fast/http1.py":366
+  /* "corvo/_fast/http1.py":371
  *             return
  *         self._muted = True
  *         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)             # <<<<<<<<<<<<<<
@@ -9475,7 +9577,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
 */
   __pyx_t_1 = __pyx_v_self->_parser;
   __Pyx_INCREF(__pyx_t_1);
-  __pyx_t_2 = PyNumber_Remainder(__pyx_mstate_global->__pyx_kp_b_POST_HTTP_1_1_b, __pyx_v_framing); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 366, __pyx_L1_error)
+  __pyx_t_2 = PyNumber_Remainder(__pyx_mstate_global->__pyx_kp_b_POST_HTTP_1_1_b, __pyx_v_framing); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 371, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   __pyx_t_5 = 0;
   {
@@ -9483,12 +9585,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
     __pyx_t_4 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_feed_data, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-    if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 366, __pyx_L1_error)
+    if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 371, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
   }
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-  /* "corvo/_fast/http1.py":367
+  /* "corvo/_fast/http1.py":372
  *         self._muted = True
  *         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
  *         self._muted = False             # <<<<<<<<<<<<<<
@@ -9497,7 +9599,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
 */
   __pyx_v_self->_muted = 0;
 
-  /* "corvo/_fast/http1.py":368
+  /* "corvo/_fast/http1.py":373
  *         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
  *         self._muted = False
  *         self._upgraded = False             # <<<<<<<<<<<<<<
@@ -9506,7 +9608,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
 */
   __pyx_v_self->_upgraded = 0;
 
-  /* "corvo/_fast/http1.py":350
+  /* "corvo/_fast/http1.py":355
  *             self._refuse(BadRequest(f"malformed HTTP: {error}"))
  * 
  *     def _resume_after_upgrade(self):             # <<<<<<<<<<<<<<
@@ -9531,7 +9633,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__resume_after_upgrade(stru
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":372
+/* "corvo/_fast/http1.py":377
  *     # Called by the parser.
  * 
  *     def on_header(self, name, value):             # <<<<<<<<<<<<<<
@@ -9580,39 +9682,39 @@ PyObject *__pyx_args, PyObject *__pyx_kwds
   {
     PyObject ** const __pyx_pyargnames[] = {&__pyx_mstate_global->__pyx_n_u_name,&__pyx_mstate_global->__pyx_n_u_value,0};
     const Py_ssize_t __pyx_kwds_len = (__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
-    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 372, __pyx_L3_error)
+    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 377, __pyx_L3_error)
     if (__pyx_kwds_len > 0) {
       switch (__pyx_nargs) {
         case  2:
         values[1] = __Pyx_ArgRef_FASTCALL(__pyx_args, 1);
-        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[1])) __PYX_ERR(0, 372, __pyx_L3_error)
+        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[1])) __PYX_ERR(0, 377, __pyx_L3_error)
         CYTHON_FALLTHROUGH;
         case  1:
         values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 372, __pyx_L3_error)
+        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 377, __pyx_L3_error)
         CYTHON_FALLTHROUGH;
         case  0: break;
         default: goto __pyx_L5_argtuple_error;
       }
       const Py_ssize_t kwd_pos_args = __pyx_nargs;
-      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "on_header", 0) < (0)) __PYX_ERR(0, 372, __pyx_L3_error)
+      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "on_header", 0) < (0)) __PYX_ERR(0, 377, __pyx_L3_error)
       for (Py_ssize_t i = __pyx_nargs; i < 2; i++) {
-        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("on_header", 1, 2, 2, i); __PYX_ERR(0, 372, __pyx_L3_error) }
+        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("on_header", 1, 2, 2, i); __PYX_ERR(0, 377, __pyx_L3_error) }
       }
     } else if (unlikely(__pyx_nargs != 2)) {
       goto __pyx_L5_argtuple_error;
     } else {
       values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 372, __pyx_L3_error)
+      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 377, __pyx_L3_error)
       values[1] = __Pyx_ArgRef_FASTCALL(__pyx_args, 1);
-      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[1])) __PYX_ERR(0, 372, __pyx_L3_error)
+      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[1])) __PYX_ERR(0, 377, __pyx_L3_error)
     }
     __pyx_v_name = values[0];
     __pyx_v_value = values[1];
   }
   goto __pyx_L6_skip;
   __pyx_L5_argtuple_error:;
-  __Pyx_RaiseArgtupleInvalid("on_header", 1, 2, 2, __pyx_nargs); __PYX_ERR(0, 372, __pyx_L3_error)
+  __Pyx_RaiseArgtupleInvalid("on_header", 1, 2, 2, __pyx_nargs); __PYX_ERR(0, 377, __pyx_L3_error)
   __pyx_L6_skip:;
   goto __pyx_L4_argument_unpacking_done;
   __pyx_L3_error:;
@@ -9654,7 +9756,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("on_header", 0);
 
-  /* "corvo/_fast/http1.py":374
+  /* "corvo/_fast/http1.py":379
  *     def on_header(self, name, value):
  *         """A header field, or a trailer field when the head has ended."""
  *         if self._muted:             # <<<<<<<<<<<<<<
@@ -9663,7 +9765,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
   if (__pyx_v_self->_muted) {
 
-    /* "corvo/_fast/http1.py":375
+    /* "corvo/_fast/http1.py":380
  *         """A header field, or a trailer field when the head has ended."""
  *         if self._muted:
  *             return             # <<<<<<<<<<<<<<
@@ -9680,7 +9782,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":374
+    /* "corvo/_fast/http1.py":379
  *     def on_header(self, name, value):
  *         """A header field, or a trailer field when the head has ended."""
  *         if self._muted:             # <<<<<<<<<<<<<<
@@ -9689,7 +9791,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
   }
 
-  /* "corvo/_fast/http1.py":376
+  /* "corvo/_fast/http1.py":381
  *         if self._muted:
  *             return
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -9701,7 +9803,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":377
+    /* "corvo/_fast/http1.py":382
  *             return
  *         if self._phase == _CHUNKED:
  *             self._drop_trailer(name, value)             # <<<<<<<<<<<<<<
@@ -9710,17 +9812,17 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
     __pyx_t_2 = __pyx_v_name;
     __Pyx_INCREF(__pyx_t_2);
-    if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 377, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_2))||((__pyx_t_2) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_2))) __PYX_ERR(0, 382, __pyx_L1_error)
     __pyx_t_3 = __pyx_v_value;
     __Pyx_INCREF(__pyx_t_3);
-    if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 377, __pyx_L1_error)
-    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_drop_trailer(__pyx_v_self, ((PyObject*)__pyx_t_2), ((PyObject*)__pyx_t_3)); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 377, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 382, __pyx_L1_error)
+    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_drop_trailer(__pyx_v_self, ((PyObject*)__pyx_t_2), ((PyObject*)__pyx_t_3)); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 382, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-    /* "corvo/_fast/http1.py":378
+    /* "corvo/_fast/http1.py":383
  *         if self._phase == _CHUNKED:
  *             self._drop_trailer(name, value)
  *             return             # <<<<<<<<<<<<<<
@@ -9737,7 +9839,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":376
+    /* "corvo/_fast/http1.py":381
  *         if self._muted:
  *             return
  *         if self._phase == _CHUNKED:             # <<<<<<<<<<<<<<
@@ -9746,7 +9848,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
   }
 
-  /* "corvo/_fast/http1.py":379
+  /* "corvo/_fast/http1.py":384
  *             self._drop_trailer(name, value)
  *             return
  *         self._fields += 1             # <<<<<<<<<<<<<<
@@ -9755,7 +9857,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
   __pyx_v_self->_fields = (__pyx_v_self->_fields + 1);
 
-  /* "corvo/_fast/http1.py":380
+  /* "corvo/_fast/http1.py":385
  *             return
  *         self._fields += 1
  *         if self._fields > self.context.head_fields_max:             # <<<<<<<<<<<<<<
@@ -9767,7 +9869,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":382
+    /* "corvo/_fast/http1.py":387
  *         if self._fields > self.context.head_fields_max:
  *             self._fail(
  *                 HeadersTooLarge(             # <<<<<<<<<<<<<<
@@ -9775,17 +9877,17 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
  *                 )
 */
     __pyx_t_3 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_HeadersTooLarge); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 382, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_2, __pyx_mstate_global->__pyx_n_u_HeadersTooLarge); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 387, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
 
-    /* "corvo/_fast/http1.py":383
+    /* "corvo/_fast/http1.py":388
  *             self._fail(
  *                 HeadersTooLarge(
  *                     f"the request has more than {self.context.head_fields_max} header fields"             # <<<<<<<<<<<<<<
  *                 )
  *             )
 */
-    __pyx_t_5 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->head_fields_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 383, __pyx_L1_error)
+    __pyx_t_5 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->head_fields_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 388, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __pyx_t_6[0] = __pyx_mstate_global->__pyx_kp_u_the_request_has_more_than;
     __pyx_t_6[1] = __pyx_t_5;
@@ -9796,7 +9898,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     #endif
     __pyx_t_8 = 0;
     __pyx_t_9 = __Pyx_PyUnicode_Join(__pyx_t_6, 3, __pyx_t_7, __pyx_t_8);
-    if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 383, __pyx_L1_error)
+    if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 388, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_9);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __pyx_t_10 = 1;
@@ -9817,23 +9919,23 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
       __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 382, __pyx_L1_error)
+      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 387, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
     }
 
-    /* "corvo/_fast/http1.py":381
+    /* "corvo/_fast/http1.py":386
  *         self._fields += 1
  *         if self._fields > self.context.head_fields_max:
  *             self._fail(             # <<<<<<<<<<<<<<
  *                 HeadersTooLarge(
  *                     f"the request has more than {self.context.head_fields_max} header fields"
 */
-    __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_4); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 381, __pyx_L1_error)
+    __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_4); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 386, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-    /* "corvo/_fast/http1.py":380
+    /* "corvo/_fast/http1.py":385
  *             return
  *         self._fields += 1
  *         if self._fields > self.context.head_fields_max:             # <<<<<<<<<<<<<<
@@ -9842,7 +9944,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
   }
 
-  /* "corvo/_fast/http1.py":386
+  /* "corvo/_fast/http1.py":391
  *                 )
  *             )
  *         lowered = name.lower()             # <<<<<<<<<<<<<<
@@ -9856,13 +9958,13 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     PyObject *__pyx_callargs[2] = {__pyx_t_4, NULL};
     __pyx_t_2 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_lower, __pyx_callargs+__pyx_t_10, (1-__pyx_t_10) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 386, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 391, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
   __pyx_v_lowered = __pyx_t_2;
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":387
+  /* "corvo/_fast/http1.py":392
  *             )
  *         lowered = name.lower()
  *         attribute = _KEPT.get(lowered)             # <<<<<<<<<<<<<<
@@ -9870,9 +9972,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
  *             if getattr(self._request, attribute) is not None:
 */
   __pyx_t_4 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_KEPT); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 387, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_KEPT); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 392, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_9);
-  __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_get); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 387, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyObject_GetAttrStr(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_get); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 392, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
   __pyx_t_10 = 1;
@@ -9892,13 +9994,13 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     __pyx_t_2 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_3, __pyx_callargs+__pyx_t_10, (2-__pyx_t_10) | (__pyx_t_10*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 387, __pyx_L1_error)
+    if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 392, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_2);
   }
   __pyx_v_attribute = __pyx_t_2;
   __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":388
+  /* "corvo/_fast/http1.py":393
  *         lowered = name.lower()
  *         attribute = _KEPT.get(lowered)
  *         if attribute is not None:             # <<<<<<<<<<<<<<
@@ -9909,7 +10011,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":389
+    /* "corvo/_fast/http1.py":394
  *         attribute = _KEPT.get(lowered)
  *         if attribute is not None:
  *             if getattr(self._request, attribute) is not None:             # <<<<<<<<<<<<<<
@@ -9918,7 +10020,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
     __pyx_t_2 = ((PyObject *)__pyx_v_self->_request);
     __Pyx_INCREF(__pyx_t_2);
-    __pyx_t_3 = __Pyx_GetAttr(__pyx_t_2, __pyx_v_attribute); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 389, __pyx_L1_error)
+    __pyx_t_3 = __Pyx_GetAttr(__pyx_t_2, __pyx_v_attribute); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 394, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
     __pyx_t_1 = (__pyx_t_3 != Py_None);
@@ -9926,7 +10028,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     if (__pyx_t_1) {
 
 
-      /* "corvo/_fast/http1.py":390
+      /* "corvo/_fast/http1.py":395
  *         if attribute is not None:
  *             if getattr(self._request, attribute) is not None:
  *                 self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))             # <<<<<<<<<<<<<<
@@ -9934,14 +10036,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
  *         elif lowered == b"transfer-encoding":
 */
       __pyx_t_2 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 390, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
-      __pyx_t_9 = __Pyx_PyObject_GetAttrStr(__pyx_v_attribute, __pyx_mstate_global->__pyx_n_u_replace); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 390, __pyx_L1_error)
+      __pyx_t_9 = __Pyx_PyObject_GetAttrStr(__pyx_v_attribute, __pyx_mstate_global->__pyx_n_u_replace); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_9);
-      __pyx_t_5 = __Pyx_PyObject_Call(__pyx_t_9, __pyx_mstate_global->__pyx_tuple[0], NULL); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 390, __pyx_L1_error)
+      __pyx_t_5 = __Pyx_PyObject_Call(__pyx_t_9, __pyx_mstate_global->__pyx_tuple[0], NULL); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
-      __pyx_t_9 = __Pyx_PyObject_FormatSimple(__pyx_t_5, __pyx_mstate_global->__pyx_empty_unicode); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 390, __pyx_L1_error)
+      __pyx_t_9 = __Pyx_PyObject_FormatSimple(__pyx_t_5, __pyx_mstate_global->__pyx_empty_unicode); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_9);
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
       __pyx_t_6[0] = __pyx_mstate_global->__pyx_kp_u_header;
@@ -9956,7 +10058,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
       __pyx_t_8 |= __Pyx_PyUnicode_KIND_04(__pyx_t_6[1]);
       #endif
       __pyx_t_5 = __Pyx_PyUnicode_Join(__pyx_t_6, 3, __pyx_t_7, __pyx_t_8);
-      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 390, __pyx_L1_error)
+      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
       __pyx_t_10 = 1;
@@ -9977,15 +10079,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
         __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
         __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 390, __pyx_L1_error)
+        if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 395, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_3);
       }
-      __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_3); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 390, __pyx_L1_error)
+      __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_3); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 395, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-      /* "corvo/_fast/http1.py":389
+      /* "corvo/_fast/http1.py":394
  *         attribute = _KEPT.get(lowered)
  *         if attribute is not None:
  *             if getattr(self._request, attribute) is not None:             # <<<<<<<<<<<<<<
@@ -9994,7 +10096,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
     }
 
-    /* "corvo/_fast/http1.py":391
+    /* "corvo/_fast/http1.py":396
  *             if getattr(self._request, attribute) is not None:
  *                 self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))
  *             setattr(self._request, attribute, value)             # <<<<<<<<<<<<<<
@@ -10003,11 +10105,11 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
     __pyx_t_4 = ((PyObject *)__pyx_v_self->_request);
     __Pyx_INCREF(__pyx_t_4);
-    __pyx_t_11 = PyObject_SetAttr(__pyx_t_4, __pyx_v_attribute, __pyx_v_value); if (unlikely(__pyx_t_11 == ((int)-1))) __PYX_ERR(0, 391, __pyx_L1_error)
+    __pyx_t_11 = PyObject_SetAttr(__pyx_t_4, __pyx_v_attribute, __pyx_v_value); if (unlikely(__pyx_t_11 == ((int)-1))) __PYX_ERR(0, 396, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
 
-    /* "corvo/_fast/http1.py":388
+    /* "corvo/_fast/http1.py":393
  *         lowered = name.lower()
  *         attribute = _KEPT.get(lowered)
  *         if attribute is not None:             # <<<<<<<<<<<<<<
@@ -10017,18 +10119,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     goto __pyx_L6;
   }
 
-  /* "corvo/_fast/http1.py":392
+  /* "corvo/_fast/http1.py":397
  *                 self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))
  *             setattr(self._request, attribute, value)
  *         elif lowered == b"transfer-encoding":             # <<<<<<<<<<<<<<
  *             self._codings = value if self._codings is None else self._codings + b"," + value
  *         elif lowered == b"upgrade":
 */
-  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_object_bytes(__pyx_v_lowered, __pyx_mstate_global->__pyx_kp_b_transfer_encoding, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 392, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_object_bytes(__pyx_v_lowered, __pyx_mstate_global->__pyx_kp_b_transfer_encoding, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 397, __pyx_L1_error)
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":393
+    /* "corvo/_fast/http1.py":398
  *             setattr(self._request, attribute, value)
  *         elif lowered == b"transfer-encoding":
  *             self._codings = value if self._codings is None else self._codings + b"," + value             # <<<<<<<<<<<<<<
@@ -10039,16 +10141,16 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     if (__pyx_t_1) {
       __pyx_t_3 = __pyx_v_value;
       __Pyx_INCREF(__pyx_t_3);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 393, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_3))||((__pyx_t_3) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_3))) __PYX_ERR(0, 398, __pyx_L1_error)
       __pyx_t_4 = __pyx_t_3;
       __pyx_t_3 = 0;
     } else {
-      __pyx_t_3 = PyNumber_Add(__pyx_v_self->_codings, __pyx_mstate_global->__pyx_kp_b__11); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 393, __pyx_L1_error)
+      __pyx_t_3 = PyNumber_Add(__pyx_v_self->_codings, __pyx_mstate_global->__pyx_kp_b__11); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 398, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_3);
-      __pyx_t_5 = PyNumber_Add(__pyx_t_3, __pyx_v_value); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 393, __pyx_L1_error)
+      __pyx_t_5 = PyNumber_Add(__pyx_t_3, __pyx_v_value); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 398, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
       __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-      if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 393, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 398, __pyx_L1_error)
       __pyx_t_4 = __pyx_t_5;
       __pyx_t_5 = 0;
     }
@@ -10058,7 +10160,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     __Pyx_DECREF_SET(__pyx_v_self->_codings, ((PyObject*)__pyx_t_4));
     __pyx_t_4 = 0;
 
-    /* "corvo/_fast/http1.py":392
+    /* "corvo/_fast/http1.py":397
  *                 self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))
  *             setattr(self._request, attribute, value)
  *         elif lowered == b"transfer-encoding":             # <<<<<<<<<<<<<<
@@ -10068,18 +10170,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
     goto __pyx_L6;
   }
 
-  /* "corvo/_fast/http1.py":394
+  /* "corvo/_fast/http1.py":399
  *         elif lowered == b"transfer-encoding":
  *             self._codings = value if self._codings is None else self._codings + b"," + value
  *         elif lowered == b"upgrade":             # <<<<<<<<<<<<<<
  *             self._upgrade_offered = True
  * 
 */
-  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_object_bytes(__pyx_v_lowered, __pyx_mstate_global->__pyx_n_b_upgrade, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 394, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyObject_CompareBoolEq_object_bytes(__pyx_v_lowered, __pyx_mstate_global->__pyx_n_b_upgrade, Py_EQ); if (unlikely((__pyx_t_1 < 0))) __PYX_ERR(0, 399, __pyx_L1_error)
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":395
+    /* "corvo/_fast/http1.py":400
  *             self._codings = value if self._codings is None else self._codings + b"," + value
  *         elif lowered == b"upgrade":
  *             self._upgrade_offered = True             # <<<<<<<<<<<<<<
@@ -10088,7 +10190,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
 */
     __pyx_v_self->_upgrade_offered = 1;
 
-    /* "corvo/_fast/http1.py":394
+    /* "corvo/_fast/http1.py":399
  *         elif lowered == b"transfer-encoding":
  *             self._codings = value if self._codings is None else self._codings + b"," + value
  *         elif lowered == b"upgrade":             # <<<<<<<<<<<<<<
@@ -10098,7 +10200,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   }
   __pyx_L6:;
 
-  /* "corvo/_fast/http1.py":372
+  /* "corvo/_fast/http1.py":377
  *     # Called by the parser.
  * 
  *     def on_header(self, name, value):             # <<<<<<<<<<<<<<
@@ -10125,7 +10227,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_12on_header(struct __pyx_
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":397
+/* "corvo/_fast/http1.py":402
  *             self._upgrade_offered = True
  * 
  *     def on_headers_complete(self):             # <<<<<<<<<<<<<<
@@ -10208,7 +10310,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("on_headers_complete", 0);
 
-  /* "corvo/_fast/http1.py":399
+  /* "corvo/_fast/http1.py":404
  *     def on_headers_complete(self):
  *         """The head is there: decide whether and how the body is read."""
  *         if self._muted:             # <<<<<<<<<<<<<<
@@ -10217,7 +10319,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
 */
   if (__pyx_v_self->_muted) {
 
-    /* "corvo/_fast/http1.py":400
+    /* "corvo/_fast/http1.py":405
  *         """The head is there: decide whether and how the body is read."""
  *         if self._muted:
  *             return             # <<<<<<<<<<<<<<
@@ -10234,7 +10336,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     }
     goto __pyx_L0;
 
-    /* "corvo/_fast/http1.py":399
+    /* "corvo/_fast/http1.py":404
  *     def on_headers_complete(self):
  *         """The head is there: decide whether and how the body is read."""
  *         if self._muted:             # <<<<<<<<<<<<<<
@@ -10243,7 +10345,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
 */
   }
 
-  /* "corvo/_fast/http1.py":401
+  /* "corvo/_fast/http1.py":406
  *         if self._muted:
  *             return
  *         request = self._request             # <<<<<<<<<<<<<<
@@ -10255,7 +10357,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   __pyx_v_request = ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":402
+  /* "corvo/_fast/http1.py":407
  *             return
  *         request = self._request
  *         try:             # <<<<<<<<<<<<<<
@@ -10271,29 +10373,29 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     __Pyx_XGOTREF(__pyx_t_4);
     /*try:*/ {
 
-      /* "corvo/_fast/http1.py":403
+      /* "corvo/_fast/http1.py":408
  *         request = self._request
  *         try:
  *             self._check_host(request)             # <<<<<<<<<<<<<<
  *             self._choose_framing(request)
  *         except CorvoError as error:
 */
-      __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_check_host(__pyx_v_self, __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 403, __pyx_L4_error)
+      __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_check_host(__pyx_v_self, __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 408, __pyx_L4_error)
       __Pyx_GOTREF(__pyx_t_1);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-      /* "corvo/_fast/http1.py":404
+      /* "corvo/_fast/http1.py":409
  *         try:
  *             self._check_host(request)
  *             self._choose_framing(request)             # <<<<<<<<<<<<<<
  *         except CorvoError as error:
  *             self._fail(error)
 */
-      __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_choose_framing(__pyx_v_self, __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 404, __pyx_L4_error)
+      __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_choose_framing(__pyx_v_self, __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 409, __pyx_L4_error)
       __Pyx_GOTREF(__pyx_t_1);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-      /* "corvo/_fast/http1.py":402
+      /* "corvo/_fast/http1.py":407
  *             return
  *         request = self._request
  *         try:             # <<<<<<<<<<<<<<
@@ -10308,7 +10410,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     __pyx_L4_error:;
     __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":405
+    /* "corvo/_fast/http1.py":410
  *             self._check_host(request)
  *             self._choose_framing(request)
  *         except CorvoError as error:             # <<<<<<<<<<<<<<
@@ -10316,7 +10418,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
  *         request.keep_alive = self._parser.should_keep_alive()
 */
     __Pyx_ErrFetch(&__pyx_t_1, &__pyx_t_5, &__pyx_t_6);
-    __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_CorvoError); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 405, __pyx_L6_except_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_CorvoError); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 410, __pyx_L6_except_error)
     __Pyx_GOTREF(__pyx_t_7);
     __pyx_t_8 = __Pyx_PyErr_GivenExceptionMatches(__pyx_t_1, __pyx_t_7);
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
@@ -10324,7 +10426,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     __pyx_t_1 = 0; __pyx_t_5 = 0; __pyx_t_6 = 0;
     if (__pyx_t_8) {
       __Pyx_AddTraceback("corvo._fast.http1.H1Conn.on_headers_complete", __pyx_clineno, __pyx_lineno, __pyx_filename);
-      if (__Pyx_GetException(&__pyx_t_6, &__pyx_t_5, &__pyx_t_1) < 0) __PYX_ERR(0, 405, __pyx_L6_except_error)
+      if (__Pyx_GetException(&__pyx_t_6, &__pyx_t_5, &__pyx_t_1) < 0) __PYX_ERR(0, 410, __pyx_L6_except_error)
       __Pyx_XGOTREF(__pyx_t_6);
       __Pyx_XGOTREF(__pyx_t_5);
       __Pyx_XGOTREF(__pyx_t_1);
@@ -10332,19 +10434,19 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
       __pyx_v_error = __pyx_t_5;
       /*try:*/ {
 
-        /* "corvo/_fast/http1.py":406
+        /* "corvo/_fast/http1.py":411
  *             self._choose_framing(request)
  *         except CorvoError as error:
  *             self._fail(error)             # <<<<<<<<<<<<<<
  *         request.keep_alive = self._parser.should_keep_alive()
  *         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
 */
-        __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_v_error); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 406, __pyx_L15_error)
+        __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_v_error); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 411, __pyx_L15_error)
         __Pyx_GOTREF(__pyx_t_7);
         __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
       }
 
-      /* "corvo/_fast/http1.py":405
+      /* "corvo/_fast/http1.py":410
  *             self._check_host(request)
  *             self._choose_framing(request)
  *         except CorvoError as error:             # <<<<<<<<<<<<<<
@@ -10395,7 +10497,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     }
     goto __pyx_L6_except_error;
 
-    /* "corvo/_fast/http1.py":402
+    /* "corvo/_fast/http1.py":407
  *             return
  *         request = self._request
  *         try:             # <<<<<<<<<<<<<<
@@ -10416,7 +10518,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     __pyx_L9_try_end:;
   }
 
-  /* "corvo/_fast/http1.py":407
+  /* "corvo/_fast/http1.py":412
  *         except CorvoError as error:
  *             self._fail(error)
  *         request.keep_alive = self._parser.should_keep_alive()             # <<<<<<<<<<<<<<
@@ -10430,14 +10532,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     PyObject *__pyx_callargs[2] = {__pyx_t_5, NULL};
     __pyx_t_1 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_should_keep_alive, __pyx_callargs+__pyx_t_17, (1-__pyx_t_17) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 407, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 412, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
-  __pyx_t_18 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_18 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 407, __pyx_L1_error)
+  __pyx_t_18 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_18 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 412, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __pyx_v_request->keep_alive = __pyx_t_18;
 
-  /* "corvo/_fast/http1.py":408
+  /* "corvo/_fast/http1.py":413
  *             self._fail(error)
  *         request.keep_alive = self._parser.should_keep_alive()
  *         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()             # <<<<<<<<<<<<<<
@@ -10457,10 +10559,10 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     PyObject *__pyx_callargs[2] = {__pyx_t_5, NULL};
     __pyx_t_1 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_should_upgrade, __pyx_callargs+__pyx_t_17, (1-__pyx_t_17) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 408, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 413, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
-  __pyx_t_19 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_19 < 0))) __PYX_ERR(0, 408, __pyx_L1_error)
+  __pyx_t_19 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_19 < 0))) __PYX_ERR(0, 413, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
   __pyx_t_18 = __pyx_t_19;
@@ -10468,7 +10570,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   __pyx_L21_bool_binop_done:;
   __pyx_v_self->_upgraded = __pyx_t_18;
 
-  /* "corvo/_fast/http1.py":409
+  /* "corvo/_fast/http1.py":414
  *         request.keep_alive = self._parser.should_keep_alive()
  *         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
  *         given = request.request_id             # <<<<<<<<<<<<<<
@@ -10480,7 +10582,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   __pyx_v_given = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":410
+  /* "corvo/_fast/http1.py":415
  *         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
  *         given = request.request_id
  *         if given is None or not _REQUEST_ID.fullmatch(given):             # <<<<<<<<<<<<<<
@@ -10497,9 +10599,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     goto __pyx_L24_bool_binop_done;
   }
   __pyx_t_5 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_REQUEST_ID); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 410, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_REQUEST_ID); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 415, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
-  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 410, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 415, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
   __pyx_t_17 = 1;
@@ -10519,10 +10621,10 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
     __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_7, __pyx_callargs+__pyx_t_17, (2-__pyx_t_17) | (__pyx_t_17*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_5); __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 410, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 415, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
-  __pyx_t_19 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_19 < 0))) __PYX_ERR(0, 410, __pyx_L1_error)
+  __pyx_t_19 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_19 < 0))) __PYX_ERR(0, 415, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __pyx_t_20 = (!__pyx_t_19);
 
@@ -10534,21 +10636,21 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   if (__pyx_t_18) {
 
 
-    /* "corvo/_fast/http1.py":411
+    /* "corvo/_fast/http1.py":416
  *         given = request.request_id
  *         if given is None or not _REQUEST_ID.fullmatch(given):
  *             request.request_id = self.context._new_request_id()             # <<<<<<<<<<<<<<
  *         self._started_ns = self._read_ns
  *         if self._phase != _FIELDS and request.expect is not None and not request._old_client:
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_7replies_H1Context *)__pyx_v_self->__pyx_base.context->__pyx_vtab)->_new_request_id(__pyx_v_self->__pyx_base.context); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 411, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_7replies_H1Context *)__pyx_v_self->__pyx_base.context->__pyx_vtab)->_new_request_id(__pyx_v_self->__pyx_base.context); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 416, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_GIVEREF(__pyx_t_1);
     __Pyx_GOTREF(__pyx_v_request->request_id);
     __Pyx_DECREF_SET(__pyx_v_request->request_id, ((PyObject*)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":410
+    /* "corvo/_fast/http1.py":415
  *         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
  *         given = request.request_id
  *         if given is None or not _REQUEST_ID.fullmatch(given):             # <<<<<<<<<<<<<<
@@ -10557,7 +10659,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
 */
   }
 
-  /* "corvo/_fast/http1.py":412
+  /* "corvo/_fast/http1.py":417
  *         if given is None or not _REQUEST_ID.fullmatch(given):
  *             request.request_id = self.context._new_request_id()
  *         self._started_ns = self._read_ns             # <<<<<<<<<<<<<<
@@ -10568,7 +10670,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
 
   __pyx_v_self->_started_ns = __pyx_t_21;
 
-  /* "corvo/_fast/http1.py":413
+  /* "corvo/_fast/http1.py":418
  *             request.request_id = self.context._new_request_id()
  *         self._started_ns = self._read_ns
  *         if self._phase != _FIELDS and request.expect is not None and not request._old_client:             # <<<<<<<<<<<<<<
@@ -10603,7 +10705,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   if (__pyx_t_18) {
 
 
-    /* "corvo/_fast/http1.py":414
+    /* "corvo/_fast/http1.py":419
  *         self._started_ns = self._read_ns
  *         if self._phase != _FIELDS and request.expect is not None and not request._old_client:
  *             self._continue_due = request.expect.lower() == b"100-continue"             # <<<<<<<<<<<<<<
@@ -10617,17 +10719,17 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
       PyObject *__pyx_callargs[2] = {__pyx_t_7, NULL};
       __pyx_t_1 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_lower, __pyx_callargs+__pyx_t_17, (1-__pyx_t_17) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 414, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 419, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
-    if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 414, __pyx_L1_error)
-    __pyx_t_7 = __Pyx_PyObject_CompareEq_bytes_bytes(__pyx_t_1, __pyx_mstate_global->__pyx_kp_b_100_continue, Py_EQ); __Pyx_XGOTREF(__pyx_t_7); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 414, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_1))) __PYX_ERR(0, 419, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyObject_CompareEq_bytes_bytes(__pyx_t_1, __pyx_mstate_global->__pyx_kp_b_100_continue, Py_EQ); __Pyx_XGOTREF(__pyx_t_7); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 419, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-    __pyx_t_18 = __Pyx_PyObject_IsTrue(__pyx_t_7); if (unlikely((__pyx_t_18 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 414, __pyx_L1_error)
+    __pyx_t_18 = __Pyx_PyObject_IsTrue(__pyx_t_7); if (unlikely((__pyx_t_18 == (int)-1) && PyErr_Occurred())) __PYX_ERR(0, 419, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
     __pyx_v_self->__pyx_base._continue_due = __pyx_t_18;
 
-    /* "corvo/_fast/http1.py":413
+    /* "corvo/_fast/http1.py":418
  *             request.request_id = self.context._new_request_id()
  *         self._started_ns = self._read_ns
  *         if self._phase != _FIELDS and request.expect is not None and not request._old_client:             # <<<<<<<<<<<<<<
@@ -10636,7 +10738,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
 */
   }
 
-  /* "corvo/_fast/http1.py":397
+  /* "corvo/_fast/http1.py":402
  *             self._upgrade_offered = True
  * 
  *     def on_headers_complete(self):             # <<<<<<<<<<<<<<
@@ -10663,7 +10765,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_14on_headers_complete(str
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":416
+/* "corvo/_fast/http1.py":421
  *             self._continue_due = request.expect.lower() == b"100-continue"
  * 
  *     def on_chunk_header(self):             # <<<<<<<<<<<<<<
@@ -10735,7 +10837,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("on_chunk_header", 0);
 
-  /* "corvo/_fast/http1.py":418
+  /* "corvo/_fast/http1.py":423
  *     def on_chunk_header(self):
  *         """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
  *         context = self.context             # <<<<<<<<<<<<<<
@@ -10747,20 +10849,20 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
   __pyx_v_context = ((struct __pyx_obj_5corvo_5_fast_7replies_H1Context *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":419
+  /* "corvo/_fast/http1.py":424
  *         """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
  *         context = self.context
  *         whole = self._chunks             # <<<<<<<<<<<<<<
  *         self._chunks += 1
  *         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_chunks); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 419, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_chunks); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 424, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 419, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 424, __pyx_L1_error)
   __pyx_v_whole = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":420
+  /* "corvo/_fast/http1.py":425
  *         context = self.context
  *         whole = self._chunks
  *         self._chunks += 1             # <<<<<<<<<<<<<<
@@ -10769,16 +10871,16 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
 */
   __pyx_v_self->_chunks = (__pyx_v_self->_chunks + 1);
 
-  /* "corvo/_fast/http1.py":421
+  /* "corvo/_fast/http1.py":426
  *         whole = self._chunks
  *         self._chunks += 1
  *         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:             # <<<<<<<<<<<<<<
  *             self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
  * 
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->chunk_mean_after); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->chunk_mean_after); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_3 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_v_whole, __pyx_t_1, Py_GT); if (unlikely((__pyx_t_3 < 0))) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_v_whole, __pyx_t_1, Py_GT); if (unlikely((__pyx_t_3 < 0))) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   if (__pyx_t_3) {
 
@@ -10788,14 +10890,14 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
 
     goto __pyx_L4_bool_binop_done;
   }
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_context->chunk_mean_min); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_context->chunk_mean_min); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
-  __pyx_t_5 = __Pyx_PyNumber_Multiply_int_int(__pyx_v_whole, __pyx_t_4); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyNumber_Multiply_int_int(__pyx_v_whole, __pyx_t_4); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-  __pyx_t_3 = __Pyx_PyObject_CompareBoolLt_int_int(__pyx_t_1, __pyx_t_5, Py_LT); if (unlikely((__pyx_t_3 < 0))) __PYX_ERR(0, 421, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyObject_CompareBoolLt_int_int(__pyx_t_1, __pyx_t_5, Py_LT); if (unlikely((__pyx_t_3 < 0))) __PYX_ERR(0, 426, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
 
@@ -10805,7 +10907,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":422
+    /* "corvo/_fast/http1.py":427
  *         self._chunks += 1
  *         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
  *             self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))             # <<<<<<<<<<<<<<
@@ -10813,9 +10915,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
  *     def on_body(self, data):
 */
     __pyx_t_1 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 422, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 427, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    __pyx_t_6 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_context->chunk_mean_min, 0, ' ', 'd'); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 422, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_context->chunk_mean_min, 0, ' ', 'd'); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 427, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
     __pyx_t_7[0] = __pyx_mstate_global->__pyx_kp_u_chunks_of_less_than;
     __pyx_t_7[1] = __pyx_t_6;
@@ -10826,7 +10928,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
     #endif
     __pyx_t_9 = 0;
     __pyx_t_10 = __Pyx_PyUnicode_Join(__pyx_t_7, 3, __pyx_t_8, __pyx_t_9);
-    if (unlikely(!__pyx_t_10)) __PYX_ERR(0, 422, __pyx_L1_error)
+    if (unlikely(!__pyx_t_10)) __PYX_ERR(0, 427, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_10);
     __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
     __pyx_t_11 = 1;
@@ -10847,15 +10949,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
       __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
       __Pyx_DECREF(__pyx_t_10); __pyx_t_10 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 422, __pyx_L1_error)
+      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 427, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
     }
-    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 422, __pyx_L1_error)
+    __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 427, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
-    /* "corvo/_fast/http1.py":421
+    /* "corvo/_fast/http1.py":426
  *         whole = self._chunks
  *         self._chunks += 1
  *         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:             # <<<<<<<<<<<<<<
@@ -10864,7 +10966,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
 */
   }
 
-  /* "corvo/_fast/http1.py":416
+  /* "corvo/_fast/http1.py":421
  *             self._continue_due = request.expect.lower() == b"100-continue"
  * 
  *     def on_chunk_header(self):             # <<<<<<<<<<<<<<
@@ -10891,7 +10993,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_16on_chunk_header(struct 
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":424
+/* "corvo/_fast/http1.py":429
  *             self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
  * 
  *     def on_body(self, data):             # <<<<<<<<<<<<<<
@@ -10939,32 +11041,32 @@ PyObject *__pyx_args, PyObject *__pyx_kwds
   {
     PyObject ** const __pyx_pyargnames[] = {&__pyx_mstate_global->__pyx_n_u_data,0};
     const Py_ssize_t __pyx_kwds_len = (__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
-    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 424, __pyx_L3_error)
+    if (unlikely(__pyx_kwds_len < 0)) __PYX_ERR(0, 429, __pyx_L3_error)
     if (__pyx_kwds_len > 0) {
       switch (__pyx_nargs) {
         case  1:
         values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 424, __pyx_L3_error)
+        if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 429, __pyx_L3_error)
         CYTHON_FALLTHROUGH;
         case  0: break;
         default: goto __pyx_L5_argtuple_error;
       }
       const Py_ssize_t kwd_pos_args = __pyx_nargs;
-      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "on_body", 0) < (0)) __PYX_ERR(0, 424, __pyx_L3_error)
+      if (__Pyx_ParseKeywords(__pyx_kwds, __pyx_kwvalues, __pyx_pyargnames, 0, values, kwd_pos_args, __pyx_kwds_len, "on_body", 0) < (0)) __PYX_ERR(0, 429, __pyx_L3_error)
       for (Py_ssize_t i = __pyx_nargs; i < 1; i++) {
-        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("on_body", 1, 1, 1, i); __PYX_ERR(0, 424, __pyx_L3_error) }
+        if (unlikely(!values[i])) { __Pyx_RaiseArgtupleInvalid("on_body", 1, 1, 1, i); __PYX_ERR(0, 429, __pyx_L3_error) }
       }
     } else if (unlikely(__pyx_nargs != 1)) {
       goto __pyx_L5_argtuple_error;
     } else {
       values[0] = __Pyx_ArgRef_FASTCALL(__pyx_args, 0);
-      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 424, __pyx_L3_error)
+      if (!CYTHON_ASSUME_SAFE_MACROS && unlikely(!values[0])) __PYX_ERR(0, 429, __pyx_L3_error)
     }
     __pyx_v_data = values[0];
   }
   goto __pyx_L6_skip;
   __pyx_L5_argtuple_error:;
-  __Pyx_RaiseArgtupleInvalid("on_body", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 424, __pyx_L3_error)
+  __Pyx_RaiseArgtupleInvalid("on_body", 1, 1, 1, __pyx_nargs); __PYX_ERR(0, 429, __pyx_L3_error)
   __pyx_L6_skip:;
   goto __pyx_L4_argument_unpacking_done;
   __pyx_L3_error:;
@@ -11006,7 +11108,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("on_body", 0);
 
-  /* "corvo/_fast/http1.py":426
+  /* "corvo/_fast/http1.py":431
  *     def on_body(self, data):
  *         """Some of the body."""
  *         context = self.context             # <<<<<<<<<<<<<<
@@ -11018,56 +11120,56 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   __pyx_v_context = ((struct __pyx_obj_5corvo_5_fast_7replies_H1Context *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":427
+  /* "corvo/_fast/http1.py":432
  *         """Some of the body."""
  *         context = self.context
  *         size = len(data)             # <<<<<<<<<<<<<<
  *         if self._body_size + size > context.body_size_max:
  *             self._fail(self._body_too_large())
 */
-  __pyx_t_2 = PyObject_Length(__pyx_v_data); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 427, __pyx_L1_error)
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 427, __pyx_L1_error)
+  __pyx_t_2 = PyObject_Length(__pyx_v_data); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 432, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_t_2); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 432, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
 
-  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 427, __pyx_L1_error)
+  if (__Pyx_PyInt_FromNumber(&__pyx_t_1, NULL, 0) < (0)) __PYX_ERR(0, 432, __pyx_L1_error)
   __pyx_v_size = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":428
+  /* "corvo/_fast/http1.py":433
  *         context = self.context
  *         size = len(data)
  *         if self._body_size + size > context.body_size_max:             # <<<<<<<<<<<<<<
  *             self._fail(self._body_too_large())
  *         if self._chunks > context.chunks_max:
 */
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 428, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 433, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_3 = __Pyx_PyNumber_Add_int_int(__pyx_t_1, __pyx_v_size); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 428, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyNumber_Add_int_int(__pyx_t_1, __pyx_v_size); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 433, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->body_size_max); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 428, __pyx_L1_error)
+  __pyx_t_1 = PyLong_FromSsize_t(__pyx_v_context->body_size_max); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 433, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_t_1, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 428, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_t_1, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 433, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":429
+    /* "corvo/_fast/http1.py":434
  *         size = len(data)
  *         if self._body_size + size > context.body_size_max:
  *             self._fail(self._body_too_large())             # <<<<<<<<<<<<<<
  *         if self._chunks > context.chunks_max:
  *             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_body_too_large(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 429, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_body_too_large(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 434, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 429, __pyx_L1_error)
+    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 434, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-    /* "corvo/_fast/http1.py":428
+    /* "corvo/_fast/http1.py":433
  *         context = self.context
  *         size = len(data)
  *         if self._body_size + size > context.body_size_max:             # <<<<<<<<<<<<<<
@@ -11076,7 +11178,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":430
+  /* "corvo/_fast/http1.py":435
  *         if self._body_size + size > context.body_size_max:
  *             self._fail(self._body_too_large())
  *         if self._chunks > context.chunks_max:             # <<<<<<<<<<<<<<
@@ -11088,7 +11190,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":431
+    /* "corvo/_fast/http1.py":436
  *             self._fail(self._body_too_large())
  *         if self._chunks > context.chunks_max:
  *             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))             # <<<<<<<<<<<<<<
@@ -11096,9 +11198,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
  *             self._fail(
 */
     __pyx_t_1 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 431, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_5, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 436, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    __pyx_t_6 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_context->chunks_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 431, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_context->chunks_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 436, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
     __pyx_t_7[0] = __pyx_mstate_global->__pyx_kp_u_more_than;
     __pyx_t_7[1] = __pyx_t_6;
@@ -11109,7 +11211,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
     #endif
     __pyx_t_8 = 0;
     __pyx_t_9 = __Pyx_PyUnicode_Join(__pyx_t_7, 3, __pyx_t_2, __pyx_t_8);
-    if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 431, __pyx_L1_error)
+    if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 436, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_9);
     __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
     __pyx_t_10 = 1;
@@ -11130,15 +11232,15 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
       __Pyx_XDECREF(__pyx_t_1); __pyx_t_1 = 0;
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
       __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-      if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 431, __pyx_L1_error)
+      if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 436, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_3);
     }
-    __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_3); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 431, __pyx_L1_error)
+    __pyx_t_5 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_3); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 436, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
 
-    /* "corvo/_fast/http1.py":430
+    /* "corvo/_fast/http1.py":435
  *         if self._body_size + size > context.body_size_max:
  *             self._fail(self._body_too_large())
  *         if self._chunks > context.chunks_max:             # <<<<<<<<<<<<<<
@@ -11147,27 +11249,27 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":432
+  /* "corvo/_fast/http1.py":437
  *         if self._chunks > context.chunks_max:
  *             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
  *         if context.bodies_size + size > context.bodies_in_flight_size_max:             # <<<<<<<<<<<<<<
  *             self._fail(
  *                 Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
 */
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_context->bodies_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 432, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_context->bodies_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 437, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
-  __pyx_t_3 = __Pyx_PyNumber_Add_int_int(__pyx_t_5, __pyx_v_size); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 432, __pyx_L1_error)
+  __pyx_t_3 = __Pyx_PyNumber_Add_int_int(__pyx_t_5, __pyx_v_size); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 437, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_context->bodies_in_flight_size_max); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 432, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_context->bodies_in_flight_size_max); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 437, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
-  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 432, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_3, __pyx_t_5, Py_GT); if (unlikely((__pyx_t_4 < 0))) __PYX_ERR(0, 437, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":434
+    /* "corvo/_fast/http1.py":439
  *         if context.bodies_size + size > context.bodies_in_flight_size_max:
  *             self._fail(
  *                 Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)             # <<<<<<<<<<<<<<
@@ -11175,9 +11277,9 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
  *         context.bodies_size += size
 */
     __pyx_t_3 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_Overloaded); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 434, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_9, __pyx_mstate_global->__pyx_n_u_Overloaded); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 439, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_9);
-    __Pyx_GetModuleGlobalName(__pyx_t_1, __pyx_mstate_global->__pyx_n_u_OVERLOADED_RETRY_MS); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 434, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_1, __pyx_mstate_global->__pyx_n_u_OVERLOADED_RETRY_MS); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 439, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     #if CYTHON_VECTORCALL
     #endif
@@ -11197,13 +11299,13 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
       PyObject *__pyx_callargs[3] = {__pyx_t_3, __pyx_mstate_global->__pyx_kp_u_too_many_request_bodies_in_fligh, __pyx_t_1};
       #if CYTHON_VECTORCALL
       __pyx_t_6 = __pyx_mstate_global->__pyx_tuple[1];
-      if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 434, __pyx_L1_error)
+      if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 439, __pyx_L1_error)
       __Pyx_INCREF(__pyx_t_6);
       #else
       {
         PyObject *__pyx_temp[1] = {__pyx_mstate_global->__pyx_n_u_retry_after_ms};
         __pyx_t_6 = __Pyx_MakeKwargDict(__pyx_temp, __pyx_callargs+2, 1);
-        if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 434, __pyx_L1_error)
+        if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 439, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_6);
       }
       #endif
@@ -11214,23 +11316,23 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
       __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
-      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 434, __pyx_L1_error)
+      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 439, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
     }
 
-    /* "corvo/_fast/http1.py":433
+    /* "corvo/_fast/http1.py":438
  *             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
  *         if context.bodies_size + size > context.bodies_in_flight_size_max:
  *             self._fail(             # <<<<<<<<<<<<<<
  *                 Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
  *             )
 */
-    __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 433, __pyx_L1_error)
+    __pyx_t_9 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 438, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_9);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
 
-    /* "corvo/_fast/http1.py":432
+    /* "corvo/_fast/http1.py":437
  *         if self._chunks > context.chunks_max:
  *             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
  *         if context.bodies_size + size > context.bodies_in_flight_size_max:             # <<<<<<<<<<<<<<
@@ -11239,55 +11341,55 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
 */
   }
 
-  /* "corvo/_fast/http1.py":436
+  /* "corvo/_fast/http1.py":441
  *                 Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
  *             )
  *         context.bodies_size += size             # <<<<<<<<<<<<<<
  *         self._body_size += size
  *         self._rate_size += size
 */
-  __pyx_t_9 = PyLong_FromSsize_t(__pyx_v_context->bodies_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 436, __pyx_L1_error)
+  __pyx_t_9 = PyLong_FromSsize_t(__pyx_v_context->bodies_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 441, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_9);
-  __pyx_t_5 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_9, __pyx_v_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 436, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_9, __pyx_v_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 441, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
-  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 436, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 441, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
   __pyx_v_context->bodies_size = __pyx_t_2;
 
-  /* "corvo/_fast/http1.py":437
+  /* "corvo/_fast/http1.py":442
  *             )
  *         context.bodies_size += size
  *         self._body_size += size             # <<<<<<<<<<<<<<
  *         self._rate_size += size
  *         self._continue_due = False
 */
-  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 437, __pyx_L1_error)
+  __pyx_t_5 = PyLong_FromSsize_t(__pyx_v_self->_body_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 442, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
-  __pyx_t_9 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_5, __pyx_v_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 437, __pyx_L1_error)
+  __pyx_t_9 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_5, __pyx_v_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 442, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_9);
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
-  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_9); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 437, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_9); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 442, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
   __pyx_v_self->_body_size = __pyx_t_2;
 
-  /* "corvo/_fast/http1.py":438
+  /* "corvo/_fast/http1.py":443
  *         context.bodies_size += size
  *         self._body_size += size
  *         self._rate_size += size             # <<<<<<<<<<<<<<
  *         self._continue_due = False
  *         if self._body is not None:
 */
-  __pyx_t_9 = PyLong_FromSsize_t(__pyx_v_self->_rate_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 438, __pyx_L1_error)
+  __pyx_t_9 = PyLong_FromSsize_t(__pyx_v_self->_rate_size); if (unlikely(!__pyx_t_9)) __PYX_ERR(0, 443, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_9);
-  __pyx_t_5 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_9, __pyx_v_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 438, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyNumber_InPlaceAdd_int_int(__pyx_t_9, __pyx_v_size); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 443, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_5);
   __Pyx_DECREF(__pyx_t_9); __pyx_t_9 = 0;
-  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 438, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyIndex_AsSsize_t(__pyx_t_5); if (unlikely((__pyx_t_2 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 443, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
   __pyx_v_self->_rate_size = __pyx_t_2;
 
-  /* "corvo/_fast/http1.py":439
+  /* "corvo/_fast/http1.py":444
  *         self._body_size += size
  *         self._rate_size += size
  *         self._continue_due = False             # <<<<<<<<<<<<<<
@@ -11296,7 +11398,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
 */
   __pyx_v_self->__pyx_base._continue_due = 0;
 
-  /* "corvo/_fast/http1.py":440
+  /* "corvo/_fast/http1.py":445
  *         self._rate_size += size
  *         self._continue_due = False
  *         if self._body is not None:             # <<<<<<<<<<<<<<
@@ -11307,22 +11409,22 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":441
+    /* "corvo/_fast/http1.py":446
  *         self._continue_due = False
  *         if self._body is not None:
  *             self._body += data             # <<<<<<<<<<<<<<
  *         elif self._body_left == 0 and self._phase == _LENGTH:
  *             self._request.body = data
 */
-    __pyx_t_5 = PyNumber_InPlaceAdd(__pyx_v_self->_body, __pyx_v_data); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 441, __pyx_L1_error)
+    __pyx_t_5 = PyNumber_InPlaceAdd(__pyx_v_self->_body, __pyx_v_data); if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 446, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_5);
-    if (!(likely(PyByteArray_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytearray", __pyx_t_5))) __PYX_ERR(0, 441, __pyx_L1_error)
+    if (!(likely(PyByteArray_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytearray", __pyx_t_5))) __PYX_ERR(0, 446, __pyx_L1_error)
     __Pyx_GIVEREF(__pyx_t_5);
     __Pyx_GOTREF(__pyx_v_self->_body);
     __Pyx_DECREF_SET(__pyx_v_self->_body, ((PyObject*)__pyx_t_5));
     __pyx_t_5 = 0;
 
-    /* "corvo/_fast/http1.py":440
+    /* "corvo/_fast/http1.py":445
  *         self._rate_size += size
  *         self._continue_due = False
  *         if self._body is not None:             # <<<<<<<<<<<<<<
@@ -11332,7 +11434,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
     goto __pyx_L6;
   }
 
-  /* "corvo/_fast/http1.py":442
+  /* "corvo/_fast/http1.py":447
  *         if self._body is not None:
  *             self._body += data
  *         elif self._body_left == 0 and self._phase == _LENGTH:             # <<<<<<<<<<<<<<
@@ -11358,7 +11460,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   if (__pyx_t_4) {
 
 
-    /* "corvo/_fast/http1.py":443
+    /* "corvo/_fast/http1.py":448
  *             self._body += data
  *         elif self._body_left == 0 and self._phase == _LENGTH:
  *             self._request.body = data             # <<<<<<<<<<<<<<
@@ -11367,13 +11469,13 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
 */
     __pyx_t_5 = __pyx_v_data;
     __Pyx_INCREF(__pyx_t_5);
-    if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 443, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_5))||((__pyx_t_5) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_5))) __PYX_ERR(0, 448, __pyx_L1_error)
     __Pyx_GIVEREF(__pyx_t_5);
     __Pyx_GOTREF(__pyx_v_self->_request->body);
     __Pyx_DECREF_SET(__pyx_v_self->_request->body, ((PyObject*)__pyx_t_5));
     __pyx_t_5 = 0;
 
-    /* "corvo/_fast/http1.py":442
+    /* "corvo/_fast/http1.py":447
  *         if self._body is not None:
  *             self._body += data
  *         elif self._body_left == 0 and self._phase == _LENGTH:             # <<<<<<<<<<<<<<
@@ -11383,7 +11485,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
     goto __pyx_L6;
   }
 
-  /* "corvo/_fast/http1.py":445
+  /* "corvo/_fast/http1.py":450
  *             self._request.body = data
  *         else:
  *             self._body = bytearray(data)             # <<<<<<<<<<<<<<
@@ -11397,7 +11499,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
       PyObject *__pyx_callargs[2] = {__pyx_t_9, __pyx_v_data};
       __pyx_t_5 = __Pyx_PyObject_FastCall((PyObject*)(&PyByteArray_Type), __pyx_callargs+__pyx_t_10, (2-__pyx_t_10) | (__pyx_t_10*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_9); __pyx_t_9 = 0;
-      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 445, __pyx_L1_error)
+      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 450, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
     }
     __Pyx_GIVEREF(__pyx_t_5);
@@ -11407,7 +11509,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   }
   __pyx_L6:;
 
-  /* "corvo/_fast/http1.py":424
+  /* "corvo/_fast/http1.py":429
  *             self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
  * 
  *     def on_body(self, data):             # <<<<<<<<<<<<<<
@@ -11434,7 +11536,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_18on_body(struct __pyx_ob
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":447
+/* "corvo/_fast/http1.py":452
  *             self._body = bytearray(data)
  * 
  *     def on_message_complete(self):             # <<<<<<<<<<<<<<
@@ -11496,7 +11598,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_20on_message_complete(str
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("on_message_complete", 0);
 
-  /* "corvo/_fast/http1.py":449
+  /* "corvo/_fast/http1.py":454
  *     def on_message_complete(self):
  *         """The message is over, unless llhttp only says so because of an offered upgrade."""
  *         if not self._upgraded and not self._muted:             # <<<<<<<<<<<<<<
@@ -11522,18 +11624,18 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_20on_message_complete(str
   if (__pyx_t_1) {
 
 
-    /* "corvo/_fast/http1.py":450
+    /* "corvo/_fast/http1.py":455
  *         """The message is over, unless llhttp only says so because of an offered upgrade."""
  *         if not self._upgraded and not self._muted:
  *             self._complete()             # <<<<<<<<<<<<<<
  * 
  *     def _fail(self, error):
 */
-    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_complete(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 450, __pyx_L1_error)
+    __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_complete(__pyx_v_self); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 455, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-    /* "corvo/_fast/http1.py":449
+    /* "corvo/_fast/http1.py":454
  *     def on_message_complete(self):
  *         """The message is over, unless llhttp only says so because of an offered upgrade."""
  *         if not self._upgraded and not self._muted:             # <<<<<<<<<<<<<<
@@ -11542,7 +11644,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_20on_message_complete(str
 */
   }
 
-  /* "corvo/_fast/http1.py":447
+  /* "corvo/_fast/http1.py":452
  *             self._body = bytearray(data)
  * 
  *     def on_message_complete(self):             # <<<<<<<<<<<<<<
@@ -11563,7 +11665,7 @@ static PyObject *__pyx_pf_5corvo_5_fast_5http1_6H1Conn_20on_message_complete(str
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":452
+/* "corvo/_fast/http1.py":457
  *             self._complete()
  * 
  *     def _fail(self, error):             # <<<<<<<<<<<<<<
@@ -11579,7 +11681,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__fail(struct __pyx_obj_5co
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_fail", 0);
 
-  /* "corvo/_fast/http1.py":454
+  /* "corvo/_fast/http1.py":459
  *     def _fail(self, error):
  *         """Stop the parser from inside a callback; `_parse` then refuses."""
  *         self._refusal = error             # <<<<<<<<<<<<<<
@@ -11591,7 +11693,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__fail(struct __pyx_obj_5co
   __Pyx_GOTREF(__pyx_v_self->_refusal);
   __Pyx_DECREF_SET(__pyx_v_self->_refusal, __pyx_v_error);
 
-  /* "corvo/_fast/http1.py":455
+  /* "corvo/_fast/http1.py":460
  *         """Stop the parser from inside a callback; `_parse` then refuses."""
  *         self._refusal = error
  *         raise error             # <<<<<<<<<<<<<<
@@ -11599,9 +11701,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__fail(struct __pyx_obj_5co
  *     def _check_host(self, request):
 */
   __Pyx_Raise(__pyx_v_error, 0, 0, 0);
-  __PYX_ERR(0, 455, __pyx_L1_error)
+  __PYX_ERR(0, 460, __pyx_L1_error)
 
-  /* "corvo/_fast/http1.py":452
+  /* "corvo/_fast/http1.py":457
  *             self._complete()
  * 
  *     def _fail(self, error):             # <<<<<<<<<<<<<<
@@ -11618,7 +11720,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__fail(struct __pyx_obj_5co
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":457
+/* "corvo/_fast/http1.py":462
  *         raise error
  * 
  *     def _check_host(self, request):             # <<<<<<<<<<<<<<
@@ -11643,7 +11745,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_check_host", 0);
 
-  /* "corvo/_fast/http1.py":458
+  /* "corvo/_fast/http1.py":463
  * 
  *     def _check_host(self, request):
  *         host = request.host             # <<<<<<<<<<<<<<
@@ -11655,7 +11757,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   __pyx_v_host = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":459
+  /* "corvo/_fast/http1.py":464
  *     def _check_host(self, request):
  *         host = request.host
  *         authority = self._authority             # <<<<<<<<<<<<<<
@@ -11667,7 +11769,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   __pyx_v_authority = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":460
+  /* "corvo/_fast/http1.py":465
  *         host = request.host
  *         authority = self._authority
  *         if host is None:             # <<<<<<<<<<<<<<
@@ -11678,7 +11780,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":461
+    /* "corvo/_fast/http1.py":466
  *         authority = self._authority
  *         if host is None:
  *             if not request._old_client:             # <<<<<<<<<<<<<<
@@ -11690,7 +11792,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
     if (unlikely(__pyx_t_2)) {
 
 
-      /* "corvo/_fast/http1.py":462
+      /* "corvo/_fast/http1.py":467
  *         if host is None:
  *             if not request._old_client:
  *                 raise BadRequest("header Host is missing")             # <<<<<<<<<<<<<<
@@ -11698,7 +11800,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
  *             if not _HOST.fullmatch(host):
 */
       __pyx_t_3 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 462, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 467, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -11717,14 +11819,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 462, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 467, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 462, __pyx_L1_error)
+      __PYX_ERR(0, 467, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":461
+      /* "corvo/_fast/http1.py":466
  *         authority = self._authority
  *         if host is None:
  *             if not request._old_client:             # <<<<<<<<<<<<<<
@@ -11733,7 +11835,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
 */
     }
 
-    /* "corvo/_fast/http1.py":460
+    /* "corvo/_fast/http1.py":465
  *         host = request.host
  *         authority = self._authority
  *         if host is None:             # <<<<<<<<<<<<<<
@@ -11743,18 +11845,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
     goto __pyx_L3;
   }
 
-  /* "corvo/_fast/http1.py":463
+  /* "corvo/_fast/http1.py":468
  *             if not request._old_client:
  *                 raise BadRequest("header Host is missing")
  *         elif host != self.context._valid_host:             # <<<<<<<<<<<<<<
  *             if not _HOST.fullmatch(host):
  *                 raise BadRequest("header Host is not a host name with an optional port")
 */
-  __pyx_t_2 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_v_host, __pyx_v_self->__pyx_base.context->_valid_host, Py_NE); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 463, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_v_host, __pyx_v_self->__pyx_base.context->_valid_host, Py_NE); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 468, __pyx_L1_error)
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":464
+    /* "corvo/_fast/http1.py":469
  *                 raise BadRequest("header Host is missing")
  *         elif host != self.context._valid_host:
  *             if not _HOST.fullmatch(host):             # <<<<<<<<<<<<<<
@@ -11762,9 +11864,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
  *             self.context._valid_host = host
 */
     __pyx_t_4 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HOST); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 464, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HOST); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 469, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_3);
-    __pyx_t_6 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 464, __pyx_L1_error)
+    __pyx_t_6 = __Pyx_PyObject_GetAttrStr(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 469, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_6);
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
     __pyx_t_5 = 1;
@@ -11784,10 +11886,10 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_6, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
       __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 464, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 469, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
-    __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 464, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 469, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __pyx_t_7 = (!__pyx_t_2);
 
@@ -11795,7 +11897,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
     if (unlikely(__pyx_t_7)) {
 
 
-      /* "corvo/_fast/http1.py":465
+      /* "corvo/_fast/http1.py":470
  *         elif host != self.context._valid_host:
  *             if not _HOST.fullmatch(host):
  *                 raise BadRequest("header Host is not a host name with an optional port")             # <<<<<<<<<<<<<<
@@ -11803,7 +11905,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
  *         if authority is not None:
 */
       __pyx_t_6 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 465, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 470, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -11822,14 +11924,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 465, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 470, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 465, __pyx_L1_error)
+      __PYX_ERR(0, 470, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":464
+      /* "corvo/_fast/http1.py":469
  *                 raise BadRequest("header Host is missing")
  *         elif host != self.context._valid_host:
  *             if not _HOST.fullmatch(host):             # <<<<<<<<<<<<<<
@@ -11838,7 +11940,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
 */
     }
 
-    /* "corvo/_fast/http1.py":466
+    /* "corvo/_fast/http1.py":471
  *             if not _HOST.fullmatch(host):
  *                 raise BadRequest("header Host is not a host name with an optional port")
  *             self.context._valid_host = host             # <<<<<<<<<<<<<<
@@ -11850,7 +11952,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
     __Pyx_GOTREF(__pyx_v_self->__pyx_base.context->_valid_host);
     __Pyx_DECREF_SET(__pyx_v_self->__pyx_base.context->_valid_host, __pyx_v_host);
 
-    /* "corvo/_fast/http1.py":463
+    /* "corvo/_fast/http1.py":468
  *             if not request._old_client:
  *                 raise BadRequest("header Host is missing")
  *         elif host != self.context._valid_host:             # <<<<<<<<<<<<<<
@@ -11860,7 +11962,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   }
   __pyx_L3:;
 
-  /* "corvo/_fast/http1.py":467
+  /* "corvo/_fast/http1.py":472
  *                 raise BadRequest("header Host is not a host name with an optional port")
  *             self.context._valid_host = host
  *         if authority is not None:             # <<<<<<<<<<<<<<
@@ -11871,7 +11973,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   if (__pyx_t_7) {
 
 
-    /* "corvo/_fast/http1.py":468
+    /* "corvo/_fast/http1.py":473
  *             self.context._valid_host = host
  *         if authority is not None:
  *             request.host = authority             # <<<<<<<<<<<<<<
@@ -11883,7 +11985,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
     __Pyx_GOTREF(__pyx_v_request->host);
     __Pyx_DECREF_SET(__pyx_v_request->host, __pyx_v_authority);
 
-    /* "corvo/_fast/http1.py":467
+    /* "corvo/_fast/http1.py":472
  *                 raise BadRequest("header Host is not a host name with an optional port")
  *             self.context._valid_host = host
  *         if authority is not None:             # <<<<<<<<<<<<<<
@@ -11892,7 +11994,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
 */
   }
 
-  /* "corvo/_fast/http1.py":457
+  /* "corvo/_fast/http1.py":462
  *         raise error
  * 
  *     def _check_host(self, request):             # <<<<<<<<<<<<<<
@@ -11918,7 +12020,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__check_host(struct __pyx_o
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":470
+/* "corvo/_fast/http1.py":475
  *             request.host = authority
  * 
  *     def _choose_framing(self, request):             # <<<<<<<<<<<<<<
@@ -11945,7 +12047,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_choose_framing", 0);
 
-  /* "corvo/_fast/http1.py":471
+  /* "corvo/_fast/http1.py":476
  * 
  *     def _choose_framing(self, request):
  *         length = request.content_length             # <<<<<<<<<<<<<<
@@ -11957,7 +12059,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   __pyx_v_length = ((PyObject*)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":472
+  /* "corvo/_fast/http1.py":477
  *     def _choose_framing(self, request):
  *         length = request.content_length
  *         if self._codings is not None:             # <<<<<<<<<<<<<<
@@ -11968,7 +12070,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":473
+    /* "corvo/_fast/http1.py":478
  *         length = request.content_length
  *         if self._codings is not None:
  *             if request._old_client:             # <<<<<<<<<<<<<<
@@ -11977,7 +12079,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     if (unlikely(__pyx_v_request->_old_client)) {
 
-      /* "corvo/_fast/http1.py":474
+      /* "corvo/_fast/http1.py":479
  *         if self._codings is not None:
  *             if request._old_client:
  *                 raise BadRequest("HTTP/1.0 has no Transfer-Encoding")             # <<<<<<<<<<<<<<
@@ -11985,7 +12087,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
  *                 raise BadRequest("both Content-Length and Transfer-Encoding")
 */
       __pyx_t_3 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 474, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 479, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -12004,14 +12106,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 474, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 479, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 474, __pyx_L1_error)
+      __PYX_ERR(0, 479, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":473
+      /* "corvo/_fast/http1.py":478
  *         length = request.content_length
  *         if self._codings is not None:
  *             if request._old_client:             # <<<<<<<<<<<<<<
@@ -12020,7 +12122,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":475
+    /* "corvo/_fast/http1.py":480
  *             if request._old_client:
  *                 raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
  *             if length is not None:             # <<<<<<<<<<<<<<
@@ -12031,7 +12133,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     if (unlikely(__pyx_t_2)) {
 
 
-      /* "corvo/_fast/http1.py":476
+      /* "corvo/_fast/http1.py":481
  *                 raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
  *             if length is not None:
  *                 raise BadRequest("both Content-Length and Transfer-Encoding")             # <<<<<<<<<<<<<<
@@ -12039,7 +12141,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
  *             for coding in codings:
 */
       __pyx_t_4 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 476, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 481, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_3);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -12058,14 +12160,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_3, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
         __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 476, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 481, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 476, __pyx_L1_error)
+      __PYX_ERR(0, 481, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":475
+      /* "corvo/_fast/http1.py":480
  *             if request._old_client:
  *                 raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
  *             if length is not None:             # <<<<<<<<<<<<<<
@@ -12074,7 +12176,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":477
+    /* "corvo/_fast/http1.py":482
  *             if length is not None:
  *                 raise BadRequest("both Content-Length and Transfer-Encoding")
  *             codings = self._codings.lower().split(b",")             # <<<<<<<<<<<<<<
@@ -12088,10 +12190,10 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
       PyObject *__pyx_callargs[2] = {__pyx_t_6, NULL};
       __pyx_t_4 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_lower, __pyx_callargs+__pyx_t_5, (1-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
-      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 477, __pyx_L1_error)
+      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 482, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
     }
-    if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 477, __pyx_L1_error)
+    if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 482, __pyx_L1_error)
     __pyx_t_3 = __pyx_t_4;
     __Pyx_INCREF(__pyx_t_3);
     __pyx_t_5 = 0;
@@ -12100,14 +12202,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
       __pyx_t_1 = __Pyx_PyObject_FastCallMethod((PyObject*)__pyx_mstate_global->__pyx_n_u_split, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (1*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 477, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 482, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
-    if (!(likely(PyList_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("list", __pyx_t_1))) __PYX_ERR(0, 477, __pyx_L1_error)
+    if (!(likely(PyList_CheckExact(__pyx_t_1))||((__pyx_t_1) == Py_None) || __Pyx_RaiseUnexpectedTypeError("list", __pyx_t_1))) __PYX_ERR(0, 482, __pyx_L1_error)
     __pyx_v_codings = ((PyObject*)__pyx_t_1);
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":478
+    /* "corvo/_fast/http1.py":483
  *                 raise BadRequest("both Content-Length and Transfer-Encoding")
  *             codings = self._codings.lower().split(b",")
  *             for coding in codings:             # <<<<<<<<<<<<<<
@@ -12120,34 +12222,34 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
       {
         Py_ssize_t __pyx_temp = __Pyx_PyList_GET_SIZE(__pyx_t_1);
         #if !CYTHON_ASSUME_SAFE_SIZE
-        if (unlikely((__pyx_temp < 0))) __PYX_ERR(0, 478, __pyx_L1_error)
+        if (unlikely((__pyx_temp < 0))) __PYX_ERR(0, 483, __pyx_L1_error)
         #endif
         if (__pyx_t_7 >= __pyx_temp) break;
       }
       __pyx_t_4 = __Pyx_PyList_GET_ITEM_REF(__pyx_t_1, __pyx_t_7, __Pyx_ReferenceSharing_OwnStrongReference);
       ++__pyx_t_7;
-      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 478, __pyx_L1_error)
+      if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 483, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 478, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_4))||((__pyx_t_4) == Py_None) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 483, __pyx_L1_error)
       __Pyx_XDECREF_SET(__pyx_v_coding, ((PyObject*)__pyx_t_4));
       __pyx_t_4 = 0;
 
-      /* "corvo/_fast/http1.py":479
+      /* "corvo/_fast/http1.py":484
  *             codings = self._codings.lower().split(b",")
  *             for coding in codings:
  *                 if coding.strip(b" \t") != b"chunked":             # <<<<<<<<<<<<<<
  *                     raise NotImplementedHere("the only transfer coding known here is chunked")
  *             if len(codings) > 1:
 */
-      __pyx_t_4 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__strip, __pyx_v_coding, __pyx_mstate_global->__pyx_kp_b__12); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 479, __pyx_L1_error)
+      __pyx_t_4 = __Pyx_CallUnboundCMethod1(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__strip, __pyx_v_coding, __pyx_mstate_global->__pyx_kp_b__12); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 484, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
-      if (!(likely(PyBytes_CheckExact(__pyx_t_4)) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 479, __pyx_L1_error)
-      __pyx_t_2 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_t_4, __pyx_mstate_global->__pyx_n_b_chunked, Py_NE); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 479, __pyx_L1_error)
+      if (!(likely(PyBytes_CheckExact(__pyx_t_4)) || __Pyx_RaiseUnexpectedTypeError("bytes", __pyx_t_4))) __PYX_ERR(0, 484, __pyx_L1_error)
+      __pyx_t_2 = __Pyx_PyObject_CompareBoolNe_bytes_bytes(__pyx_t_4, __pyx_mstate_global->__pyx_n_b_chunked, Py_NE); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 484, __pyx_L1_error)
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
       if (unlikely(__pyx_t_2)) {
 
 
-        /* "corvo/_fast/http1.py":480
+        /* "corvo/_fast/http1.py":485
  *             for coding in codings:
  *                 if coding.strip(b" \t") != b"chunked":
  *                     raise NotImplementedHere("the only transfer coding known here is chunked")             # <<<<<<<<<<<<<<
@@ -12155,7 +12257,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")
 */
         __pyx_t_3 = NULL;
-        __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_NotImplementedHere); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 480, __pyx_L1_error)
+        __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_NotImplementedHere); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 485, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_6);
         __pyx_t_5 = 1;
         #if CYTHON_UNPACK_METHODS
@@ -12174,14 +12276,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
           __pyx_t_4 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_6, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
           __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
           __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-          if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 480, __pyx_L1_error)
+          if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 485, __pyx_L1_error)
           __Pyx_GOTREF(__pyx_t_4);
         }
         __Pyx_Raise(__pyx_t_4, 0, 0, 0);
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        __PYX_ERR(0, 480, __pyx_L1_error)
+        __PYX_ERR(0, 485, __pyx_L1_error)
 
-        /* "corvo/_fast/http1.py":479
+        /* "corvo/_fast/http1.py":484
  *             codings = self._codings.lower().split(b",")
  *             for coding in codings:
  *                 if coding.strip(b" \t") != b"chunked":             # <<<<<<<<<<<<<<
@@ -12190,7 +12292,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
       }
 
-      /* "corvo/_fast/http1.py":478
+      /* "corvo/_fast/http1.py":483
  *                 raise BadRequest("both Content-Length and Transfer-Encoding")
  *             codings = self._codings.lower().split(b",")
  *             for coding in codings:             # <<<<<<<<<<<<<<
@@ -12200,21 +12302,21 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     }
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":481
+    /* "corvo/_fast/http1.py":486
  *                 if coding.strip(b" \t") != b"chunked":
  *                     raise NotImplementedHere("the only transfer coding known here is chunked")
  *             if len(codings) > 1:             # <<<<<<<<<<<<<<
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")
  *             self._phase = _CHUNKED
 */
-    __pyx_t_7 = __Pyx_PyList_GET_SIZE(__pyx_v_codings); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 481, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyList_GET_SIZE(__pyx_v_codings); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 486, __pyx_L1_error)
     __pyx_t_2 = (__pyx_t_7 > 1);
 
 
     if (unlikely(__pyx_t_2)) {
 
 
-      /* "corvo/_fast/http1.py":482
+      /* "corvo/_fast/http1.py":487
  *                     raise NotImplementedHere("the only transfer coding known here is chunked")
  *             if len(codings) > 1:
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")             # <<<<<<<<<<<<<<
@@ -12222,7 +12324,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
  *         elif length is not None:
 */
       __pyx_t_4 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 482, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 487, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_6);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -12241,14 +12343,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_6, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_4); __pyx_t_4 = 0;
         __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 482, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 487, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 482, __pyx_L1_error)
+      __PYX_ERR(0, 487, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":481
+      /* "corvo/_fast/http1.py":486
  *                 if coding.strip(b" \t") != b"chunked":
  *                     raise NotImplementedHere("the only transfer coding known here is chunked")
  *             if len(codings) > 1:             # <<<<<<<<<<<<<<
@@ -12257,7 +12359,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":483
+    /* "corvo/_fast/http1.py":488
  *             if len(codings) > 1:
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")
  *             self._phase = _CHUNKED             # <<<<<<<<<<<<<<
@@ -12266,7 +12368,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     __pyx_v_self->_phase = __pyx_v_5corvo_5_fast_5http1__CHUNKED;
 
-    /* "corvo/_fast/http1.py":472
+    /* "corvo/_fast/http1.py":477
  *     def _choose_framing(self, request):
  *         length = request.content_length
  *         if self._codings is not None:             # <<<<<<<<<<<<<<
@@ -12276,7 +12378,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     goto __pyx_L3;
   }
 
-  /* "corvo/_fast/http1.py":484
+  /* "corvo/_fast/http1.py":489
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")
  *             self._phase = _CHUNKED
  *         elif length is not None:             # <<<<<<<<<<<<<<
@@ -12287,17 +12389,17 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":485
+    /* "corvo/_fast/http1.py":490
  *             self._phase = _CHUNKED
  *         elif length is not None:
  *             if not length.isdigit():             # <<<<<<<<<<<<<<
  *                 raise BadRequest("Content-Length is not a number")
  *             if len(length) > 18 or int(length) > self.context.body_size_max:
 */
-    __pyx_t_1 = __Pyx_CallUnboundCMethod0(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__isdigit, __pyx_v_length); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 485, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_CallUnboundCMethod0(&__pyx_mstate_global->__pyx_umethod_PyBytes_Type__isdigit, __pyx_v_length); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 490, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    if (!(likely(PyBool_Check(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("bool", __pyx_t_1))) __PYX_ERR(0, 485, __pyx_L1_error)
-    __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 485, __pyx_L1_error)
+    if (!(likely(PyBool_Check(__pyx_t_1)) || __Pyx_RaiseUnexpectedTypeError("bool", __pyx_t_1))) __PYX_ERR(0, 490, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 490, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __pyx_t_8 = (!__pyx_t_2);
 
@@ -12305,7 +12407,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     if (unlikely(__pyx_t_8)) {
 
 
-      /* "corvo/_fast/http1.py":486
+      /* "corvo/_fast/http1.py":491
  *         elif length is not None:
  *             if not length.isdigit():
  *                 raise BadRequest("Content-Length is not a number")             # <<<<<<<<<<<<<<
@@ -12313,7 +12415,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
  *                 raise self._body_too_large()
 */
       __pyx_t_6 = NULL;
-      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 486, __pyx_L1_error)
+      __Pyx_GetModuleGlobalName(__pyx_t_4, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 491, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __pyx_t_5 = 1;
       #if CYTHON_UNPACK_METHODS
@@ -12332,14 +12434,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
         __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_4, __pyx_callargs+__pyx_t_5, (2-__pyx_t_5) | (__pyx_t_5*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
         __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
         __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 486, __pyx_L1_error)
+        if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 491, __pyx_L1_error)
         __Pyx_GOTREF(__pyx_t_1);
       }
       __Pyx_Raise(__pyx_t_1, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
-      __PYX_ERR(0, 486, __pyx_L1_error)
+      __PYX_ERR(0, 491, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":485
+      /* "corvo/_fast/http1.py":490
  *             self._phase = _CHUNKED
  *         elif length is not None:
  *             if not length.isdigit():             # <<<<<<<<<<<<<<
@@ -12348,7 +12450,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":487
+    /* "corvo/_fast/http1.py":492
  *             if not length.isdigit():
  *                 raise BadRequest("Content-Length is not a number")
  *             if len(length) > 18 or int(length) > self.context.body_size_max:             # <<<<<<<<<<<<<<
@@ -12357,9 +12459,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     if (unlikely(__pyx_v_length == Py_None)) {
       PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-      __PYX_ERR(0, 487, __pyx_L1_error)
+      __PYX_ERR(0, 492, __pyx_L1_error)
     }
-    __pyx_t_7 = __Pyx_PyBytes_GET_SIZE(__pyx_v_length); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 487, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyBytes_GET_SIZE(__pyx_v_length); if (unlikely(__pyx_t_7 == ((Py_ssize_t)-1))) __PYX_ERR(0, 492, __pyx_L1_error)
     __pyx_t_2 = (__pyx_t_7 > 18);
 
 
@@ -12371,11 +12473,11 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 
       goto __pyx_L13_bool_binop_done;
     }
-    __pyx_t_1 = __Pyx_PyNumber_Int(__pyx_v_length); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 487, __pyx_L1_error)
+    __pyx_t_1 = __Pyx_PyNumber_Int(__pyx_v_length); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 492, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
-    __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_self->__pyx_base.context->body_size_max); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 487, __pyx_L1_error)
+    __pyx_t_4 = PyLong_FromSsize_t(__pyx_v_self->__pyx_base.context->body_size_max); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 492, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_1, __pyx_t_4, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 487, __pyx_L1_error)
+    __pyx_t_2 = __Pyx_PyObject_CompareBoolGt_int_int(__pyx_t_1, __pyx_t_4, Py_GT); if (unlikely((__pyx_t_2 < 0))) __PYX_ERR(0, 492, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
 
@@ -12385,20 +12487,20 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     if (unlikely(__pyx_t_8)) {
 
 
-      /* "corvo/_fast/http1.py":488
+      /* "corvo/_fast/http1.py":493
  *                 raise BadRequest("Content-Length is not a number")
  *             if len(length) > 18 or int(length) > self.context.body_size_max:
  *                 raise self._body_too_large()             # <<<<<<<<<<<<<<
  *             self._body_left = int(length)
  *             if self._body_left:
 */
-      __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_body_too_large(__pyx_v_self); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 488, __pyx_L1_error)
+      __pyx_t_4 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_body_too_large(__pyx_v_self); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 493, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_4);
       __Pyx_Raise(__pyx_t_4, 0, 0, 0);
       __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
-      __PYX_ERR(0, 488, __pyx_L1_error)
+      __PYX_ERR(0, 493, __pyx_L1_error)
 
-      /* "corvo/_fast/http1.py":487
+      /* "corvo/_fast/http1.py":492
  *             if not length.isdigit():
  *                 raise BadRequest("Content-Length is not a number")
  *             if len(length) > 18 or int(length) > self.context.body_size_max:             # <<<<<<<<<<<<<<
@@ -12407,20 +12509,20 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":489
+    /* "corvo/_fast/http1.py":494
  *             if len(length) > 18 or int(length) > self.context.body_size_max:
  *                 raise self._body_too_large()
  *             self._body_left = int(length)             # <<<<<<<<<<<<<<
  *             if self._body_left:
  *                 self._phase = _LENGTH
 */
-    __pyx_t_4 = __Pyx_PyNumber_Int(__pyx_v_length); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 489, __pyx_L1_error)
+    __pyx_t_4 = __Pyx_PyNumber_Int(__pyx_v_length); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 494, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_4);
-    __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 489, __pyx_L1_error)
+    __pyx_t_7 = __Pyx_PyIndex_AsSsize_t(__pyx_t_4); if (unlikely((__pyx_t_7 == (Py_ssize_t)-1) && PyErr_Occurred())) __PYX_ERR(0, 494, __pyx_L1_error)
     __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
     __pyx_v_self->_body_left = __pyx_t_7;
 
-    /* "corvo/_fast/http1.py":490
+    /* "corvo/_fast/http1.py":495
  *                 raise self._body_too_large()
  *             self._body_left = int(length)
  *             if self._body_left:             # <<<<<<<<<<<<<<
@@ -12432,7 +12534,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
     if (__pyx_t_8) {
 
 
-      /* "corvo/_fast/http1.py":491
+      /* "corvo/_fast/http1.py":496
  *             self._body_left = int(length)
  *             if self._body_left:
  *                 self._phase = _LENGTH             # <<<<<<<<<<<<<<
@@ -12441,7 +12543,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
       __pyx_v_self->_phase = __pyx_v_5corvo_5_fast_5http1__LENGTH;
 
-      /* "corvo/_fast/http1.py":490
+      /* "corvo/_fast/http1.py":495
  *                 raise self._body_too_large()
  *             self._body_left = int(length)
  *             if self._body_left:             # <<<<<<<<<<<<<<
@@ -12450,7 +12552,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
 */
     }
 
-    /* "corvo/_fast/http1.py":484
+    /* "corvo/_fast/http1.py":489
  *                 raise BadRequest("Transfer-Encoding chunked is given twice")
  *             self._phase = _CHUNKED
  *         elif length is not None:             # <<<<<<<<<<<<<<
@@ -12460,7 +12562,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   }
   __pyx_L3:;
 
-  /* "corvo/_fast/http1.py":470
+  /* "corvo/_fast/http1.py":475
  *             request.host = authority
  * 
  *     def _choose_framing(self, request):             # <<<<<<<<<<<<<<
@@ -12487,7 +12589,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__choose_framing(struct __p
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":493
+/* "corvo/_fast/http1.py":498
  *                 self._phase = _LENGTH
  * 
  *     def _drop_trailer(self, name, value):             # <<<<<<<<<<<<<<
@@ -12511,7 +12613,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_drop_trailer", 0);
 
-  /* "corvo/_fast/http1.py":495
+  /* "corvo/_fast/http1.py":500
  *     def _drop_trailer(self, name, value):
  *         """Trailers are counted and forgotten: none of them may pass for a header."""
  *         self._trailer_fields += 1             # <<<<<<<<<<<<<<
@@ -12520,7 +12622,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
 */
   __pyx_v_self->_trailer_fields = (__pyx_v_self->_trailer_fields + 1);
 
-  /* "corvo/_fast/http1.py":496
+  /* "corvo/_fast/http1.py":501
  *         """Trailers are counted and forgotten: none of them may pass for a header."""
  *         self._trailer_fields += 1
  *         self._trailer_size += len(name) + len(value) + 4             # <<<<<<<<<<<<<<
@@ -12529,19 +12631,19 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
 */
   if (unlikely(__pyx_v_name == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 496, __pyx_L1_error)
+    __PYX_ERR(0, 501, __pyx_L1_error)
   }
-  __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_name); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 496, __pyx_L1_error)
+  __pyx_t_1 = __Pyx_PyBytes_GET_SIZE(__pyx_v_name); if (unlikely(__pyx_t_1 == ((Py_ssize_t)-1))) __PYX_ERR(0, 501, __pyx_L1_error)
   if (unlikely(__pyx_v_value == Py_None)) {
     PyErr_SetString(PyExc_TypeError, "object of type \047NoneType\047 has no len()");
-    __PYX_ERR(0, 496, __pyx_L1_error)
+    __PYX_ERR(0, 501, __pyx_L1_error)
   }
-  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_value); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 496, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_PyBytes_GET_SIZE(__pyx_v_value); if (unlikely(__pyx_t_2 == ((Py_ssize_t)-1))) __PYX_ERR(0, 501, __pyx_L1_error)
   __pyx_v_self->_trailer_size = (__pyx_v_self->_trailer_size + ((__pyx_t_1 + __pyx_t_2) + 4));
 
 
 
-  /* "corvo/_fast/http1.py":498
+  /* "corvo/_fast/http1.py":503
  *         self._trailer_size += len(name) + len(value) + 4
  *         if (
  *             self._trailer_fields > self.context.trailer_fields_max             # <<<<<<<<<<<<<<
@@ -12559,7 +12661,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
     goto __pyx_L4_bool_binop_done;
   }
 
-  /* "corvo/_fast/http1.py":499
+  /* "corvo/_fast/http1.py":504
  *         if (
  *             self._trailer_fields > self.context.trailer_fields_max
  *             or self._trailer_size > self.context.trailer_size_max             # <<<<<<<<<<<<<<
@@ -12573,7 +12675,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
 
   __pyx_L4_bool_binop_done:;
 
-  /* "corvo/_fast/http1.py":497
+  /* "corvo/_fast/http1.py":502
  *         self._trailer_fields += 1
  *         self._trailer_size += len(name) + len(value) + 4
  *         if (             # <<<<<<<<<<<<<<
@@ -12583,7 +12685,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
   if (__pyx_t_3) {
 
 
-    /* "corvo/_fast/http1.py":501
+    /* "corvo/_fast/http1.py":506
  *             or self._trailer_size > self.context.trailer_size_max
  *         ):
  *             self._fail(BadRequest("the trailer section is too large"))             # <<<<<<<<<<<<<<
@@ -12591,7 +12693,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
  *     def _complete(self):
 */
     __pyx_t_6 = NULL;
-    __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 501, __pyx_L1_error)
+    __Pyx_GetModuleGlobalName(__pyx_t_7, __pyx_mstate_global->__pyx_n_u_BadRequest); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 506, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
     __pyx_t_8 = 1;
     #if CYTHON_UNPACK_METHODS
@@ -12610,15 +12712,15 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
       __pyx_t_5 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_7, __pyx_callargs+__pyx_t_8, (2-__pyx_t_8) | (__pyx_t_8*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_6); __pyx_t_6 = 0;
       __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 501, __pyx_L1_error)
+      if (unlikely(!__pyx_t_5)) __PYX_ERR(0, 506, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_5);
     }
-    __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 501, __pyx_L1_error)
+    __pyx_t_7 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_fail(__pyx_v_self, __pyx_t_5); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 506, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_7);
     __Pyx_DECREF(__pyx_t_5); __pyx_t_5 = 0;
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
 
-    /* "corvo/_fast/http1.py":497
+    /* "corvo/_fast/http1.py":502
  *         self._trailer_fields += 1
  *         self._trailer_size += len(name) + len(value) + 4
  *         if (             # <<<<<<<<<<<<<<
@@ -12627,7 +12729,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
 */
   }
 
-  /* "corvo/_fast/http1.py":493
+  /* "corvo/_fast/http1.py":498
  *                 self._phase = _LENGTH
  * 
  *     def _drop_trailer(self, name, value):             # <<<<<<<<<<<<<<
@@ -12650,7 +12752,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__drop_trailer(struct __pyx
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":503
+/* "corvo/_fast/http1.py":508
  *             self._fail(BadRequest("the trailer section is too large"))
  * 
  *     def _complete(self):             # <<<<<<<<<<<<<<
@@ -12675,7 +12777,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_complete", 0);
 
-  /* "corvo/_fast/http1.py":504
+  /* "corvo/_fast/http1.py":509
  * 
  *     def _complete(self):
  *         request = self._request             # <<<<<<<<<<<<<<
@@ -12687,7 +12789,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
   __pyx_v_request = ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":505
+  /* "corvo/_fast/http1.py":510
  *     def _complete(self):
  *         request = self._request
  *         if self._body is not None:             # <<<<<<<<<<<<<<
@@ -12698,7 +12800,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":506
+    /* "corvo/_fast/http1.py":511
  *         request = self._request
  *         if self._body is not None:
  *             request.body = bytes(self._body)             # <<<<<<<<<<<<<<
@@ -12711,7 +12813,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
       PyObject *__pyx_callargs[2] = {__pyx_t_3, __pyx_v_self->_body};
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)(&PyBytes_Type), __pyx_callargs+__pyx_t_4, (2-__pyx_t_4) | (__pyx_t_4*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 506, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 511, __pyx_L1_error)
       __Pyx_GOTREF(__pyx_t_1);
     }
     __Pyx_GIVEREF(__pyx_t_1);
@@ -12719,7 +12821,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
     __Pyx_DECREF_SET(__pyx_v_request->body, ((PyObject*)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":505
+    /* "corvo/_fast/http1.py":510
  *     def _complete(self):
  *         request = self._request
  *         if self._body is not None:             # <<<<<<<<<<<<<<
@@ -12728,7 +12830,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 */
   }
 
-  /* "corvo/_fast/http1.py":507
+  /* "corvo/_fast/http1.py":512
  *         if self._body is not None:
  *             request.body = bytes(self._body)
  *         request._body_size = self._body_size             # <<<<<<<<<<<<<<
@@ -12739,7 +12841,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 
   __pyx_v_request->_body_size = __pyx_t_5;
 
-  /* "corvo/_fast/http1.py":508
+  /* "corvo/_fast/http1.py":513
  *             request.body = bytes(self._body)
  *         request._body_size = self._body_size
  *         request.arrived_ns = self._read_ns             # <<<<<<<<<<<<<<
@@ -12750,7 +12852,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 
   __pyx_v_request->arrived_ns = __pyx_t_6;
 
-  /* "corvo/_fast/http1.py":509
+  /* "corvo/_fast/http1.py":514
  *         request._body_size = self._body_size
  *         request.arrived_ns = self._read_ns
  *         self._body_size = 0             # <<<<<<<<<<<<<<
@@ -12759,18 +12861,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 */
   __pyx_v_self->_body_size = 0;
 
-  /* "corvo/_fast/http1.py":510
+  /* "corvo/_fast/http1.py":515
  *         request.arrived_ns = self._read_ns
  *         self._body_size = 0
  *         self._reset_message()             # <<<<<<<<<<<<<<
  *         self._phase = _LINE if request.keep_alive else _STOPPED
  *         self._served = True
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_reset_message(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 510, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_reset_message(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 515, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":511
+  /* "corvo/_fast/http1.py":516
  *         self._body_size = 0
  *         self._reset_message()
  *         self._phase = _LINE if request.keep_alive else _STOPPED             # <<<<<<<<<<<<<<
@@ -12786,7 +12888,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
   }
   __pyx_v_self->_phase = __pyx_t_7;
 
-  /* "corvo/_fast/http1.py":512
+  /* "corvo/_fast/http1.py":517
  *         self._reset_message()
  *         self._phase = _LINE if request.keep_alive else _STOPPED
  *         self._served = True             # <<<<<<<<<<<<<<
@@ -12795,18 +12897,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 */
   __pyx_v_self->_served = 1;
 
-  /* "corvo/_fast/http1.py":513
+  /* "corvo/_fast/http1.py":518
  *         self._phase = _LINE if request.keep_alive else _STOPPED
  *         self._served = True
  *         self._enqueue(request)             # <<<<<<<<<<<<<<
  *         self._ready.append(request)
  * 
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._enqueue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self), __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 513, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._enqueue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self), __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 518, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":514
+  /* "corvo/_fast/http1.py":519
  *         self._served = True
  *         self._enqueue(request)
  *         self._ready.append(request)             # <<<<<<<<<<<<<<
@@ -12815,12 +12917,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
 */
   if (unlikely(__pyx_v_self->_ready == Py_None)) {
     PyErr_Format(PyExc_AttributeError, "\047NoneType\047 object has no attribute \047%.30s\047", "append");
-    __PYX_ERR(0, 514, __pyx_L1_error)
+    __PYX_ERR(0, 519, __pyx_L1_error)
   }
-  __pyx_t_8 = __Pyx_PyList_Append(__pyx_v_self->_ready, ((PyObject *)__pyx_v_request)); if (unlikely(__pyx_t_8 == ((int)-1))) __PYX_ERR(0, 514, __pyx_L1_error)
+  __pyx_t_8 = __Pyx_PyList_Append(__pyx_v_self->_ready, ((PyObject *)__pyx_v_request)); if (unlikely(__pyx_t_8 == ((int)-1))) __PYX_ERR(0, 519, __pyx_L1_error)
 
 
-  /* "corvo/_fast/http1.py":503
+  /* "corvo/_fast/http1.py":508
  *             self._fail(BadRequest("the trailer section is too large"))
  * 
  *     def _complete(self):             # <<<<<<<<<<<<<<
@@ -12843,7 +12945,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__complete(struct __pyx_obj
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":516
+/* "corvo/_fast/http1.py":521
  *         self._ready.append(request)
  * 
  *     def _reset_message(self):             # <<<<<<<<<<<<<<
@@ -12856,7 +12958,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_RefNannyDeclarations
   __Pyx_RefNannySetupContext("_reset_message", 0);
 
-  /* "corvo/_fast/http1.py":517
+  /* "corvo/_fast/http1.py":522
  * 
  *     def _reset_message(self):
  *         self._request = None             # <<<<<<<<<<<<<<
@@ -12868,7 +12970,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_GOTREF((PyObject *)__pyx_v_self->_request);
   __Pyx_DECREF_SET(__pyx_v_self->_request, ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)Py_None));
 
-  /* "corvo/_fast/http1.py":518
+  /* "corvo/_fast/http1.py":523
  *     def _reset_message(self):
  *         self._request = None
  *         self._began = False             # <<<<<<<<<<<<<<
@@ -12877,7 +12979,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_began = 0;
 
-  /* "corvo/_fast/http1.py":519
+  /* "corvo/_fast/http1.py":524
  *         self._request = None
  *         self._began = False
  *         self._authority = None             # <<<<<<<<<<<<<<
@@ -12889,7 +12991,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_GOTREF(__pyx_v_self->_authority);
   __Pyx_DECREF_SET(__pyx_v_self->_authority, ((PyObject*)Py_None));
 
-  /* "corvo/_fast/http1.py":520
+  /* "corvo/_fast/http1.py":525
  *         self._began = False
  *         self._authority = None
  *         self._codings = None             # <<<<<<<<<<<<<<
@@ -12901,7 +13003,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_GOTREF(__pyx_v_self->_codings);
   __Pyx_DECREF_SET(__pyx_v_self->_codings, ((PyObject*)Py_None));
 
-  /* "corvo/_fast/http1.py":521
+  /* "corvo/_fast/http1.py":526
  *         self._authority = None
  *         self._codings = None
  *         self._upgrade_offered = False             # <<<<<<<<<<<<<<
@@ -12910,7 +13012,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_upgrade_offered = 0;
 
-  /* "corvo/_fast/http1.py":522
+  /* "corvo/_fast/http1.py":527
  *         self._codings = None
  *         self._upgrade_offered = False
  *         self._upgraded = False             # <<<<<<<<<<<<<<
@@ -12919,7 +13021,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_upgraded = 0;
 
-  /* "corvo/_fast/http1.py":523
+  /* "corvo/_fast/http1.py":528
  *         self._upgrade_offered = False
  *         self._upgraded = False
  *         self._continue_due = False             # <<<<<<<<<<<<<<
@@ -12928,7 +13030,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->__pyx_base._continue_due = 0;
 
-  /* "corvo/_fast/http1.py":524
+  /* "corvo/_fast/http1.py":529
  *         self._upgraded = False
  *         self._continue_due = False
  *         self._head_size = 0             # <<<<<<<<<<<<<<
@@ -12937,7 +13039,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_head_size = 0;
 
-  /* "corvo/_fast/http1.py":525
+  /* "corvo/_fast/http1.py":530
  *         self._continue_due = False
  *         self._head_size = 0
  *         self._fields = 0             # <<<<<<<<<<<<<<
@@ -12946,7 +13048,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_fields = 0;
 
-  /* "corvo/_fast/http1.py":526
+  /* "corvo/_fast/http1.py":531
  *         self._head_size = 0
  *         self._fields = 0
  *         self._body_left = 0             # <<<<<<<<<<<<<<
@@ -12955,7 +13057,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_body_left = 0;
 
-  /* "corvo/_fast/http1.py":527
+  /* "corvo/_fast/http1.py":532
  *         self._fields = 0
  *         self._body_left = 0
  *         self._body = None             # <<<<<<<<<<<<<<
@@ -12967,7 +13069,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_GOTREF(__pyx_v_self->_body);
   __Pyx_DECREF_SET(__pyx_v_self->_body, ((PyObject*)Py_None));
 
-  /* "corvo/_fast/http1.py":528
+  /* "corvo/_fast/http1.py":533
  *         self._body_left = 0
  *         self._body = None
  *         self._rate_size = 0             # <<<<<<<<<<<<<<
@@ -12976,7 +13078,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_rate_size = 0;
 
-  /* "corvo/_fast/http1.py":529
+  /* "corvo/_fast/http1.py":534
  *         self._body = None
  *         self._rate_size = 0
  *         self._chunks = 0             # <<<<<<<<<<<<<<
@@ -12985,7 +13087,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_chunks = 0;
 
-  /* "corvo/_fast/http1.py":530
+  /* "corvo/_fast/http1.py":535
  *         self._rate_size = 0
  *         self._chunks = 0
  *         self._trailer_fields = 0             # <<<<<<<<<<<<<<
@@ -12994,7 +13096,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_trailer_fields = 0;
 
-  /* "corvo/_fast/http1.py":531
+  /* "corvo/_fast/http1.py":536
  *         self._chunks = 0
  *         self._trailer_fields = 0
  *         self._trailer_size = 0             # <<<<<<<<<<<<<<
@@ -13003,7 +13105,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_trailer_size = 0;
 
-  /* "corvo/_fast/http1.py":532
+  /* "corvo/_fast/http1.py":537
  *         self._trailer_fields = 0
  *         self._trailer_size = 0
  *         self._framing_run = 0             # <<<<<<<<<<<<<<
@@ -13012,7 +13114,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
 */
   __pyx_v_self->_framing_run = 0;
 
-  /* "corvo/_fast/http1.py":533
+  /* "corvo/_fast/http1.py":538
  *         self._trailer_size = 0
  *         self._framing_run = 0
  *         self._tail = b""             # <<<<<<<<<<<<<<
@@ -13024,7 +13126,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   __Pyx_GOTREF(__pyx_v_self->_tail);
   __Pyx_DECREF_SET(__pyx_v_self->_tail, __pyx_mstate_global->__pyx_kp_b_);
 
-  /* "corvo/_fast/http1.py":516
+  /* "corvo/_fast/http1.py":521
  *         self._ready.append(request)
  * 
  *     def _reset_message(self):             # <<<<<<<<<<<<<<
@@ -13039,7 +13141,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__reset_message(struct __py
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":537
+/* "corvo/_fast/http1.py":542
  *     # Refusing and closing.
  * 
  *     def _refuse(self, error):             # <<<<<<<<<<<<<<
@@ -13065,7 +13167,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_refuse", 0);
 
-  /* "corvo/_fast/http1.py":542
+  /* "corvo/_fast/http1.py":547
  *         Whatever follows on it cannot be trusted to start where we think it does.
  *         """
  *         request = self._request             # <<<<<<<<<<<<<<
@@ -13077,7 +13179,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   __pyx_v_request = ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)__pyx_t_1);
   __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":543
+  /* "corvo/_fast/http1.py":548
  *         """
  *         request = self._request
  *         if request is None:             # <<<<<<<<<<<<<<
@@ -13088,7 +13190,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":544
+    /* "corvo/_fast/http1.py":549
  *         request = self._request
  *         if request is None:
  *             request = Request(self)             # <<<<<<<<<<<<<<
@@ -13101,13 +13203,13 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
       PyObject *__pyx_callargs[2] = {__pyx_t_3, ((PyObject *)__pyx_v_self)};
       __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_7replies_Request, __pyx_callargs+__pyx_t_4, (2-__pyx_t_4) | (__pyx_t_4*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
       __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
-      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 544, __pyx_L1_error)
+      if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 549, __pyx_L1_error)
       __Pyx_GOTREF((PyObject *)__pyx_t_1);
     }
     __Pyx_DECREF_SET(__pyx_v_request, ((struct __pyx_obj_5corvo_5_fast_7replies_Request *)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":543
+    /* "corvo/_fast/http1.py":548
  *         """
  *         request = self._request
  *         if request is None:             # <<<<<<<<<<<<<<
@@ -13116,7 +13218,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
 */
   }
 
-  /* "corvo/_fast/http1.py":545
+  /* "corvo/_fast/http1.py":550
  *         if request is None:
  *             request = Request(self)
  *         if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):             # <<<<<<<<<<<<<<
@@ -13133,9 +13235,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
     goto __pyx_L5_bool_binop_done;
   }
   __pyx_t_3 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_REQUEST_ID); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 545, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_REQUEST_ID); if (unlikely(!__pyx_t_6)) __PYX_ERR(0, 550, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_6);
-  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 545, __pyx_L1_error)
+  __pyx_t_7 = __Pyx_PyObject_GetAttrStr(__pyx_t_6, __pyx_mstate_global->__pyx_n_u_fullmatch); if (unlikely(!__pyx_t_7)) __PYX_ERR(0, 550, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_7);
   __Pyx_DECREF(__pyx_t_6); __pyx_t_6 = 0;
   __pyx_t_4 = 1;
@@ -13155,10 +13257,10 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
     __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_7, __pyx_callargs+__pyx_t_4, (2-__pyx_t_4) | (__pyx_t_4*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_3); __pyx_t_3 = 0;
     __Pyx_DECREF(__pyx_t_7); __pyx_t_7 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 545, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 550, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
-  __pyx_t_5 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_5 < 0))) __PYX_ERR(0, 545, __pyx_L1_error)
+  __pyx_t_5 = __Pyx_PyObject_IsTrue(__pyx_t_1); if (unlikely((__pyx_t_5 < 0))) __PYX_ERR(0, 550, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __pyx_t_8 = (!__pyx_t_5);
 
@@ -13170,21 +13272,21 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":546
+    /* "corvo/_fast/http1.py":551
  *             request = Request(self)
  *         if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
  *             request.request_id = self.context._new_request_id()             # <<<<<<<<<<<<<<
  *         self._stop()
  *         request.body = b""
 */
-    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_7replies_H1Context *)__pyx_v_self->__pyx_base.context->__pyx_vtab)->_new_request_id(__pyx_v_self->__pyx_base.context); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 546, __pyx_L1_error)
+    __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_7replies_H1Context *)__pyx_v_self->__pyx_base.context->__pyx_vtab)->_new_request_id(__pyx_v_self->__pyx_base.context); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 551, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
     __Pyx_GIVEREF(__pyx_t_1);
     __Pyx_GOTREF(__pyx_v_request->request_id);
     __Pyx_DECREF_SET(__pyx_v_request->request_id, ((PyObject*)__pyx_t_1));
     __pyx_t_1 = 0;
 
-    /* "corvo/_fast/http1.py":545
+    /* "corvo/_fast/http1.py":550
  *         if request is None:
  *             request = Request(self)
  *         if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):             # <<<<<<<<<<<<<<
@@ -13193,18 +13295,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
 */
   }
 
-  /* "corvo/_fast/http1.py":547
+  /* "corvo/_fast/http1.py":552
  *         if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
  *             request.request_id = self.context._new_request_id()
  *         self._stop()             # <<<<<<<<<<<<<<
  *         request.body = b""
  *         request.keep_alive = False
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._stop(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 547, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._stop(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 552, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":548
+  /* "corvo/_fast/http1.py":553
  *             request.request_id = self.context._new_request_id()
  *         self._stop()
  *         request.body = b""             # <<<<<<<<<<<<<<
@@ -13216,7 +13318,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   __Pyx_GOTREF(__pyx_v_request->body);
   __Pyx_DECREF_SET(__pyx_v_request->body, __pyx_mstate_global->__pyx_kp_b_);
 
-  /* "corvo/_fast/http1.py":549
+  /* "corvo/_fast/http1.py":554
  *         self._stop()
  *         request.body = b""
  *         request.keep_alive = False             # <<<<<<<<<<<<<<
@@ -13225,7 +13327,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
 */
   __pyx_v_request->keep_alive = 0;
 
-  /* "corvo/_fast/http1.py":550
+  /* "corvo/_fast/http1.py":555
  *         request.body = b""
  *         request.keep_alive = False
  *         request.arrived_ns = self._read_ns             # <<<<<<<<<<<<<<
@@ -13236,7 +13338,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
 
   __pyx_v_request->arrived_ns = __pyx_t_9;
 
-  /* "corvo/_fast/http1.py":551
+  /* "corvo/_fast/http1.py":556
  *         request.keep_alive = False
  *         request.arrived_ns = self._read_ns
  *         self._served = True             # <<<<<<<<<<<<<<
@@ -13245,18 +13347,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
 */
   __pyx_v_self->_served = 1;
 
-  /* "corvo/_fast/http1.py":552
+  /* "corvo/_fast/http1.py":557
  *         request.arrived_ns = self._read_ns
  *         self._served = True
  *         self._enqueue(request)             # <<<<<<<<<<<<<<
  *         reply_error(request, error)
  * 
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._enqueue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self), __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 552, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._enqueue(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self), __pyx_v_request); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 557, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":553
+  /* "corvo/_fast/http1.py":558
  *         self._served = True
  *         self._enqueue(request)
  *         reply_error(request, error)             # <<<<<<<<<<<<<<
@@ -13264,7 +13366,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
  *     def _refuse_target(self):
 */
   __pyx_t_7 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_reply_error); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 553, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_reply_error); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 558, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __pyx_t_4 = 1;
   #if CYTHON_UNPACK_METHODS
@@ -13283,12 +13385,12 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
     __pyx_t_1 = __Pyx_PyObject_FastCall((PyObject*)__pyx_t_3, __pyx_callargs+__pyx_t_4, (3-__pyx_t_4) | (__pyx_t_4*__Pyx_PY_VECTORCALL_ARGUMENTS_OFFSET));
     __Pyx_XDECREF(__pyx_t_7); __pyx_t_7 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 553, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 558, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":537
+  /* "corvo/_fast/http1.py":542
  *     # Refusing and closing.
  * 
  *     def _refuse(self, error):             # <<<<<<<<<<<<<<
@@ -13313,7 +13415,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse(struct __pyx_obj_5
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":555
+/* "corvo/_fast/http1.py":560
  *         reply_error(request, error)
  * 
  *     def _refuse_target(self):             # <<<<<<<<<<<<<<
@@ -13331,21 +13433,21 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_target(struct __py
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_refuse_target", 0);
 
-  /* "corvo/_fast/http1.py":556
+  /* "corvo/_fast/http1.py":561
  * 
  *     def _refuse_target(self):
  *         self._refuse(self._target_too_long())             # <<<<<<<<<<<<<<
  * 
  *     def _refuse_head(self):
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_target_too_long(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 556, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_target_too_long(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 561, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
-  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 556, __pyx_L1_error)
+  __pyx_t_2 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 561, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":555
+  /* "corvo/_fast/http1.py":560
  *         reply_error(request, error)
  * 
  *     def _refuse_target(self):             # <<<<<<<<<<<<<<
@@ -13367,7 +13469,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_target(struct __py
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":558
+/* "corvo/_fast/http1.py":563
  *         self._refuse(self._target_too_long())
  * 
  *     def _refuse_head(self):             # <<<<<<<<<<<<<<
@@ -13392,7 +13494,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_head(struct __pyx_
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_refuse_head", 0);
 
-  /* "corvo/_fast/http1.py":560
+  /* "corvo/_fast/http1.py":565
  *     def _refuse_head(self):
  *         self._refuse(
  *             HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")             # <<<<<<<<<<<<<<
@@ -13400,9 +13502,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_head(struct __pyx_
  * 
 */
   __pyx_t_2 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HeadersTooLarge); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 560, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_HeadersTooLarge); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 565, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->head_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 560, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->head_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 565, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
   __pyx_t_5[0] = __pyx_mstate_global->__pyx_kp_u_the_request_head_is_over;
   __pyx_t_5[1] = __pyx_t_4;
@@ -13413,7 +13515,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_head(struct __pyx_
   #endif
   __pyx_t_7 = 0;
   __pyx_t_8 = __Pyx_PyUnicode_Join(__pyx_t_5, 3, __pyx_t_6, __pyx_t_7);
-  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 560, __pyx_L1_error)
+  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 565, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_8);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_t_9 = 1;
@@ -13434,23 +13536,23 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_head(struct __pyx_
     __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
     __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 560, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 565, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
 
-  /* "corvo/_fast/http1.py":559
+  /* "corvo/_fast/http1.py":564
  * 
  *     def _refuse_head(self):
  *         self._refuse(             # <<<<<<<<<<<<<<
  *             HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
  *         )
 */
-  __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 559, __pyx_L1_error)
+  __pyx_t_3 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_refuse(__pyx_v_self, __pyx_t_1); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 564, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
   __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
 
-  /* "corvo/_fast/http1.py":558
+  /* "corvo/_fast/http1.py":563
  *         self._refuse(self._target_too_long())
  * 
  *     def _refuse_head(self):             # <<<<<<<<<<<<<<
@@ -13475,7 +13577,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__refuse_head(struct __pyx_
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":563
+/* "corvo/_fast/http1.py":568
  *         )
  * 
  *     def _target_too_long(self):             # <<<<<<<<<<<<<<
@@ -13500,7 +13602,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_target_too_long", 0);
 
-  /* "corvo/_fast/http1.py":564
+  /* "corvo/_fast/http1.py":569
  * 
  *     def _target_too_long(self):
  *         return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")             # <<<<<<<<<<<<<<
@@ -13508,9 +13610,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
  *     def _body_too_large(self):
 */
   __pyx_t_2 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_UriTooLong); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 564, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_UriTooLong); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 569, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->target_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 564, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->target_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 569, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
   __pyx_t_5[0] = __pyx_mstate_global->__pyx_kp_u_the_request_target_is_over;
   __pyx_t_5[1] = __pyx_t_4;
@@ -13521,7 +13623,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
   #endif
   __pyx_t_7 = 0;
   __pyx_t_8 = __Pyx_PyUnicode_Join(__pyx_t_5, 3, __pyx_t_6, __pyx_t_7);
-  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 564, __pyx_L1_error)
+  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 569, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_8);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_t_9 = 1;
@@ -13542,7 +13644,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
     __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
     __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 564, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 569, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
   {
@@ -13556,7 +13658,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
   __pyx_t_1 = 0;
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":563
+  /* "corvo/_fast/http1.py":568
  *         )
  * 
  *     def _target_too_long(self):             # <<<<<<<<<<<<<<
@@ -13579,7 +13681,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__target_too_long(struct __
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":566
+/* "corvo/_fast/http1.py":571
  *         return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")
  * 
  *     def _body_too_large(self):             # <<<<<<<<<<<<<<
@@ -13604,7 +13706,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_body_too_large", 0);
 
-  /* "corvo/_fast/http1.py":567
+  /* "corvo/_fast/http1.py":572
  * 
  *     def _body_too_large(self):
  *         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")             # <<<<<<<<<<<<<<
@@ -13612,9 +13714,9 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
  *     def _stop(self):
 */
   __pyx_t_2 = NULL;
-  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_PayloadTooLarge); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 567, __pyx_L1_error)
+  __Pyx_GetModuleGlobalName(__pyx_t_3, __pyx_mstate_global->__pyx_n_u_PayloadTooLarge); if (unlikely(!__pyx_t_3)) __PYX_ERR(0, 572, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_3);
-  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->body_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 567, __pyx_L1_error)
+  __pyx_t_4 = __Pyx_PyUnicode_From_Py_ssize_t(__pyx_v_self->__pyx_base.context->body_size_max, 0, ' ', 'd'); if (unlikely(!__pyx_t_4)) __PYX_ERR(0, 572, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_4);
   __pyx_t_5[0] = __pyx_mstate_global->__pyx_kp_u_the_request_body_is_over;
   __pyx_t_5[1] = __pyx_t_4;
@@ -13625,7 +13727,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
   #endif
   __pyx_t_7 = 0;
   __pyx_t_8 = __Pyx_PyUnicode_Join(__pyx_t_5, 3, __pyx_t_6, __pyx_t_7);
-  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 567, __pyx_L1_error)
+  if (unlikely(!__pyx_t_8)) __PYX_ERR(0, 572, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_8);
   __Pyx_DECREF(__pyx_t_4); __pyx_t_4 = 0;
   __pyx_t_9 = 1;
@@ -13646,7 +13748,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
     __Pyx_XDECREF(__pyx_t_2); __pyx_t_2 = 0;
     __Pyx_DECREF(__pyx_t_8); __pyx_t_8 = 0;
     __Pyx_DECREF(__pyx_t_3); __pyx_t_3 = 0;
-    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 567, __pyx_L1_error)
+    if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 572, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_t_1);
   }
   {
@@ -13660,7 +13762,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
   __pyx_t_1 = 0;
   goto __pyx_L0;
 
-  /* "corvo/_fast/http1.py":566
+  /* "corvo/_fast/http1.py":571
  *         return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")
  * 
  *     def _body_too_large(self):             # <<<<<<<<<<<<<<
@@ -13683,7 +13785,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__body_too_large(struct __p
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":569
+/* "corvo/_fast/http1.py":574
  *         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")
  * 
  *     def _stop(self):             # <<<<<<<<<<<<<<
@@ -13700,7 +13802,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_stop", 0);
 
-  /* "corvo/_fast/http1.py":571
+  /* "corvo/_fast/http1.py":576
  *     def _stop(self):
  *         """Read no more, and give back what the unfinished message holds."""
  *         self._phase = _STOPPED             # <<<<<<<<<<<<<<
@@ -13709,7 +13811,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
 */
   __pyx_v_self->_phase = __pyx_v_5corvo_5_fast_5http1__STOPPED;
 
-  /* "corvo/_fast/http1.py":572
+  /* "corvo/_fast/http1.py":577
  *         """Read no more, and give back what the unfinished message holds."""
  *         self._phase = _STOPPED
  *         self._rest = b""             # <<<<<<<<<<<<<<
@@ -13721,7 +13823,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
   __Pyx_GOTREF(__pyx_v_self->_rest);
   __Pyx_DECREF_SET(__pyx_v_self->_rest, __pyx_mstate_global->__pyx_kp_b_);
 
-  /* "corvo/_fast/http1.py":573
+  /* "corvo/_fast/http1.py":578
  *         self._phase = _STOPPED
  *         self._rest = b""
  *         self._line = b""             # <<<<<<<<<<<<<<
@@ -13733,7 +13835,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
   __Pyx_GOTREF(__pyx_v_self->_line);
   __Pyx_DECREF_SET(__pyx_v_self->_line, __pyx_mstate_global->__pyx_kp_b_);
 
-  /* "corvo/_fast/http1.py":574
+  /* "corvo/_fast/http1.py":579
  *         self._rest = b""
  *         self._line = b""
  *         self.context.bodies_size -= self._body_size             # <<<<<<<<<<<<<<
@@ -13742,7 +13844,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
 */
   __pyx_v_self->__pyx_base.context->bodies_size = (__pyx_v_self->__pyx_base.context->bodies_size - __pyx_v_self->_body_size);
 
-  /* "corvo/_fast/http1.py":575
+  /* "corvo/_fast/http1.py":580
  *         self._line = b""
  *         self.context.bodies_size -= self._body_size
  *         self._body_size = 0             # <<<<<<<<<<<<<<
@@ -13751,7 +13853,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
 */
   __pyx_v_self->_body_size = 0;
 
-  /* "corvo/_fast/http1.py":576
+  /* "corvo/_fast/http1.py":581
  *         self.context.bodies_size -= self._body_size
  *         self._body_size = 0
  *         self._refusal = None             # <<<<<<<<<<<<<<
@@ -13763,18 +13865,18 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
   __Pyx_GOTREF(__pyx_v_self->_refusal);
   __Pyx_DECREF_SET(__pyx_v_self->_refusal, Py_None);
 
-  /* "corvo/_fast/http1.py":577
+  /* "corvo/_fast/http1.py":582
  *         self._body_size = 0
  *         self._refusal = None
  *         self._reset_message()             # <<<<<<<<<<<<<<
  * 
  *     def _finish_input(self):
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_reset_message(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 577, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->_reset_message(__pyx_v_self); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 582, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":569
+  /* "corvo/_fast/http1.py":574
  *         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")
  * 
  *     def _stop(self):             # <<<<<<<<<<<<<<
@@ -13795,7 +13897,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__stop(struct __pyx_obj_5co
   return __pyx_r;
 }
 
-/* "corvo/_fast/http1.py":579
+/* "corvo/_fast/http1.py":584
  *         self._reset_message()
  * 
  *     def _finish_input(self):             # <<<<<<<<<<<<<<
@@ -13813,29 +13915,29 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__finish_input(struct __pyx
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("_finish_input", 0);
 
-  /* "corvo/_fast/http1.py":581
+  /* "corvo/_fast/http1.py":586
  *     def _finish_input(self):
  *         """The stream has ended: drop half a message, cancel the parked, close when all is said."""
  *         self._stop()             # <<<<<<<<<<<<<<
  *         self._cancel_parked()
  *         if self._first is None:
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._stop(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 581, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._stop(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 586, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":582
+  /* "corvo/_fast/http1.py":587
  *         """The stream has ended: drop half a message, cancel the parked, close when all is said."""
  *         self._stop()
  *         self._cancel_parked()             # <<<<<<<<<<<<<<
  *         if self._first is None:
  *             self.want_close = True
 */
-  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._cancel_parked(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 582, __pyx_L1_error)
+  __pyx_t_1 = ((struct __pyx_vtabstruct_5corvo_5_fast_5http1_H1Conn *)__pyx_v_self->__pyx_base.__pyx_vtab)->__pyx_base._cancel_parked(((struct __pyx_obj_5corvo_5_fast_7replies_ReplyQueue *)__pyx_v_self)); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 587, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_1);
   __Pyx_DECREF(__pyx_t_1); __pyx_t_1 = 0;
 
-  /* "corvo/_fast/http1.py":583
+  /* "corvo/_fast/http1.py":588
  *         self._stop()
  *         self._cancel_parked()
  *         if self._first is None:             # <<<<<<<<<<<<<<
@@ -13845,14 +13947,14 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__finish_input(struct __pyx
   if (__pyx_t_2) {
 
 
-    /* "corvo/_fast/http1.py":584
+    /* "corvo/_fast/http1.py":589
  *         self._cancel_parked()
  *         if self._first is None:
  *             self.want_close = True             # <<<<<<<<<<<<<<
 */
     __pyx_v_self->__pyx_base.want_close = 1;
 
-    /* "corvo/_fast/http1.py":583
+    /* "corvo/_fast/http1.py":588
  *         self._stop()
  *         self._cancel_parked()
  *         if self._first is None:             # <<<<<<<<<<<<<<
@@ -13860,7 +13962,7 @@ static PyObject *__pyx_f_5corvo_5_fast_5http1_6H1Conn__finish_input(struct __pyx
 */
   }
 
-  /* "corvo/_fast/http1.py":579
+  /* "corvo/_fast/http1.py":584
  *         self._reset_message()
  * 
  *     def _finish_input(self):             # <<<<<<<<<<<<<<
@@ -15305,6 +15407,10 @@ static PyObject *__pyx_getprop_5corvo_5_fast_5http1_6H1Conn_has_input(PyObject *
   return __pyx_pw_5corvo_5_fast_5http1_6H1Conn_9has_input_1__get__(o);
 }
 
+static PyObject *__pyx_getprop_5corvo_5_fast_5http1_6H1Conn_holding(PyObject *o, CYTHON_UNUSED void *x) {
+  return __pyx_pw_5corvo_5_fast_5http1_6H1Conn_7holding_1__get__(o);
+}
+
 static PyObject *__pyx_getprop_5corvo_5_fast_5http1_6H1Conn_idle(PyObject *o, CYTHON_UNUSED void *x) {
   return __pyx_pw_5corvo_5_fast_5http1_6H1Conn_4idle_1__get__(o);
 }
@@ -15327,6 +15433,7 @@ static PyMethodDef __pyx_methods_5corvo_5_fast_5http1_H1Conn[] = {
 
 static struct PyGetSetDef __pyx_getsets_5corvo_5_fast_5http1_H1Conn[] = {
   {"has_input", __pyx_getprop_5corvo_5_fast_5http1_6H1Conn_has_input, 0, PyDoc_STR("Whether bytes wait that a further `feed` could turn into requests."), 0},
+  {"holding", __pyx_getprop_5corvo_5_fast_5http1_6H1Conn_holding, 0, PyDoc_STR("Whether the peer should not be read from for now."), 0},
   {"idle", __pyx_getprop_5corvo_5_fast_5http1_6H1Conn_idle, 0, PyDoc_STR("Whether no request is being read or answered."), 0},
   {0, 0, 0, 0, 0}
 };
@@ -15977,7 +16084,7 @@ __Pyx_RefNannySetupContext("PyInit_http1", 0);
  * 
  * import httptools             # <<<<<<<<<<<<<<
  * 
- * from corvo._fast.replies import Request, ReplyQueue, reply_error
+ * from corvo._fast.replies import ReplyQueue, Request, reply_error
 */
   __pyx_t_1 = __Pyx_Import(__pyx_mstate_global->__pyx_n_u_httptools, 0, 0, NULL, 0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 19, __pyx_L1_error)
   __pyx_t_2 = __pyx_t_1;
@@ -15988,12 +16095,12 @@ __Pyx_RefNannySetupContext("PyInit_http1", 0);
   /* "corvo/_fast/http1.py":21
  * import httptools
  * 
- * from corvo._fast.replies import Request, ReplyQueue, reply_error             # <<<<<<<<<<<<<<
+ * from corvo._fast.replies import ReplyQueue, Request, reply_error             # <<<<<<<<<<<<<<
  * from corvo.errors import (
  *     BadRequest,
 */
   {
-    PyObject* const __pyx_imported_names[] = {__pyx_mstate_global->__pyx_n_u_Request,__pyx_mstate_global->__pyx_n_u_ReplyQueue,__pyx_mstate_global->__pyx_n_u_reply_error};
+    PyObject* const __pyx_imported_names[] = {__pyx_mstate_global->__pyx_n_u_ReplyQueue,__pyx_mstate_global->__pyx_n_u_Request,__pyx_mstate_global->__pyx_n_u_reply_error};
     __pyx_t_1 = __Pyx_Import(__pyx_mstate_global->__pyx_n_u_corvo__fast_replies, __pyx_imported_names, 3, NULL, 0); if (unlikely(!__pyx_t_1)) __PYX_ERR(0, 21, __pyx_L1_error)
   }
   __pyx_t_2 = __pyx_t_1;
@@ -16011,7 +16118,7 @@ __Pyx_RefNannySetupContext("PyInit_http1", 0);
 
   /* "corvo/_fast/http1.py":22
  * 
- * from corvo._fast.replies import Request, ReplyQueue, reply_error
+ * from corvo._fast.replies import ReplyQueue, Request, reply_error
  * from corvo.errors import (             # <<<<<<<<<<<<<<
  *     BadRequest,
  *     CorvoError,
@@ -16269,154 +16376,154 @@ __Pyx_RefNannySetupContext("PyInit_http1", 0);
   if (PyDict_SetItem(__pyx_mstate_global->__pyx_d, __pyx_mstate_global->__pyx_n_u_KEPT, __pyx_t_2) < (0)) __PYX_ERR(0, 52, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":117
+  /* "corvo/_fast/http1.py":122
  *         return self._first is None and self._between_requests()
  * 
  *     def feed(self, data):             # <<<<<<<<<<<<<<
  *         """Take what was read; return the requests that are complete, in order.
  * 
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_3feed, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_feed, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[0])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 117, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_3feed, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_feed, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[0])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 122, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_feed, __pyx_t_2) < (0)) __PYX_ERR(0, 117, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_feed, __pyx_t_2) < (0)) __PYX_ERR(0, 122, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":157
+  /* "corvo/_fast/http1.py":162
  *         return ready
  * 
  *     def check_time(self, now_ns):             # <<<<<<<<<<<<<<
  *         """Refuse or close what took too long; called every now and then with the present time."""
  *         context = self.context
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_5check_time, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_check_time, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[1])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 157, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_5check_time, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_check_time, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[1])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 162, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_check_time, __pyx_t_2) < (0)) __PYX_ERR(0, 157, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_check_time, __pyx_t_2) < (0)) __PYX_ERR(0, 162, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":186
+  /* "corvo/_fast/http1.py":191
  *                 self._close()
  * 
  *     def drain(self):             # <<<<<<<<<<<<<<
  *         """Close at once when idle; else the last reply of what is in flight will close."""
  *         if self.idle:
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_7drain, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_drain, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[2])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 186, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_7drain, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_drain, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[2])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 191, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_drain, __pyx_t_2) < (0)) __PYX_ERR(0, 186, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_drain, __pyx_t_2) < (0)) __PYX_ERR(0, 191, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":191
+  /* "corvo/_fast/http1.py":196
  *             self._close()
  * 
  *     def eof(self):             # <<<<<<<<<<<<<<
  *         """The peer sends no more: what is in flight is answered, parked requests are cancelled.
  * 
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_9eof, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_eof, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[3])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 191, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_9eof, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_eof, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[3])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 196, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_eof, __pyx_t_2) < (0)) __PYX_ERR(0, 191, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_eof, __pyx_t_2) < (0)) __PYX_ERR(0, 196, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":201
+  /* "corvo/_fast/http1.py":206
  *             self._finish_input()
  * 
  *     def closed(self):             # <<<<<<<<<<<<<<
  *         """The connection is gone: forget everything, tell whoever waits."""
  *         self._close()
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_11closed, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_closed, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[4])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 201, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_11closed, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_closed, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[4])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 206, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_closed, __pyx_t_2) < (0)) __PYX_ERR(0, 201, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_closed, __pyx_t_2) < (0)) __PYX_ERR(0, 206, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":372
+  /* "corvo/_fast/http1.py":377
  *     # Called by the parser.
  * 
  *     def on_header(self, name, value):             # <<<<<<<<<<<<<<
  *         """A header field, or a trailer field when the head has ended."""
  *         if self._muted:
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_13on_header, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_header, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[5])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 372, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_13on_header, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_header, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[5])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 377, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_header, __pyx_t_2) < (0)) __PYX_ERR(0, 372, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_header, __pyx_t_2) < (0)) __PYX_ERR(0, 377, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":397
+  /* "corvo/_fast/http1.py":402
  *             self._upgrade_offered = True
  * 
  *     def on_headers_complete(self):             # <<<<<<<<<<<<<<
  *         """The head is there: decide whether and how the body is read."""
  *         if self._muted:
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_15on_headers_complete, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_headers_complete, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[6])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 397, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_15on_headers_complete, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_headers_complete, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[6])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 402, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_headers_complete, __pyx_t_2) < (0)) __PYX_ERR(0, 397, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_headers_complete, __pyx_t_2) < (0)) __PYX_ERR(0, 402, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":416
+  /* "corvo/_fast/http1.py":421
  *             self._continue_due = request.expect.lower() == b"100-continue"
  * 
  *     def on_chunk_header(self):             # <<<<<<<<<<<<<<
  *         """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
  *         context = self.context
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_17on_chunk_header, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_chunk_header, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[7])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 416, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_17on_chunk_header, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_chunk_header, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[7])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 421, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_chunk_header, __pyx_t_2) < (0)) __PYX_ERR(0, 416, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_chunk_header, __pyx_t_2) < (0)) __PYX_ERR(0, 421, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":424
+  /* "corvo/_fast/http1.py":429
  *             self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
  * 
  *     def on_body(self, data):             # <<<<<<<<<<<<<<
  *         """Some of the body."""
  *         context = self.context
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_19on_body, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_body, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[8])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 424, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_19on_body, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_body, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[8])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 429, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_body, __pyx_t_2) < (0)) __PYX_ERR(0, 424, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_body, __pyx_t_2) < (0)) __PYX_ERR(0, 429, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
-  /* "corvo/_fast/http1.py":447
+  /* "corvo/_fast/http1.py":452
  *             self._body = bytearray(data)
  * 
  *     def on_message_complete(self):             # <<<<<<<<<<<<<<
  *         """The message is over, unless llhttp only says so because of an offered upgrade."""
  *         if not self._upgraded and not self._muted:
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_21on_message_complete, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_message_complete, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[9])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 447, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_5corvo_5_fast_5http1_6H1Conn_21on_message_complete, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_H1Conn_on_message_complete, NULL, __pyx_mstate_global->__pyx_n_u_corvo__fast_http1, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[9])); if (unlikely(!__pyx_t_2)) __PYX_ERR(0, 452, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_message_complete, __pyx_t_2) < (0)) __PYX_ERR(0, 447, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_5corvo_5_fast_5http1_H1Conn, __pyx_mstate_global->__pyx_n_u_on_message_complete, __pyx_t_2) < (0)) __PYX_ERR(0, 452, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
   /* "(tree fragment)":1
@@ -16540,7 +16647,7 @@ static int __Pyx_InitCachedConstants(__pyx_mstatetype *__pyx_mstate) {
   CYTHON_UNUSED_VAR(__pyx_mstate);
   __Pyx_RefNannySetupContext("__Pyx_InitCachedConstants", 0);
 
-  /* "corvo/_fast/http1.py":390
+  /* "corvo/_fast/http1.py":395
  *         if attribute is not None:
  *             if getattr(self._request, attribute) is not None:
  *                 self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))             # <<<<<<<<<<<<<<
@@ -16549,12 +16656,12 @@ static int __Pyx_InitCachedConstants(__pyx_mstatetype *__pyx_mstate) {
 */
   {
     PyObject* __pyx_temp[2] = {__pyx_mstate_global->__pyx_n_u__9, __pyx_mstate_global->__pyx_kp_u__10};
-    __pyx_mstate_global->__pyx_tuple[0] = __Pyx_PyTuple_FromArray(__pyx_temp, 2); if (unlikely(!__pyx_mstate_global->__pyx_tuple[0])) __PYX_ERR(0, 390, __pyx_L1_error)
+    __pyx_mstate_global->__pyx_tuple[0] = __Pyx_PyTuple_FromArray(__pyx_temp, 2); if (unlikely(!__pyx_mstate_global->__pyx_tuple[0])) __PYX_ERR(0, 395, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_mstate_global->__pyx_tuple[0]);
   }
   __Pyx_GIVEREF(__pyx_mstate_global->__pyx_tuple[0]);
 
-  /* "corvo/_fast/http1.py":434
+  /* "corvo/_fast/http1.py":439
  *         if context.bodies_size + size > context.bodies_in_flight_size_max:
  *             self._fail(
  *                 Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)             # <<<<<<<<<<<<<<
@@ -16563,7 +16670,7 @@ static int __Pyx_InitCachedConstants(__pyx_mstatetype *__pyx_mstate) {
 */
   {
     PyObject* __pyx_temp[1] = {__pyx_mstate_global->__pyx_n_u_retry_after_ms};
-    __pyx_mstate_global->__pyx_tuple[1] = __Pyx_PyTuple_FromArray(__pyx_temp, 1); if (unlikely(!__pyx_mstate_global->__pyx_tuple[1])) __PYX_ERR(0, 434, __pyx_L1_error)
+    __pyx_mstate_global->__pyx_tuple[1] = __Pyx_PyTuple_FromArray(__pyx_temp, 1); if (unlikely(!__pyx_mstate_global->__pyx_tuple[1])) __PYX_ERR(0, 439, __pyx_L1_error)
     __Pyx_GOTREF(__pyx_mstate_global->__pyx_tuple[1]);
   }
   __Pyx_GIVEREF(__pyx_mstate_global->__pyx_tuple[1]);
@@ -16767,52 +16874,52 @@ static int __Pyx_CreateCodeObjects(__pyx_mstatetype *__pyx_mstate) {
   PyObject* tuple_dedup_map = PyDict_New();
   if (unlikely(!tuple_dedup_map)) return -1;
   {
-    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 6, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 117};
+    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 6, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 122};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_data, __pyx_mstate->__pyx_n_u_ready, __pyx_mstate->__pyx_n_u_pos, __pyx_mstate->__pyx_n_u_size, __pyx_mstate->__pyx_n_u_turn_max};
     __pyx_mstate_global->__pyx_codeobj_tab[0] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_feed, __pyx_mstate->__pyx_kp_b_iso88591_A_Ja_4xs_1_1_D_4q_4wb_4q_4wb_a_s, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[0])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 5, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 157};
+    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 5, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 162};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_now_ns, __pyx_mstate->__pyx_n_u_context, __pyx_mstate->__pyx_n_u_took_ns, __pyx_mstate->__pyx_n_u_wait_ns};
     __pyx_mstate_global->__pyx_codeobj_tab[1] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_check_time, __pyx_mstate->__pyx_kp_b_iso88591_A_a_4xs_4_D_t_q_a_HCt83a_gRt1_wb, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[1])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 186};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 191};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self};
     __pyx_mstate_global->__pyx_codeobj_tab[2] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_drain, __pyx_mstate->__pyx_kp_b_iso88591_A_4q_q, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[2])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 191};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 196};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self};
     __pyx_mstate_global->__pyx_codeobj_tab[3] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_eof, __pyx_mstate->__pyx_kp_b_iso88591_A_Ja_4t1_a, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[3])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 201};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 206};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self};
     __pyx_mstate_global->__pyx_codeobj_tab[4] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_closed, __pyx_mstate->__pyx_kp_b_iso88591_A_G1_Kq_M_M, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[4])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {3, 0, 0, 5, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 372};
+    const __Pyx_PyCode_New_function_description descr = {3, 0, 0, 5, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 377};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_name, __pyx_mstate->__pyx_n_u_value, __pyx_mstate->__pyx_n_u_lowered, __pyx_mstate->__pyx_n_u_attribute};
     __pyx_mstate_global->__pyx_codeobj_tab[5] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_on_header, __pyx_mstate->__pyx_kp_b_iso88591_A_4q_4xs_avQ_L_4y_ha_a_q_0_XQ_fA, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[5])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 4, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 397};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 4, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 402};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_request, __pyx_mstate->__pyx_n_u_error, __pyx_mstate->__pyx_n_u_given};
     __pyx_mstate_global->__pyx_codeobj_tab[6] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_on_headers_complete, __pyx_mstate->__pyx_kp_b_iso88591_A_4q_a_AQ_Q_aq_T_1_M_t4x_a_q_6_E, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[6])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 3, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 416};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 3, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 421};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_context, __pyx_mstate->__pyx_n_u_whole};
     __pyx_mstate_global->__pyx_codeobj_tab[7] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_on_chunk_header, __pyx_mstate->__pyx_kp_b_iso88591_A_a_A_L_6_7_D_L_QR_az_8, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[7])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 4, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 424};
+    const __Pyx_PyCode_New_function_description descr = {2, 0, 0, 4, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 429};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_data, __pyx_mstate->__pyx_n_u_context, __pyx_mstate->__pyx_n_u_size};
     __pyx_mstate_global->__pyx_codeobj_tab[8] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_on_body, __pyx_mstate->__pyx_kp_b_iso88591_A_a_s_1_4_2U_G1_at_1_4y_az_awa_7, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[8])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 447};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 452};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self};
     __pyx_mstate_global->__pyx_codeobj_tab[9] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_corvo__fast_http1_py, __pyx_mstate->__pyx_n_u_on_message_complete, __pyx_mstate->__pyx_kp_b_iso88591_A_4t_d_d, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[9])) goto bad;
   }

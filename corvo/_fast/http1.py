@@ -18,7 +18,7 @@ from typing import Final
 
 import httptools
 
-from corvo._fast.replies import Request, ReplyQueue, reply_error
+from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
     CorvoError,
@@ -108,6 +108,11 @@ class H1Conn(ReplyQueue):
     def has_input(self):
         """Whether bytes wait that a further `feed` could turn into requests."""
         return len(self._rest) > 0
+
+    @property
+    def holding(self):
+        """Whether the peer should not be read from for now."""
+        return len(self._rest) > 0 or self._is_paused()
 
     @property
     def idle(self):

@@ -1,11 +1,12 @@
 from corvo._fast.replies import ReplyQueue, Request
 
-
 class H1Conn(ReplyQueue):
     """One HTTP/1.1 connection without its socket."""
 
     @property
     def has_input(self) -> bool: ...
+    @property
+    def holding(self) -> bool: ...
     @property
     def idle(self) -> bool: ...
     def feed(self, data: bytes) -> list[Request]: ...
