@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo._fast.http1 import H1Conn, H1Context, Request, header_line, reply_error
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context, Request, header_line, reply_error
 from corvo.errors import MethodNotAllowed, Overloaded
 from corvo.limits import SECOND_NS
 from corvo.net.server import HttpLimits
