@@ -35,7 +35,7 @@ check: $(VENV)/installed  ## Lint, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint corvo
+	PATH="$(BIN):$$PATH" cython-lint corvo
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/installed  ## Format the sources

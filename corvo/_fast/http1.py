@@ -169,7 +169,7 @@ class H1Context:
 
     def new_request_id(self):
         self._requests += 1
-        return b"%b-%x" % (self._request_id_prefix, self._requests)
+        return b"%b%x" % (self._request_id_prefix, self._requests)
 
     def date_line(self, now_ns):
         """The Date header, made anew at most once a second."""

@@ -120,22 +120,25 @@ class Server:
 
         `on_drain` is called first, so that the owner of parked requests can answer them.
         """
-        self.draining = self.context.draining = True
-        for listener in self._listeners:
-            listener.close()
-        if self.on_drain is not None:
-            self.on_drain()
+        if not self.draining:
+            self.draining = self.context.draining = True
+            for listener in self._listeners:
+                listener.close()
+            if self.on_drain is not None:
+                self.on_drain()
         for connection in list(self.connections):
             connection.drain()
         self.flush()
-        if self.connections:
-            self._all_gone.clear()
-            try:
-                await asyncio.wait_for(self._all_gone.wait(), timeout_s)
-            except TimeoutError:
-                log.warning("closing %d connections that did not finish", len(self.connections))
-                for connection in list(self.connections):
-                    connection.abort()
+        if not self.connections:
+            return
+        self._all_gone.clear()
+        try:
+            await asyncio.wait_for(self._all_gone.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("closing %d connections that did not finish", len(self.connections))
+            for connection in list(self.connections):
+                connection.abort()
+            await self._all_gone.wait()
 
     def admit(self, address: str) -> bool:
         """Count a new connection, unless that would be one too many."""
