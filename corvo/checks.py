@@ -6,6 +6,7 @@ Every refusal names the field, the value and the limit, and happens before anyth
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, PRIORITY_NAMES
+from corvo.times import parse_duration
 
 _SHOWN_MAX = 64
 _UNIQUE_UNTIL = {
@@ -129,6 +130,11 @@ def lease_ns(value_ns: int | None) -> int:
             f"({limits.LEASE_MIN_S}-{limits.LEASE_MAX_S} s)"
         )
     return value_ns
+
+
+def length_ns(value: str | int | float, field: str) -> int:
+    """A duration as ops carry it: one of more than 292 years saturates."""
+    return min(parse_duration(value, field), limits.DUE_MAX_NS)
 
 
 def count(value: int, field: str, count_max: int) -> int:

@@ -94,7 +94,6 @@ class Job:
         self.lease_seed: int = 0
         self.lease_term: int = 0  # term the lease was granted in
         self.lease_touched: bool = False  # its worker has spoken since
-        self.restored_term: int = 0  # term in which a phantom lease last gave an attempt back
         self.releases: int = 0  # in a row without progress
         self.worker_id: str = ""
         self.hostname: str = ""

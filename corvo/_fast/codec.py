@@ -22,23 +22,27 @@ uvarint and its payload as a byte string.
 
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
 end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
-says what and where. Nothing is allocated on the word of a length that the data does not cover.
-
-Encoding measures first and then fills a byte string of exactly that size.
+says what and where. Nothing is allocated on the word of a length that the data does not cover;
+only front-coded texts can be longer than their data, each by what it shares. Encoding measures
+first and then fills a byte string of exactly that size.
 """
 
 import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.long import (
+        PyLong_AsLongLongAndOverflow,
+        PyLong_AsUnsignedLongLongMask,
+    )
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
 
-VERSION = 1
-MAGIC = b"CB1"
+VERSION = cython.declare(cython.uchar, 1)
+MAGIC = cython.declare(bytes, b"CB1")
 U64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 I64_MAX = 0x7FFF_FFFF_FFFF_FFFF
-SECOND_NS = 1_000_000_000
+SECOND_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 SHARED_MAX = cython.declare(cython.Py_ssize_t, 255)
 # 9999-12-31T23:59:59, and the last second whose nanoseconds fit 64 bits.
 SECONDS_MAX = cython.declare(cython.ulonglong, 253_402_300_799)
@@ -163,10 +167,15 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 @cython.cfunc
 @cython.exceptval(-1, check=True)
 def _seconds(value: object) -> cython.ulonglong:
-    seconds: cython.ulonglong
+    """Whole seconds of a time; OverflowError outside of the years 1970 to 9999."""
     if type(value) is not int:
         raise TypeError(f"integer expected, not {type(value).__name__}")
-    seconds = _unsigned(value // SECOND_NS)
+    if cython.compiled:
+        overflow: cython.int = 0
+        ns: cython.longlong = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
+        if overflow == 0 and ns >= 0:
+            return ns // 1_000_000_000
+    seconds: cython.ulonglong = _unsigned(value // SECOND_NS)
     if seconds > SECONDS_MAX:
         raise OverflowError
     return seconds
@@ -174,53 +183,63 @@ def _seconds(value: object) -> cython.ulonglong:
 
 @cython.cfunc
 @cython.inline
-def _utf8(value: object) -> bytes:
-    if type(value) is not str:
-        raise TypeError(f"text expected, not {type(value).__name__}")
-    return cython.cast(str, value).encode()
+@cython.exceptval(-1, check=True)
+def _nanoseconds(value: object, seconds: cython.ulonglong) -> cython.ulonglong:
+    """The rest of a time behind its seconds, which may have more than 64 bits together."""
+    if cython.compiled:
+        return PyLong_AsUnsignedLongLongMask(value) - seconds * SECOND_NS
+    else:
+        return value % SECOND_NS
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _shared(a: bytes, b: bytes) -> cython.Py_ssize_t:
+def _shared(
+    a: cython.p_const_char,
+    a_size: cython.Py_ssize_t,
+    b: cython.p_const_char,
+    b_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
     """How many leading bytes are equal, at most SHARED_MAX."""
-    size: cython.Py_ssize_t = min(len(a), len(b), SHARED_MAX)
+    most: cython.Py_ssize_t = min(a_size, b_size, SHARED_MAX)
     i: cython.Py_ssize_t = 0
-    if cython.compiled:
-        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(a))
-        q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(b))
-    else:
-        p, q = a, b
-    while i < size and p[i] == q[i]:
+    while i < most and a[i] == b[i]:
         i += 1
     return i
 
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _front_coded_size(items: list) -> cython.Py_ssize_t:
+def _front_coded(
+    items: list, p: cython.p_uchar, at: cython.Py_ssize_t, fill: cython.bint
+) -> cython.Py_ssize_t:
+    """The position behind the texts of a `P` field; writes them if `fill` is set."""
+    raw: cython.p_const_char
+    before: cython.p_const_char = b""
     size: cython.Py_ssize_t = 0
-    rest: cython.Py_ssize_t
-    before: bytes = b""
+    before_size: cython.Py_ssize_t = 0
     for item in items:
-        raw: bytes = _utf8(item)
-        rest = len(raw) - _shared(before, raw)
-        size += 1 + _uvarint_size(rest) + rest
-        before = raw
-    return size
-
-
-@cython.cfunc
-def _put_front_coded(p: cython.p_uchar, at: cython.Py_ssize_t, items: list) -> cython.Py_ssize_t:
-    shared: cython.Py_ssize_t
-    before: bytes = b""
-    for item in items:
-        raw: bytes = _utf8(item)
-        shared = _shared(before, raw)
-        p[at] = shared
-        at = _put_bytes(p, at + 1, raw[shared:])
-        before = raw
+        if type(item) is not str:
+            raise TypeError(f"text expected, not {type(item).__name__}")
+        if cython.compiled:
+            raw = PyUnicode_AsUTF8AndSize(item, cython.address(size))
+        else:
+            raw = item.encode()
+            size = len(raw)
+        shared: cython.Py_ssize_t = _shared(before, before_size, raw, size)
+        rest: cython.Py_ssize_t = size - shared
+        if not fill:
+            at += 1 + _uvarint_size(rest) + rest
+        else:
+            p[at] = shared
+            at = _put_uvarint(p, at + 1, rest)
+            if cython.compiled:
+                memcpy(p + at, raw + shared, rest)
+            else:
+                p[at : at + rest] = raw[shared:]
+            at += rest
+        before, before_size = raw, size
     return at
 
 
@@ -238,7 +257,8 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
     if letter == "i":
         return _uvarint_size(_zigzag(_signed(value)))
     if letter == "t":
-        return _uvarint_size(_seconds(value)) + _uvarint_size(value % SECOND_NS)
+        seconds: cython.ulonglong = _seconds(value)
+        return _uvarint_size(seconds) + _uvarint_size(_nanoseconds(value, seconds))
     if letter == "q":
         _signed(value)
         return 8
@@ -261,7 +281,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
             size += _uvarint_size(_unsigned(item))
     else:
         assert letter == "P", f"no such layout letter: {letter!r}"
-        size += _front_coded_size(items)
+        size = _front_coded(items, cython.NULL, size, False)
     return size
 
 
@@ -280,8 +300,9 @@ def _put_field(
     if letter == "i":
         return _put_uvarint(p, at, _zigzag(_signed(value)))
     if letter == "t":
-        at = _put_uvarint(p, at, _seconds(value))
-        return _put_uvarint(p, at, value % SECOND_NS)
+        seconds: cython.ulonglong = _seconds(value)
+        at = _put_uvarint(p, at, seconds)
+        return _put_uvarint(p, at, _nanoseconds(value, seconds))
     if letter == "q":
         bits = _signed(value)
         for _ in range(8):
@@ -295,7 +316,7 @@ def _put_field(
     items: list = value
     at = _put_uvarint(p, at, len(items))
     if letter == "P":
-        return _put_front_coded(p, at, items)
+        return _front_coded(items, p, at, True)
     for item in items:
         if letter == "S":
             at = _put_text(p, at, item)
@@ -313,9 +334,10 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     at: cython.Py_ssize_t = 1
     i: cython.Py_ssize_t = 0
     assert len(values) == count, f"{len(values)} values for layout {layout!r}"
+    letter: cython.Py_UCS4
     try:
-        for i in range(count):
-            size += _field_size(layout[i], values[i])
+        for i, letter in enumerate(layout):
+            size += _field_size(letter, values[i])
     except OverflowError:
         raise CodecError(f"field {i} ({layout[i]}): {values[i]} is out of range") from None
     except UnicodeEncodeError:
@@ -328,8 +350,8 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     else:
         out = p = bytearray(size)
     p[0] = VERSION
-    for i in range(count):
-        at = _put_field(p, at, layout[i], values[i])
+    for i, letter in enumerate(layout):
+        at = _put_field(p, at, letter, values[i])
     assert at == size
     return out if cython.compiled else bytes(out)
 
@@ -439,7 +461,10 @@ def _get_bytes(reader: _Reader) -> bytes:
     size: cython.Py_ssize_t = _get_size(reader, 1)
     at: cython.Py_ssize_t = reader.at
     reader.at = at + size
-    return reader.data[at : at + size]
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, reader.p) + at, size)
+    else:
+        return reader.data[at : at + size]
 
 
 @cython.cfunc
@@ -447,17 +472,11 @@ def _get_bytes(reader: _Reader) -> bytes:
 def _get_text(reader: _Reader) -> str:
     size: cython.Py_ssize_t = _get_size(reader, 1)
     at: cython.Py_ssize_t = reader.at
-    try:
-        if cython.compiled:
-            text: str = PyUnicode_DecodeUTF8(
-                cython.cast(cython.p_char, reader.p) + at, size, cython.NULL
-            )
-        else:
-            text = reader.data[at : at + size].decode()
-    except UnicodeDecodeError:
-        raise _error(reader, "invalid UTF-8") from None
     reader.at = at + size
-    return text
+    if cython.compiled:
+        return PyUnicode_DecodeUTF8(cython.cast(cython.p_char, reader.p) + at, size, cython.NULL)
+    else:
+        return reader.data[at : at + size].decode()
 
 
 @cython.cfunc
@@ -469,7 +488,7 @@ def _get_time(reader: _Reader) -> object:
     if ns >= SECOND_NS:
         raise _error(reader, "more nanoseconds than a second has")
     if seconds <= SECONDS_MAX_64:
-        return seconds * 1_000_000_000 + ns
+        return seconds * SECOND_NS + ns
     return cython.cast(object, seconds) * SECOND_NS + ns
 
 
@@ -524,10 +543,7 @@ def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list:
         else:
             assert letter == "P", f"no such layout letter: {letter!r}"
             before = _get_front_coded(reader, before)
-            try:
-                items.append(before.decode())
-            except UnicodeDecodeError:
-                raise _error(reader, "invalid UTF-8") from None
+            items.append(before.decode())
     return items
 
 
@@ -544,20 +560,23 @@ def _get_front_coded(reader: _Reader, before: bytes) -> bytes:
 
 
 def decode_fields(layout: str, data: bytes) -> tuple:
-    """The values of the fields; `S` and `B` come back as lists."""
+    """The values of the fields; those with capital letters come back as lists."""
     reader: _Reader = _read(data, "field")
     values: list = []
-    i: cython.Py_ssize_t
+    letter: cython.Py_UCS4
     if reader.end == 0:
         raise CodecError("empty, not even a version byte")
     if reader.p[0] != VERSION:
         raise CodecError(f"version {reader.p[0]}, but only {VERSION} is known here")
     reader.at = 1
-    for i in range(len(layout)):
-        reader.number = i
-        values.append(_get_field(reader, layout[i]))
+    try:
+        for letter in layout:
+            values.append(_get_field(reader, letter))
+            reader.number += 1
+    except UnicodeDecodeError:
+        raise _error(reader, "invalid UTF-8") from None
     if reader.at != reader.end:
-        raise _error(reader, f"{reader.end - reader.at} bytes left over behind it")
+        raise CodecError(f"{reader.end - reader.at} bytes left over behind the last field")
     return tuple(values)
 
 
@@ -577,5 +596,5 @@ def decode_frame(data: bytes) -> list:
         number: cython.ulonglong = _get_uvarint(reader)
         ops.append((number, _get_bytes(reader)))
     if reader.at != reader.end:
-        raise _error(reader, f"{reader.end - reader.at} bytes left over behind it")
+        raise CodecError(f"{reader.end - reader.at} bytes left over behind the last op")
     return ops

@@ -1,8 +1,5 @@
 from typing import Any
 
-VERSION: int
-MAGIC: bytes
-
 class CodecError(ValueError): ...
 
 def encode_fields(layout: str, values: tuple[Any, ...]) -> bytes: ...

@@ -132,9 +132,14 @@ cdef void zero_slice(Zeroing *zeroing, const char *zeros) noexcept nogil:
     zeroing.position += size
 
 
-cdef void wake(Shared *shared) noexcept nogil:
+cdef void report(Shared *shared, Stage *stage) noexcept nogil:
+    """Called without the mutex, returns with it: the loop must not wake up to find it held."""
     cdef uint64_t one = 1
+    pthread_mutex_lock(&shared.mutex)
+    stage[0] = DONE
+    pthread_mutex_unlock(&shared.mutex)
     write(shared.wake_fd, &one, sizeof(one))
+    pthread_mutex_lock(&shared.mutex)
 
 
 cdef void *run(void *argument) noexcept nogil:
@@ -150,18 +155,16 @@ cdef void *run(void *argument) noexcept nogil:
             submission.error = write_and_sync(submission.fd, submission.data, submission.size,
                                               submission.offset, submission.sync)
             submission.duration_ns = now_ns() - started_ns
-            pthread_mutex_lock(&shared.mutex)
-            submission.stage = DONE
-            wake(shared)
+            report(shared, &submission.stage)
         elif shared.stopping:
             break
         elif zeroing.stage == PENDING:
             pthread_mutex_unlock(&shared.mutex)
             zero_slice(zeroing, shared.zeros)
-            pthread_mutex_lock(&shared.mutex)
             if zeroing.error or zeroing.position == zeroing.size:
-                zeroing.stage = DONE
-                wake(shared)
+                report(shared, &zeroing.stage)
+            else:
+                pthread_mutex_lock(&shared.mutex)
         else:
             pthread_cond_wait(&shared.work, &shared.mutex)
     pthread_mutex_unlock(&shared.mutex)
@@ -231,8 +234,8 @@ cdef class WalThread:
         submission.sync = sync
         pthread_mutex_lock(&self.shared.mutex)
         submission.stage = PENDING
-        pthread_cond_signal(&self.shared.work)
         pthread_mutex_unlock(&self.shared.mutex)
+        pthread_cond_signal(&self.shared.work)
 
     def zero(self, int fd, size_t size, int directory_fd):
         cdef Zeroing *zeroing = &self.shared.zeroing
@@ -243,8 +246,8 @@ cdef class WalThread:
         zeroing.directory_fd = directory_fd
         pthread_mutex_lock(&self.shared.mutex)
         zeroing.stage = PENDING
-        pthread_cond_signal(&self.shared.work)
         pthread_mutex_unlock(&self.shared.mutex)
+        pthread_cond_signal(&self.shared.work)
 
     def close(self):
         cdef int error = 0
@@ -264,8 +267,8 @@ cdef class WalThread:
         with nogil:
             pthread_mutex_lock(&self.shared.mutex)
             self.shared.stopping = True
-            pthread_cond_signal(&self.shared.work)
             pthread_mutex_unlock(&self.shared.mutex)
+            pthread_cond_signal(&self.shared.work)
             pthread_join(self.thread, NULL)
 
     def _collect(self):

@@ -95,4 +95,7 @@ class Log(Protocol):
         """Entries up to index are covered by the base and will not be read again."""
 
     def close(self) -> None:
-        """Flush, mark the log as cleanly closed, and stop. No callback comes after this."""
+        """Flush, mark the log as cleanly closed, and stop. No callback comes after this.
+
+        Does nothing if the log was not started. Raises StorageError if it has failed.
+        """

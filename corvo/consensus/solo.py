@@ -89,6 +89,8 @@ class SoloLog:
         return recovered.entries
 
     def propose(self, data: bytes) -> tuple[int, int]:
+        if self._wal.failed is not None:
+            raise self._wal.failed
         assert not self.busy, "one entry in flight"
         index = self.last_index + 1
         entry = self._in_flight = Entry(index, self.term, data)
@@ -112,6 +114,8 @@ class SoloLog:
         self._wal.trim(index)
 
     def close(self) -> None:
+        if self._closed or self.term == 0:
+            return
         self._closed = True
         self._wal.close()
 

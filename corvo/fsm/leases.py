@@ -119,16 +119,13 @@ def expire(core: Core, lane: Lane, job: Job) -> None:
     its worker (D4a) or was to be cancelled anyway (S1)."""
     core.store.touch(job)
     lane.queue.expired_total += 1
-    phantom = (
-        not job.lease_touched and job.lease_term < core.term and job.restored_term != core.term
-    )
+    phantom = not job.lease_touched and job.lease_term < core.term  # once per term, therefore
     kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
     core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))
     if job.cancel_requested_ns:
         finish_cancel(core, lane, job, states.WITHDRAW)
     elif phantom:
-        job.restored_term = core.term
         job.attempt -= 1
         _reclaim(core, lane, job, b'{"reason":"delivery_unknown"}')
     elif job.attempt < job.max_retries:

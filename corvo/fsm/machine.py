@@ -94,8 +94,8 @@ class Machine:
 
     @property
     def overlay_size(self) -> int:
-        """Memory of the overlay in bytes."""
-        return self._store.size()
+        """Memory of what waits for the flush, in bytes."""
+        return self._store.dirty_size()
 
     @property
     def overlay_documents(self) -> int:
@@ -278,7 +278,7 @@ class Machine:
             self._dirty_since_ns = now_monotonic_ns
         return (
             documents >= FLUSH_DOCUMENTS
-            or self._store.dirty_size() >= FLUSH_SIZE
+            or self.overlay_size >= FLUSH_SIZE
             or now_monotonic_ns - self._dirty_since_ns >= FLUSH_AGE_NS
         )
 

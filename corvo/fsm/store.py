@@ -75,10 +75,6 @@ class Store:
         self._workers: list[Worker] = []
         self._deletes: list[bytes] = []  # rows that nothing above stands for
 
-    def size(self) -> int:
-        """Memory of the overlay in bytes."""
-        return self.jobs_size + self.rows_size
-
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
@@ -86,7 +82,7 @@ class Store:
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.size() - self._clean_size
+        return self.jobs_size + self.rows_size - self._clean_size
 
     # Jobs.
 

@@ -67,6 +67,7 @@ class Base:
     ) -> "Base":
         """Open the base of a data directory, creating both when they are missing."""
         path = data_dir / STATE
+        fresh = not data_dir.exists()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             env = lmdb.open(
@@ -79,8 +80,10 @@ class Base:
                 lib_version=ENGINE,
             )
             base = cls(path, env, ballast_size)
-            for directory in (path, data_dir, data_dir.parent):
-                _sync_directory(directory)
+            _sync_directory(path)
+            _sync_directory(data_dir)
+            if fresh:
+                _sync_directory(data_dir.parent)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the base in {path}: {error}") from error
         base.restore_ballast()

@@ -25,7 +25,7 @@ from corvo.errors import StorageError
 from corvo.feed import Change
 from corvo.model import ErrorRecord, Job, Queue, Worker
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufuussuuffu"
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffu"
 BODY_LAYOUT: Final = "bbuuuuuusbuu"
 DATA_LAYOUT: Final = "bbb"
 QUEUE_COUNTS: Final = 24
@@ -64,7 +64,6 @@ def encode_head(job: Job) -> bytes:
             job.lease_seed,
             job.lease_term,
             job.lease_touched,
-            job.restored_term,
             job.releases,
             job.worker_id,
             job.hostname,
@@ -97,7 +96,6 @@ def decode_head(job_id: str, data: bytes) -> Job:
         job.lease_seed,
         job.lease_term,
         job.lease_touched,
-        job.restored_term,
         job.releases,
         job.worker_id,
         job.hostname,

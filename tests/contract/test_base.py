@@ -183,6 +183,34 @@ def test_kill_between_and_during_writes(tmp_path: Path) -> None:
         base.close()
 
 
+READER = """
+import sys
+from pathlib import Path
+from corvo.kv.base import Base
+
+base = Base.open(Path(sys.argv[1]), ballast_size=0)
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_slots_of_dead_readers_are_freed(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, ballast_size=0)
+    with subprocess.Popen(
+        python(READER, str(tmp_path)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == "reading\n"
+        assert base.reader_check() == 0
+        child.send_signal(signal.SIGKILL)
+    assert base.reader_check() >= 1
+    assert base.reader_check() == 0
+    base.close()
+
+
 # Fills a base under a file size limit, which to LMDB looks like a full disk, until a write is
 # refused; then checks that nothing changed, that it is refused again, and that it works once
 # there is room.

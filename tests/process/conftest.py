@@ -1,10 +1,13 @@
 """Fixtures of the process tests."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import Api, ServerProcess, running_server
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +23,12 @@ def api(shared_server: ServerProcess) -> Iterator[Api]:
     client = shared_server.api()
     yield client
     client.close()
+
+
+@pytest.fixture
+def queue() -> str:
+    """The name of a queue that no other test uses."""
+    return f"queue-{next(_numbers)}"
 
 
 @pytest.fixture

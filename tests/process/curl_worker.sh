@@ -6,11 +6,13 @@ api="$1/api/v1"
 queue="$2"
 stop="$3"
 
-field() { printf '%s' "$1" | sed -n "s/.*\"$2\":\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+field() { printf '%s' "$1" | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
 
 # Posts until the server answers; prints the body. The status code decides: 000 = no answer.
 post() {
-    while [ ! -e "$stop" ]; do
+    tries=0
+    while [ $tries -lt 1000 ]; do
+        tries=$((tries + 1))
         answer=$(curl -s -m 10 -w '\n%{http_code}' -X POST "$api/$1" -d "$2")
         case "${answer##*
 }" in

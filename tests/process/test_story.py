@@ -249,7 +249,10 @@ def check_every_job(server: ServerProcess, ids: dict[int, str]) -> None:
         kind = KINDS[number % len(KINDS)]
         job = api.ok("GET", f"/jobs/{job_id}")
         assert job["payload"] == {"kind": kind, "number": number}
-        assert (job["state"], job["attempt"]) == ENDS[kind], job
+        assert (job["state"], job["attempt"]) == ENDS[kind], (
+            job.get("errors"),
+            [event["type"] for event in api.ok("GET", f"/jobs/{job_id}/events")["events"]],
+        )
         seen[job["state"]] += 1
         by_curl += job.get("result") == "curl"
     assert by_curl > 0

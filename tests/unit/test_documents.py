@@ -44,13 +44,14 @@ HEAD = {
     "lease_seed": I64,
     "lease_term": U64,
     "lease_touched": st.booleans(),
-    "restored_term": U64,
     "releases": U64,
     "worker_id": TEXT,
     "hostname": TEXT,
     "error_count": U64,
     "event_seq": U64,
     "provider_error": st.booleans(),
+    "keeps_place": st.booleans(),
+    "ready_ns": U64,
 }
 BODY = {
     "payload": BYTES,
@@ -64,9 +65,10 @@ BODY = {
     "parent_id": TEXT,
     "unique_key": BYTES,
     "unique_until": below(UNIQUE_UNTIL),
+    "unique_period_ns": U64,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
-NOT_STORED = {"id", "dirty", "deleted", "stored", "stored_row"}
+NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored", "stored_row"}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
@@ -95,7 +97,7 @@ META = {
     "event_first_seq": U64,
     "event_log_size": U64,
     "next_queue_number": U64,
-    "hash": st.binary(min_size=32, max_size=32),
+    "hash": st.binary(min_size=16, max_size=16),
 }
 
 
@@ -302,7 +304,7 @@ def _golden_worker() -> Worker:
 
 def _golden_meta() -> meta.Meta:
     values = {"applied_index": 300, "applied_term": 4, "cluster_id": b"c", "stamp_ns": STAMP}
-    return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 32})
+    return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
 
 
 DOCUMENTS = {

@@ -25,8 +25,17 @@ def test_golden_bytes() -> None:
     writer = Writer(0x01020304, 0xAABBCCDD, 80)
     data = writer.add(ENTRY, 7, 3, b"payload", 40)
     assert data.hex() == (
-        "07000000" "01" "00" "0000" "0700000000000000" "0300000000000000" "28000000" "ddccbbaa"
-        "7061796c6f6164" "0000000000" "3c980cfc"
+        "07000000"
+        "01"
+        "00"
+        "0000"
+        "0700000000000000"
+        "0300000000000000"
+        "28000000"
+        "ddccbbaa"
+        "7061796c6f6164"
+        "0000000000"
+        "3c980cfc"
     )
     assert writer.offset == 80 + len(data)
 
@@ -36,7 +45,12 @@ def test_crc32c_is_castagnoli() -> None:
 
 
 @given(
-    salt=U32, previous=U32, index=U64, term=U64, durable=U32, payload=PAYLOADS,
+    salt=U32,
+    previous=U32,
+    index=U64,
+    term=U64,
+    durable=U32,
+    payload=PAYLOADS,
     kind=st.integers(ENTRY, SEGMENT_END + 1),
 )
 @no_deadline

@@ -166,9 +166,15 @@ def test_golden_head() -> None:
         salt=0x55667788,
     )
     assert data.hex() == (
-        "434f52564f57414c" "01000000" "00100000" + IDENTITY.cluster_id + IDENTITY.incarnation +
-        "0200000000000000" "0900000000000000" "0300000000000000" "44332211" "88776655" "00000000"
-        "@@@@@@@@"
+        "434f52564f57414c"
+        "01000000"
+        "00100000" + IDENTITY.cluster_id + IDENTITY.incarnation + "0200000000000000"
+        "0900000000000000"
+        "0300000000000000"
+        "44332211"
+        "88776655"
+        "00000000"
+        "81687ed8"
     )
     assert len(data) == HEAD_SIZE
     assert parse_head(data, "x", IDENTITY) == head
@@ -511,7 +517,7 @@ def test_leftovers_of_a_roll_are_removed(wal_path: Path) -> None:
 def test_a_sealed_segment_without_successor(wal_path: Path) -> None:
     """A crash between sealing a segment and naming the next."""
     filled(wal_path, 40)
-    older, newer = segments(wal_path)
+    _, newer = segments(wal_path)
     first = parse_segment_name(newer.name)
     assert first is not None
     newer.unlink()
@@ -567,18 +573,17 @@ def test_the_flusher_reports_errors(wal_path: Path) -> None:
     errors: list[int] = []
     flusher.attach(loop, lambda error, _: errors.append(error), errors.append)
 
-    async def until_reported() -> None:
-        count = len(errors)
-        while len(errors) == count:
+    async def reported(count: int) -> None:
+        while len(errors) < count:
             await asyncio.sleep(0)
 
     directory_fd = files.open_directory(str(wal_path))
     flusher.submit(1 << 20, 0, b"x", SYNC_DATA)
-    loop.run_until_complete(until_reported())
+    loop.run_until_complete(reported(1))
     flusher.zero(1 << 20, 100, directory_fd)
-    loop.run_until_complete(until_reported())
+    loop.run_until_complete(reported(2))
     flusher.submit(directory_fd, 0, b"", SYNC_FULL)
-    loop.run_until_complete(until_reported())
+    loop.run_until_complete(reported(3))
     assert errors == [errno.EBADF, errno.EBADF, 0]
     flusher.submit(1 << 20, 0, b"x", SYNC_DATA)
     assert flusher.close() == errno.EBADF

@@ -80,7 +80,7 @@ class Producer:
             checks.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
             unique_key,
             checks.unique_until(body.unique_until),
-            parse_duration(period, "unique_period") if period is not None else 0,
+            checks.length_ns(period, "unique_period") if period is not None else 0,
         )
 
     @staticmethod

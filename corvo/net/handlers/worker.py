@@ -160,7 +160,7 @@ class WorkerVerbs:
                 json_string(body.backtrace, "backtrace"), "backtrace", limits.BACKTRACE_SIZE_MAX
             ),
             body.retry is False,
-            parse_duration(after, "retry_after") if after is not None else -1,
+            checks.length_ns(after, "retry_after") if after is not None else -1,
             body.provider_error,
         )
         self._service.submit(ops.FAIL, values, (self._on_failed, request))
@@ -219,7 +219,7 @@ class WorkerVerbs:
         values = (
             check_job_id(request.params[0]),
             checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
-            parse_duration(delay, "delay") if delay is not None else 0,
+            checks.length_ns(delay, "delay") if delay is not None else 0,
             checks.json_size(
                 json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
             ),

@@ -1,0 +1,150 @@
+"""A state machine with a clock that tests set: entries are encoded and applied at once."""
+
+from typing import Any
+
+from corvo import ops
+from corvo._fast.codec import encode_fields, encode_frame
+from corvo.fsm.machine import Machine
+from corvo.kv.memory import MemoryBase
+from corvo.limits import SECOND_NS
+from corvo.model import Enqueued, Fetched, Job
+from corvo.ops import Op
+
+START_NS = 1_900_000_000 * SECOND_NS
+
+ENQUEUE_FIELDS: dict[str, Any] = {
+    "queue": "q",
+    "priority": 2,
+    "payload": b"{}",
+    "tags": b"",
+    "max_retries": 3,
+    "backoff": 1,
+    "base_delay_ms": 5_000,
+    "max_delay_ms": 600_000,
+    "jitter_ppm": 0,
+    "scheduled_ns": 0,
+    "checkpoint": b"",
+    "parent_id": "",
+    "unique_key": b"",
+    "unique_until": 0,
+    "unique_period_ns": 0,
+}
+
+Step = tuple[Op, tuple[Any, ...]]
+
+
+def enqueue_step(job_id: str, **fields: Any) -> Step:
+    """An Enqueue op with defaults for everything that is not given."""
+    assert fields.keys() <= ENQUEUE_FIELDS.keys()
+    return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
+
+
+def encode_step(step: Step) -> bytes:
+    """The payload of an op."""
+    return encode_fields(step[0].layout, step[1])
+
+
+def encode_entry(stamp_ns: int, seed: int, steps: list[Step]) -> bytes:
+    """A log entry."""
+    frame = [(0, encode_fields(ops.STAMP.layout, (stamp_ns, seed)))]
+    return encode_frame(frame + [(step[0].number, encode_step(step)) for step in steps])
+
+
+class Driver:
+    """Applies ops one entry each, or several in one, at the time `now_ns`."""
+
+    def __init__(self, base: MemoryBase | None = None) -> None:
+        self.base = base or MemoryBase()
+        self.machine = Machine(self.base)
+        self.term = max(1, self.machine.applied_term)
+        self.now_ns = max(START_NS, self.machine.stamp_ns)
+        self.seed = 0x1234_5678_9ABC_DEF0
+
+    def restart(self, flush: bool = True) -> None:
+        """What a process sees that starts again from the base (with `flush`: from all of it)."""
+        if flush:
+            self.machine.flush()
+        self.machine = Machine(self.base)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, to the millisecond."""
+        self.now_ns += round(seconds * 1000) * 1_000_000
+
+    def entry(self, *steps: Step) -> list[Any]:
+        """Apply one entry."""
+        self.seed = (self.seed * 6_364_136_223_846_793_005 + 1) % 2**63
+        data = encode_entry(self.now_ns, self.seed, list(steps))
+        return self.machine.apply(self.machine.applied_index + 1, self.term, data)
+
+    def do(self, op: Op, *values: Any) -> Any:
+        """Apply one op."""
+        return self.entry((op, values))[0]
+
+    def enqueue(self, job_id: str, **fields: Any) -> Enqueued:
+        result = self.entry(enqueue_step(job_id, **fields))[0]
+        assert isinstance(result, Enqueued)
+        return result
+
+    def fetch(self, *queues: str, worker: str = "w1", lease_s: int = 60) -> Fetched | None:
+        names = list(queues) or ["q"]
+        result = self.do(ops.FETCH, names, worker, "host", lease_s * SECOND_NS, 1 << 23)
+        assert result is None or isinstance(result, Fetched)
+        return result
+
+    def take(self, *queues: str, worker: str = "w1", lease_s: int = 60) -> Fetched:
+        """Fetch a job that must be there."""
+        fetched = self.fetch(*queues, worker=worker, lease_s=lease_s)
+        assert fetched is not None
+        return fetched
+
+    def fetch_batch(
+        self, *queues: str, count: int = 10, size: int = 1 << 23, lease_s: int = 60
+    ) -> list[Fetched]:
+        names = list(queues) or ["q"]
+        result: list[Fetched] = self.do(
+            ops.FETCH_BATCH, names, "w1", "host", lease_s * SECOND_NS, size, count
+        )
+        return result
+
+    def ack(self, job_id: str, token: str = "", result: bytes = b"", checkpoint: bytes = b"") -> Any:
+        return self.do(ops.ACK, job_id, token, result, checkpoint)
+
+    def fail(
+        self,
+        job_id: str,
+        token: str = "",
+        no_retry: bool = False,
+        retry_after_ns: int = -1,
+        error: bytes = b'"boom"',
+    ) -> Any:
+        return self.do(ops.FAIL, job_id, token, error, b"", no_retry, retry_after_ns, False)
+
+    def beat(
+        self, job_id: str, token: str = "", progress: bytes = b"", checkpoint: bytes = b""
+    ) -> str:
+        item = encode_fields(ops.BEAT_LAYOUT, (job_id, token, progress, checkpoint))
+        answers: dict[str, str] = self.do(ops.HEARTBEAT, [item])
+        return answers[job_id]
+
+    def release(
+        self, job_id: str, token: str = "", delay_s: float = 0, checkpoint: bytes = b""
+    ) -> Any:
+        return self.do(ops.RELEASE, job_id, token, round(delay_s * SECOND_NS), checkpoint)
+
+    def cancel(self, job_id: str, force: bool = False) -> Any:
+        return self.do(ops.CANCEL_JOB, job_id, force)
+
+    def tick(self) -> None:
+        """What the leader's timers do when something is due."""
+        while ids := self.machine.due_promotions(self.now_ns, 1000):
+            self.do(ops.PROMOTE_DUE, ids)
+        while ids := self.machine.due_leases(self.now_ns, 1000):
+            self.do(ops.EXPIRE_LEASES, ids)
+
+    def job(self, job_id: str) -> Job:
+        job = self.machine.job(job_id)
+        assert job is not None
+        return job
+
+    def state(self, job_id: str) -> int:
+        return self.job(job_id).state
