@@ -221,13 +221,17 @@ class Load:
     def count_enqueued(self, count: int) -> None:
         """Note that jobs were accepted."""
         self.enqueued += count
-        if not self.work and self.enqueued >= self.plan.jobs:
-            self._finish()
+        self._finish_if_done()
 
     def count_acked(self, count: int) -> None:
         """Note that jobs were completed."""
         self.acked += count
-        if self.acked >= self.plan.jobs:
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        # A job can be acked before the answer to its enqueue is here.
+        jobs = self.plan.jobs
+        if (not self.produce or self.enqueued >= jobs) and (not self.work or self.acked >= jobs):
             self._finish()
 
     def record(self, latency_ns: int, count: int) -> None:

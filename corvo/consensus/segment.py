@@ -68,6 +68,7 @@ class Scan(NamedTuple):
 
 
 def segment_name(number: int, first_index: int) -> str:
+    """The file name of a segment; names sort by number."""
     return f"{number:08}-{first_index:020}.wal"
 
 
