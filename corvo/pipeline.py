@@ -200,10 +200,14 @@ class Pipeline:
             self._schedule_seal()
 
     def abandon(self, wait: Wait) -> None:
-        """The client of a parked fetch is gone."""
+        """The client of a fetch is gone, and has not got the answer if there was one. A fetch in
+        flight is seen to when it comes back."""
         if wait.state == PARKED:
             self.waiting.remove(wait)
             wait.state = DONE
+        elif wait.state == DONE:
+            self._give_back(wait.jobs)
+            wait.jobs = []
 
     # ---- sealing ----
 
@@ -317,12 +321,19 @@ class Pipeline:
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
         """Hand jobs to a fetch, or back to their queue when nobody is there to take them (D6)."""
         if wait.state == DONE or wait.request.abandoned:
-            for job in jobs:
-                payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
-                self._add(ops.RELEASE, payload, None)
+            self._give_back(jobs)
+            jobs = []
         if wait.state != DONE:
             wait.state = DONE
+            wait.jobs = jobs
             wait.answer(wait, jobs)
+
+    def _give_back(self, jobs: list[Fetched]) -> None:
+        for job in jobs:
+            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
+            self._add(ops.RELEASE, payload, None)
+        if jobs and not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
 
     # ---- out ----
 

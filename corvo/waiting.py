@@ -29,6 +29,7 @@ class Wait:
         "answer",
         "batch",
         "deadline_ns",
+        "jobs",
         "listed",
         "payload",
         "queues",
@@ -52,6 +53,7 @@ class Wait:
         self.request = request
         self.answer = answer
         self.state = PARKED
+        self.jobs: list[Any] = []  # what it was answered with
         self.listed = False  # has an entry among the deadlines
 
 

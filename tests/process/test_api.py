@@ -79,7 +79,9 @@ def test_small_documents(api: Api) -> None:
     assert api.ok("GET", "//healthz") == {"status": "ok", "raft_state": "leader", "leader": True}
     assert api.ok("GET", "//readyz") == {"status": "ready", "leader_known": True}
     assert {"server_version", "api_version"} <= api.ok("GET", "/info").keys()
-    assert {"cpu_user_ns", "cpu_sys_ns", "heap_inuse_bytes"} <= api.ok("GET", "/debug/runtime").keys()
+    assert {"cpu_user_ns", "cpu_sys_ns", "heap_inuse_bytes"} <= api.ok(
+        "GET", "/debug/runtime"
+    ).keys()
     status = api.ok("GET", "/cluster/status")
     assert (status["mode"], status["status"], status["durable"]) == ("single", "healthy", True)
     assert status["raft_nosync"] is False
@@ -109,8 +111,12 @@ UNKNOWN_FIELDS = [
     ("/enqueue", {"queue": "x", "maxretries": 1}, "maxretries", "max_retries"),
     ("/enqueue", {"queue": "x", "unique_keys": "a"}, "unique_keys", "unique_key"),
     ("/enqueue", {"queue": "x", "schedule_at": "a"}, "schedule_at", "scheduled_at"),
-    ("/enqueue/batch", {"jobs": [{"queue": "x", "retry_backof": "none"}]}, "retry_backof",
-     "retry_backoff"),
+    (
+        "/enqueue/batch",
+        {"jobs": [{"queue": "x", "retry_backof": "none"}]},
+        "retry_backof",
+        "retry_backoff",
+    ),
     ("/enqueue/batch", {"job": []}, "job", "jobs"),
     ("/fetch", {"queue": ["x"]}, "queue", "queues"),
     ("/fetch/batch", {"queues": ["x"], "counts": 1}, "counts", "count"),
@@ -263,7 +269,11 @@ def test_a_job_with_everything(api: Api, queue: str) -> None:
     }
     assert {name: job[name] for name in wanted} == wanted
     assert job["tags"] == {
-        "tenant": "a", "n": "1", "big": "12345678901234567890", "f": "1.5", "yes": "true"
+        "tenant": "a",
+        "n": "1",
+        "big": "12345678901234567890",
+        "f": "1.5",
+        "yes": "true",
     }
 
 
@@ -354,8 +364,11 @@ def job_in_state(api: Api, queue: str, state: str) -> str:
 
 
 REFUSED_STATES = [
-    *[(path, state) for path in ("/ack/{}", "/fail/{}", "/release/{}")
-      for state in ("pending", "scheduled", "retrying", "completed", "dead", "cancelled")],
+    *[
+        (path, state)
+        for path in ("/ack/{}", "/fail/{}", "/release/{}")
+        for state in ("pending", "scheduled", "retrying", "completed", "dead", "cancelled")
+    ],
     ("/jobs/{}/retry", "pending"),
     ("/jobs/{}/retry", "active"),
     ("/jobs/{}/cancel", "completed"),
@@ -376,9 +389,7 @@ def test_a_wrong_state_is_named(api: Api, queue: str, path: str, state: str) -> 
 @pytest.mark.parametrize(
     "state", ["pending", "active", "scheduled", "retrying", "completed", "dead", "cancelled"]
 )
-def test_a_token_that_is_not_live_is_lost_in_every_state(
-    api: Api, queue: str, state: str
-) -> None:
+def test_a_token_that_is_not_live_is_lost_in_every_state(api: Api, queue: str, state: str) -> None:
     job_id = job_in_state(api, queue, state)
     before = api.job(job_id)
     bad = {"job_id": job_id, "lease_token": "1notatoken"}
@@ -410,7 +421,8 @@ def test_ack_keeps_result_and_checkpoint(api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, checkpoint="old")
     run = api.take(queue)
     assert api.ack(run, result={"n": 1}, checkpoint="new") == (
-        200, {"status": "ok", "state": "completed"}
+        200,
+        {"status": "ok", "state": "completed"},
     )
     job = api.job(job_id)
     assert (job["result"], job["checkpoint"]) == ({"n": 1}, "new")
@@ -501,9 +513,7 @@ def test_retry_after_is_exact(api: Api, queue: str, value: Any, seconds: float) 
         ("exponential", (10, 20, 35, 35)),
     ],
 )
-def test_backoff_strategies(
-    api: Api, queue: str, backoff: str, seconds: tuple[int, ...]
-) -> None:
+def test_backoff_strategies(api: Api, queue: str, backoff: str, seconds: tuple[int, ...]) -> None:
     policy = {"retry_base_delay": "10s", "retry_max_delay": "35s", "retry_jitter": 0}
     api.enqueue(queue, max_retries=9, retry_backoff=backoff, **policy)
     for delay in seconds:
@@ -533,7 +543,8 @@ def test_release_gives_the_attempt_back(api: Api, queue: str) -> None:
     behind = api.enqueue(queue)
     run = api.take(queue)
     assert api.release(run, checkpoint={"page": 3}) == (
-        200, {"status": "released", "state": "pending"}
+        200,
+        {"status": "released", "state": "pending"},
     )
     refused(api.release(run), 409, "LEASE_LOST")
     again = api.take(queue)
@@ -590,9 +601,7 @@ def release_and_wait(api: Api, queue: str, seconds: list[int]) -> None:
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "retrying"])
 @pytest.mark.parametrize("force", [False, True])
-def test_a_resting_job_is_cancelled_at_once(
-    api: Api, queue: str, state: str, force: bool
-) -> None:
+def test_a_resting_job_is_cancelled_at_once(api: Api, queue: str, state: str, force: bool) -> None:
     job_id = job_in_state(api, queue, state)
     assert api.post(f"/jobs/{job_id}/cancel", {"force": force}) == (200, {"status": "cancelled"})
     job = api.job(job_id)
@@ -702,7 +711,14 @@ def test_events_tell_the_life_of_a_job(api: Api, queue: str) -> None:
     api.ack(api.take(queue))
     events = api.ok("GET", f"/jobs/{job_id}/events")["events"]
     assert [event["type"] for event in events] == [
-        "enqueued", "started", "progress", "failed", "retrying", "promoted", "started", "completed",
+        "enqueued",
+        "started",
+        "progress",
+        "failed",
+        "retrying",
+        "promoted",
+        "started",
+        "completed",
     ]
     assert all(event["job_id"] == job_id and event["queue"] == queue for event in events)
     numbers = [event["seq"] for event in events]

@@ -4,6 +4,7 @@ Groups: g1 lost jobs, g2 double runs, g3 stuck jobs, g4 races of leases, g5 pois
 arithmetic of retries, g12 large values, g13 texts, g14 clocks.
 """
 
+import contextlib
 import itertools
 import json
 import socket
@@ -122,10 +123,8 @@ class Traffic:
             assert not thread.is_alive()
 
     def _guard(self, work: Any, number: int) -> None:
-        try:
+        with contextlib.suppress(OSError, HTTPException):
             work(self._server.api(), number)
-        except (OSError, HTTPException):
-            pass
 
     def _produce(self, api: Api, number: int) -> None:
         for count in itertools.count():
@@ -610,7 +609,7 @@ def test_g13_values_come_back_as_the_bytes_that_came(api: Api, queue: str, text:
 
 def test_g13_errors_are_kept_as_they_came(api: Api, queue: str) -> None:
     """Escapes for terminals, markup, marks of direction: cleaning is for those who display."""
-    text = "\x1b[31m<script>alert(1)</script>\u202e\r\n\t\\ \" \u0000 é 🦄"
+    text = '\x1b[31m<script>alert(1)</script>\u202e\r\n\t\\ " \u0000 é 🦄'
     job_id = api.enqueue(queue)
     assert api.fail(api.take(queue), error=text, backtrace=text)[0] == 200
     record = api.job(job_id)["errors"][0]

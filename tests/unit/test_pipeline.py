@@ -324,6 +324,21 @@ def test_jobs_for_a_vanished_client_are_released(rig: Rig) -> None:
     assert decode_fields(ops.RELEASE.layout, payload)[:2] == ("job_1", "token")
 
 
+def test_jobs_in_an_answer_that_was_not_sent_are_released(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.machine.ready["q"] = 1
+    rig.machine.jobs = [a_job()]
+    rig.loop.run()
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    assert len(rig.answers) == 1
+    # The answer waited behind another one of its connection, and that is gone now.
+    rig.pipeline.abandon(wait)
+    rig.pipeline.abandon(wait)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.RELEASE.number]
+
+
 def test_a_parked_fetch_of_a_vanished_client_takes_nothing(rig: Rig) -> None:
     wait = rig.fetch()
     rig.loop.run()
