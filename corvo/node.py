@@ -60,7 +60,9 @@ class Node:
         )
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
-        self.pipeline = Pipeline(loop, self.clock, self.log, self.machine, config.max_pending)
+        self.pipeline = Pipeline(
+            loop, self.clock, self.log, self.machine, self.base, config.max_pending
+        )
         self.scheduler = Scheduler(loop, self.clock, self.machine, self.pipeline)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
@@ -83,7 +85,6 @@ class Node:
         """Replay the log over the base and begin to take ops."""
         self.log.on_failed = self._on_fatal
         self.pipeline.on_fatal = self._on_fatal
-        self.pipeline.on_disk_full = self._on_disk_full
         began_ns = self.clock.monotonic_ns()
         replayed = 0
         machine = self.machine
@@ -185,12 +186,6 @@ class Node:
         self.exit_status = 1
         sys.stderr.flush()
         os._exit(1)
-
-    def _on_disk_full(self, full: bool) -> None:
-        if full:
-            self.base.release_ballast()
-        else:
-            self.base.restore_ballast()
 
     def _greet(self) -> None:
         config = self.config

@@ -20,6 +20,7 @@ from corvo._fast.meters import Histogram
 from corvo.clock import Clock
 from corvo.consensus.log import Entry, Log
 from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.flusher import Disk, Flusher
 from corvo.fsm.machine import Machine
 from corvo.model import Fetched
 from corvo.waiting import DONE, PARKED, Wait, WaitingFetches
@@ -70,18 +71,21 @@ class PipelineMeters:
         self.entries = 0
         self.ops = 0
         self.overloads = 0
-        self.flushes = 0
-        self.flush_ns_last = 0
-        self.flush_ns_max = 0
         self.queue_time = Histogram(ENTRY_BOUNDS_NS)
         self.apply_time = Histogram(ENTRY_BOUNDS_NS)
 
 
 class Pipeline:
-    """Collects ops into entries, applies what is committed, and keeps the base up to date."""
+    """Collects ops into entries, and applies and answers what is committed."""
 
     def __init__(
-        self, loop: Loop, clock: Clock, log: Log, machine: Machine, pending_max: int
+        self,
+        loop: Loop,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        disk: Disk,
+        pending_max: int,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -97,20 +101,16 @@ class Pipeline:
         self._arriving: dict[str, int] = {}
         self._to_check: dict[str, None] = {}
         self._new_waits: list[Wait] = []
-        self._dirty_since_ns = 0
-        self._applied_ns = 0
-        self._flush_timer: Any = None
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
+        self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
-        self.disk_full = False
         self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
         self.on_applied: list[Callable[[], None]] = []
         self.on_fatal: Callable[[Exception], None] | None = None
-        self.on_disk_full: Callable[[bool], None] | None = None  # True: full, False: space again
         log.on_committed = self._on_committed
 
     # ---- life ----
@@ -135,12 +135,11 @@ class Pipeline:
     def close(self) -> None:
         """Write what is dirty to the base and stop the timers."""
         self.open = False
-        for timer in (self._flush_timer, self._deadline_timer, self._tick_timer):
+        for timer in (self._deadline_timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()
-        self._flush_timer = self._deadline_timer = self._tick_timer = None
-        if self._machine.overlay_documents:
-            self.flush()
+        self._deadline_timer = self._tick_timer = None
+        self.flusher.close()
 
     @property
     def pending(self) -> int:
@@ -175,7 +174,7 @@ class Pipeline:
     def _refuse_if_short(self, size: int) -> None:
         pending = self.pending
         pending_size = self._batcher.size + self._in_flight_size
-        if self.disk_full:
+        if self.flusher.disk_full:
             raise DiskFull("the disk is full: no new jobs are taken until there is space again")
         full = pending >= self._pending_max or pending_size + size > limits.PENDING_SIZE_MAX
         if full or self._machine.overlay_size > limits.OVERLAY_SIZE_MAX:
@@ -346,7 +345,7 @@ class Pipeline:
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None
-        self._after_apply()
+        self.flusher.after_apply()
         self._after_turn()
         if not self._seal_scheduled and (self._batcher.count or self._to_check):
             self._seal_scheduled = True
@@ -373,61 +372,6 @@ class Pipeline:
             raise error
         self.on_fatal(error)
 
-    # ---- base flush ----
-
-    def _after_apply(self) -> None:
-        machine = self._machine
-        if not machine.overlay_documents:
-            return
-        now_ns = self._clock.monotonic_ns()
-        self._applied_ns = now_ns
-        if not self._dirty_since_ns:
-            self._dirty_since_ns = now_ns
-        if self.disk_full:
-            return
-        if (
-            machine.overlay_documents >= limits.FLUSH_DOCUMENTS
-            or machine.overlay_size >= limits.FLUSH_SIZE
-        ):
-            self.flush()
-        elif self._flush_timer is None:
-            self._arm_flush()
-
-    def _arm_flush(self) -> None:
-        self._flush_timer = self._loop.call_later(limits.FLUSH_IDLE_NS / 1e9, self._on_flush_timer)
-
-    def _on_flush_timer(self) -> None:
-        self._flush_timer = None
-        if not self._machine.overlay_documents:
-            return
-        now_ns = self._clock.monotonic_ns()
-        idle = now_ns - self._applied_ns >= limits.FLUSH_IDLE_NS
-        old = now_ns - self._dirty_since_ns >= limits.FLUSH_AGE_NS
-        if idle or old:
-            self.flush()
-        else:
-            self._arm_flush()
-
-    def flush(self) -> None:
-        """Write the overlay to the base and let the log go up to there."""
-        began_ns = self._clock.monotonic_ns()
-        try:
-            self._log.sync()
-            report = self._machine.flush()
-        except DiskFull:
-            self._note_disk_full(True)
-            return
-        except Exception as error:
-            self._fatal(error)
-            return
-        self._note_disk_full(False)
-        self._dirty_since_ns = 0
-        self._log.trim(report.index)
-        took_ns = self._clock.monotonic_ns() - began_ns
-        self.meters.flushes += 1
-        self.meters.flush_ns_last = took_ns
-        self.meters.flush_ns_max = max(self.meters.flush_ns_max, took_ns)
-
     # ---- timers ----
 
     def _tick(self) -> None:
@@ -446,21 +390,7 @@ class Pipeline:
                 self._in_flight[index] = (kept, now_ns)
                 self._resolve(slots, [error] * len(slots))
                 self._after_turn()
-        if self._log.full:
-            self._log.reserve()
-        if self.disk_full:
-            self.flush()
-
-    def _note_disk_full(self, full: bool) -> None:
-        if full == self.disk_full:
-            return
-        self.disk_full = full
-        if full:
-            logger.error("the disk is full: new jobs are refused until there is space")
-        else:
-            logger.warning("there is disk space again: new jobs are taken")
-        if self.on_disk_full is not None:
-            self.on_disk_full(full)
+        self.flusher.tick()
 
     def _arm_deadline(self) -> None:
         due_ns = self.waiting.next_deadline_ns()

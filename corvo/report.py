@@ -44,7 +44,7 @@ class Report:
     def status(self) -> dict[str, Any]:
         """The body of /cluster/status."""
         config, pipeline, meters = self._config, self._pipeline, self._pipeline.meters
-        healthy = not (pipeline.disk_full or self._log.full)
+        flusher = pipeline.flusher
         node = {
             "id": config.node_id,
             "address": str(config.raft_bind),
@@ -57,7 +57,7 @@ class Report:
         }
         return {
             "mode": "single",
-            "status": "healthy" if healthy else "degraded",
+            "status": "degraded" if flusher.disk_full else "healthy",
             "state": "Leader",
             "node_id": config.node_id,
             "leader_id": config.node_id,
@@ -67,7 +67,7 @@ class Report:
             "commit_index": self._log.commit_index,
             "durable": config.durable,
             "raft_nosync": not config.durable,
-            "disk_full": not healthy,
+            "disk_full": flusher.disk_full,
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
             "waiting_fetches": pipeline.waiting.count,
@@ -76,7 +76,7 @@ class Report:
             "entries_total": meters.entries,
             "queue_time_hist": _histogram(meters.queue_time),
             "apply_time_hist": _histogram(meters.apply_time),
-            "base_flushes_total": meters.flushes,
+            "base_flushes_total": flusher.flushes,
             "nodes": [node],
         }
 
@@ -138,9 +138,9 @@ class Report:
             "corvo_workers_registered": len(workers),
             "corvo_workers_active": sum(now_ns - w.seen_ns <= _WORKER_ACTIVE_NS for w in workers),
             "corvo_fetches_waiting": pipeline.waiting.count,
-            "corvo_base_flushes": meters.flushes,
-            "corvo_base_flush_seconds_last": meters.flush_ns_last / 1e9,
-            "corvo_base_flush_seconds_max": meters.flush_ns_max / 1e9,
+            "corvo_base_flushes": pipeline.flusher.flushes,
+            "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
+            "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
             "corvo_overlay_bytes": machine.overlay_size,
             "corvo_clock_pauses": self._clock.pauses,
         }

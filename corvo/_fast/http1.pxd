@@ -1,73 +1,26 @@
-cdef int LINE
-cdef int FIELDS
-cdef int LENGTH
-cdef int CHUNKED
-cdef int STOPPED
+from corvo._fast.replies cimport H1Context, ReplyQueue, Request
+
+cdef int _LINE
+cdef int _FIELDS
+cdef int _LENGTH
+cdef int _CHUNKED
+cdef int _STOPPED
 
 
-cdef class H1Context:
-    cdef readonly Py_ssize_t head_size_max, head_fields_max, target_size_max, body_size_max
-    cdef readonly Py_ssize_t bodies_in_flight_size_max
-    cdef readonly Py_ssize_t trailer_fields_max, trailer_size_max
-    cdef readonly Py_ssize_t chunks_max, chunk_mean_min, chunk_mean_after, feed_slice
-    cdef readonly Py_ssize_t pipeline_max, pipeline_resume, unsent_size_max
-    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min, keep_alive_idle_ns
-    cdef readonly object monotonic
-    cdef readonly Py_ssize_t bodies_size
-    cdef public bint draining
-    cdef public long long index
-    cdef object _date
-    cdef bytes _date_line, _request_id_prefix, _valid_host
-    cdef long long _date_until_ns, _requests
-
-    cdef bytes new_request_id(self)
-    cdef bytes date_line(self, long long now_ns)
-
-
-cdef class Request:
-    cdef public str method, peer
-    cdef public bytes path, query, body
-    cdef public bytes host, content_type, content_length, authorization, api_key, cookie
-    cdef public bytes request_id, idempotency_key, namespace, min_index
-    cdef public bytes client_name, client_version, expect
-    cdef public tuple params
-    cdef public bint keep_alive
-    cdef readonly bint head_only, replied, delivered, abandoned
-    cdef readonly H1Conn conn
-    cdef readonly long long arrived_ns
-    cdef public object on_abandoned, context, meter
-    cdef Request _next
-    cdef bint _old_client
-    cdef Py_ssize_t _body_size
-    cdef long long _replied_ns, _index
-    cdef int _status
-    cdef bytes _reply_body, _reply_headers, _reply_type
-
-    cdef _abandon(self)
-    cdef bytes _render(self, bint close)
-
-
-cdef class H1Conn:
-    cdef readonly H1Context context
-    cdef readonly str peer
-    cdef readonly bint want_close
-    cdef readonly Py_ssize_t unsent_size, pending
-    cdef public object on_output
-    cdef public bint blocked
+cdef class H1Conn(ReplyQueue):
     cdef int _phase
-    cdef bint _full, _ended, _served
-    cdef long long _idle_ns, _read_ns, _started_ns
+    cdef bint _ended, _served
+    cdef long long _read_ns, _started_ns
     cdef object _parser, _refusal
     cdef bytes _rest, _line, _tail
-    cdef Request _request, _first, _last
-    cdef list _ready, _out, _leaving
+    cdef Request _request
+    cdef list _ready
     cdef bytes _authority, _codings
-    cdef bint _began, _upgrade_offered, _upgraded, _muted, _continue_due
+    cdef bint _began, _upgrade_offered, _upgraded, _muted
     cdef Py_ssize_t _head_size, _fields, _body_left, _body_size, _rate_size
     cdef Py_ssize_t _chunks, _trailer_fields, _trailer_size, _framing_run
     cdef bytearray _body
 
-    cdef bint _is_paused(self)
     cdef bint _between_requests(self)
     cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1
@@ -90,9 +43,4 @@ cdef class H1Conn:
     cdef _refuse_head(self)
     cdef _target_too_long(self)
     cdef _body_too_large(self)
-    cdef _stop(self)
-    cdef _close(self)
     cdef _finish_input(self)
-    cdef _enqueue(self, Request request)
-    cdef _release(self)
-    cdef _send_continue(self)

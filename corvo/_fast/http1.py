@@ -11,17 +11,14 @@ A connection is read in four phases:
 So the parser never sees the end of one message and the start of the next in the same piece, which
 makes every limit exact and lets a connection stop between two pipelined requests. A fifth phase,
 STOPPED, ignores all further input: after an error, `Connection: close`, or the end of the stream.
-
-Requests wait in a list linked in the order of arrival. Replies are released from its front only,
-so that they leave in the order of the requests, whatever order they are made in.
 """
 
 import re
 from typing import Final
 
 import httptools
-import msgspec
 
+from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
     CorvoError,
@@ -34,57 +31,22 @@ from corvo.errors import (
     VersionNotSupported,
 )
 
-LINE, FIELDS, LENGTH, CHUNKED, STOPPED = 0, 1, 2, 3, 4
+_LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
 
 # A request line is refused unfinished only when no method and version could still fit.
-LINE_EXTRA_MAX: Final = 64
-OVERLOADED_RETRY_MS: Final = 1_000
+_LINE_EXTRA_MAX: Final = 64
+_OVERLOADED_RETRY_MS: Final = 1_000
 
 _METHODS: Final = {
     m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 }
-_REASONS: Final = {
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    204: "No Content",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    414: "URI Too Long",
-    422: "Unprocessable Content",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
-    507: "Insufficient Storage",
-}
-_STATUS_LINES: Final = {
-    status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in _REASONS.items()
-}
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BLANK_LINE: Final = b"\r\n\r\n"
-_JSON: Final = b"application/json"
-_JSON_LINE: Final = b"Content-Type: application/json\r\n"
-
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
 _HOST: Final = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
 )
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-
 # Fields that are kept, and the attribute that keeps them. Each may occur once only: a second
 # Authorization, say, would leave it to chance which one counts.
 _KEPT: Final = {
@@ -104,211 +66,14 @@ _KEPT: Final = {
 }
 
 
-def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response.
-
-    Visible ASCII, spaces and tabs only: whatever else a job id or a queue name may hold has to be
-    percent-encoded by the caller.
-    """
-    if not _FIELD_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a header name")
-    if not _FIELD_VALUE.fullmatch(value):
-        raise ValueError(f"header {name}: {value!r} holds characters that no header may")
-    return f"{name}: {value}\r\n".encode("ascii")
-
-
-def reply_error(request, error):
-    """Answer with the error as JSON: text, code and its extra fields.
-
-    `retry_after_ms` and `allow` become headers too. Retry-After counts whole seconds, so it is
-    rounded up.
-    """
-    headers = b""
-    retry_after_ms = error.fields.get("retry_after_ms")
-    if retry_after_ms is not None:
-        headers = b"Retry-After: %d\r\n" % ((retry_after_ms + 999) // 1000)
-    allow = error.fields.get("allow")
-    if allow is not None:
-        headers += header_line("Allow", allow)
-    body = msgspec.json.encode({"error": error.message, "code": error.code, **error.fields})
-    request.reply(error.status, body, headers)
-
-
-class H1Context:
-    """What all connections of one server share: limits, clock, body budget, request ids."""
-
-    def __init__(self, limits, monotonic, date, request_id_prefix):
-        self.head_size_max = limits.head_size_max
-        self.head_fields_max = limits.head_fields_max
-        self.target_size_max = limits.target_size_max
-        self.body_size_max = limits.body_size_max
-        self.bodies_in_flight_size_max = limits.bodies_in_flight_size_max
-        self.trailer_fields_max = limits.trailer_fields_max
-        self.trailer_size_max = limits.trailer_size_max
-        self.chunks_max = limits.chunks_max
-        self.chunk_mean_min = limits.chunk_mean_min
-        self.chunk_mean_after = limits.chunk_mean_after
-        self.feed_slice = limits.feed_slice
-        self.pipeline_max = limits.pipeline_max
-        self.pipeline_resume = limits.pipeline_resume
-        self.unsent_size_max = limits.unsent_size_max
-        self.head_wait_ns = limits.head_wait_ns
-        self.body_idle_ns = limits.body_idle_ns
-        self.body_rate_min = limits.body_rate_min
-        self.keep_alive_idle_ns = limits.keep_alive_idle_ns
-        self.monotonic = monotonic
-        self.bodies_size = 0
-        self.index = -1
-        self.draining = False
-        self._date = date
-        self._date_line = b""
-        self._date_until_ns = -1
-        self._request_id_prefix = request_id_prefix
-        self._requests = 0
-        self._valid_host = None
-
-    def new_request_id(self):
-        self._requests += 1
-        return b"%b%x" % (self._request_id_prefix, self._requests)
-
-    def date_line(self, now_ns):
-        """The Date header, made anew at most once a second."""
-        if now_ns >= self._date_until_ns:
-            self._date_line = b"Date: %b\r\n" % self._date()
-            self._date_until_ns = now_ns + 1_000_000_000
-        return self._date_line
-
-
-class Request:
-    """One complete request, and the slot in which its reply will go out."""
-
-    def __init__(self, conn):
-        self.conn = conn
-        self.peer = conn.peer
-        self.method = "GET"
-        self.path = b""
-        self.query = b""
-        self.host = None
-        self.content_type = None
-        self.content_length = None
-        self.authorization = None
-        self.api_key = None
-        self.cookie = None
-        self.request_id = None
-        self.idempotency_key = None
-        self.namespace = None
-        self.min_index = None
-        self.client_name = None
-        self.client_version = None
-        self.expect = None
-        self.body = b""
-        self.params = ()
-        self.keep_alive = True
-        self.head_only = False
-        self.arrived_ns = 0
-        self.replied = False
-        self.delivered = False
-        self.abandoned = False
-        self.on_abandoned = None
-        self.context = None  # the handler's own, until it answers
-        self.meter = None  # RouteMeter of the route
-        self._next = None
-        self._old_client = False
-        self._body_size = 0
-        self._replied_ns = 0
-        self._status = 0
-        self._reply_body = b""
-        self._reply_headers = b""
-        self._reply_type = _JSON
-        self._index = -1
-
-    def reply(self, status, body=b"", headers=b"", content_type=_JSON):
-        """Complete the slot, exactly once; replies leave in the order of the requests.
-
-        `headers` are lines made by `header_line`. When the connection is gone the reply is
-        dropped: a handler that must undo its work then looks at `abandoned` first, or sets
-        `on_abandoned`.
-        """
-        assert not self.replied, "a request is answered once"
-        self.replied = True
-        if self.abandoned:
-            return
-        conn = self.conn
-        assert status != 204 or not body, "204 has no body"
-        self._replied_ns = conn.context.monotonic()
-        if self.meter is not None:
-            self.meter.answered(status, self._replied_ns - self.arrived_ns)
-        self._status = status
-        self._reply_body = body
-        self._reply_headers = headers
-        self._reply_type = content_type
-        self._index = conn.context.index
-        conn._release()
-
-    def _abandon(self):
-        self.abandoned = True
-        callback = self.on_abandoned
-        self.on_abandoned = None
-        if callback is not None:
-            callback(self)
-
-    def _render(self, close):
-        """The whole reply as bytes; `close` announces that it is the last one."""
-        status_line = _STATUS_LINES.get(self._status)
-        assert status_line is not None, f"no reason phrase for status {self._status}"
-        took_us = (self._replied_ns - self.arrived_ns) // 1000
-        body = self._reply_body
-        type_line = b""
-        if body:
-            type_line = _JSON_LINE
-            if self._reply_type is not _JSON:
-                type_line = b"Content-Type: %b\r\n" % self._reply_type
-        connection = b""
-        if close:
-            connection = b"Connection: close\r\n"
-        elif self._old_client:
-            connection = b"Connection: keep-alive\r\n"
-        index = b""
-        if self._index >= 0:
-            index = b"X-Corvo-Index: %d\r\n" % self._index
-        length = b""
-        if self._status != 204 and self._status != 304:
-            length = b"Content-Length: %d\r\n" % len(body)
-        return b"%b%bX-Request-Id: %b\r\nServer-Timing: proc;dur=%d.%03d\r\n%b%b%b%b%b\r\n%b" % (
-            status_line,
-            self.conn.context.date_line(self._replied_ns),
-            self.request_id,
-            took_us // 1000,
-            took_us % 1000,
-            index,
-            connection,
-            self._reply_headers,
-            type_line,
-            length,
-            b"" if self.head_only else body,
-        )
-
-
-class H1Conn:
-    """One HTTP/1.1 connection without its socket.
-
-    `on_output` is called when output appears where there was none. `blocked` is set by the shell
-    while the peer does not take what was sent; like a full pipeline it stops the reading.
-    """
+class H1Conn(ReplyQueue):
+    """One HTTP/1.1 connection without its socket."""
 
     def __init__(self, context, peer="", on_output=None):
-        self.context = context
-        self.peer = peer
-        self.on_output = on_output
-        self.want_close = False
-        self.blocked = False
-        self.unsent_size = 0
-        self.pending = 0
-        self._phase = LINE
-        self._full = False
+        ReplyQueue.__init__(self, context, peer, on_output)
+        self._phase = _LINE
         self._ended = False
         self._served = False
-        self._idle_ns = context.monotonic()
         self._read_ns = self._idle_ns
         self._started_ns = self._idle_ns
         self._parser = httptools.HttpRequestParser(self)
@@ -326,7 +91,6 @@ class H1Conn:
         self._upgrade_offered = False
         self._upgraded = False
         self._muted = False
-        self._continue_due = False
         self._head_size = 0
         self._fields = 0
         self._body_left = 0
@@ -337,23 +101,18 @@ class H1Conn:
         self._trailer_fields = 0
         self._trailer_size = 0
         self._framing_run = 0
-        # Requests without a released reply, in order; released ones that were not yet sent.
-        self._first = None
-        self._last = None
-        self._out = []
-        self._leaving = []
 
     # What the shell asks.
-
-    @property
-    def paused(self):
-        """Whether reading has to wait: for replies to be made, or for the peer to take them."""
-        return self._is_paused()
 
     @property
     def has_input(self):
         """Whether bytes wait that a further `feed` could turn into requests."""
         return len(self._rest) > 0
+
+    @property
+    def holding(self):
+        """Whether the peer should not be read from for now."""
+        return len(self._rest) > 0 or self._is_paused()
 
     @property
     def idle(self):
@@ -367,7 +126,7 @@ class H1Conn:
         gives others a turn and calls again, with no data, unless `paused`.
         """
         ready = self._ready = []
-        if self._phase == STOPPED:
+        if self._phase == _STOPPED:
             return ready
         if data:
             self._read_ns = self.context.monotonic()
@@ -382,49 +141,34 @@ class H1Conn:
         while (
             pos < size
             and len(ready) < turn_max
-            and self._phase != STOPPED
+            and self._phase != _STOPPED
             and not self._is_paused()
         ):
-            if self._phase == LINE:
+            if self._phase == _LINE:
                 pos = self._read_line(data, pos)
-            elif self._phase == FIELDS:
+            elif self._phase == _FIELDS:
                 pos = self._read_fields(data, pos)
-            elif self._phase == LENGTH:
+            elif self._phase == _LENGTH:
                 pos = self._read_length(data, pos)
             else:
                 pos = self._read_chunked(data, pos)
-        self._rest = b"" if pos >= size or self._phase == STOPPED else data[pos:]
-        if self._continue_due and self._first is None:
-            self._send_continue()
+        self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
+        self._send_continue()
         if self._ended and not self._rest:
             self._finish_input()
         self._ready = []
         return ready
 
-    def data_to_send(self):
-        """All released replies, joined; they count as delivered from now on."""
-        if not self._out:
-            return b""
-        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-        self._out = []
-        self.unsent_size = 0
-        request: Request
-        for request in self._leaving:
-            request.delivered = True
-            request.on_abandoned = None
-        self._leaving = []
-        return data
-
     def check_time(self, now_ns):
         """Refuse or close what took too long; called every now and then with the present time."""
         context = self.context
-        if self._phase == STOPPED:
+        if self._phase == _STOPPED:
             return
         if self._is_paused():
             # It is us who do not read: the peer's time stands still.
             self._read_ns = self._started_ns = self._idle_ns = now_ns
             self._rate_size = 0
-        elif self._phase == LENGTH or self._phase == CHUNKED:
+        elif self._phase == _LENGTH or self._phase == _CHUNKED:
             took_ns = now_ns - self._started_ns
             if now_ns - self._read_ns > context.body_idle_ns:
                 self._refuse(RequestTimeout("the body did not arrive in time"))
@@ -461,34 +205,20 @@ class H1Conn:
 
     def closed(self):
         """The connection is gone: forget everything, tell whoever waits."""
-        self._stop()
+        self._close()
         self._parser = None
         self.on_output = None
-        self.want_close = True
-        request: Request
-        gone = self._leaving
-        self._leaving = []
-        self._out = []
-        self.unsent_size = 0
-        request = self._first
-        self._first = self._last = None
-        self.pending = 0
-        while request is not None:
-            gone.append(request)
-            self.context.bodies_size -= request._body_size
-            following = request._next
-            request._next = None
-            request = following
-        for request in gone:
-            request._abandon()
+        self._abandon_all()
 
     # Reading.
 
-    def _is_paused(self):
-        return self._full or self.blocked or self.unsent_size > self.context.unsent_size_max
-
     def _between_requests(self):
-        return self._phase == LINE and not self._began and not self._rest
+        return self._phase == _LINE and not self._began and not self._rest
+
+    def _ends_here(self):
+        if self._ended:
+            return not self._rest
+        return self.context.draining and self._between_requests()
 
     def _read_line(self, data, pos):
         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
@@ -499,7 +229,7 @@ class H1Conn:
         end = data.find(b"\n", pos) + 1
         if end == 0:
             size = len(data) - pos
-            if size > context.target_size_max + LINE_EXTRA_MAX:
+            if size > context.target_size_max + _LINE_EXTRA_MAX:
                 self._refuse_target()
             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
                 self._refuse(BadRequest("this is not an HTTP request"))
@@ -521,7 +251,7 @@ class H1Conn:
         except CorvoError as error:
             self._refuse(error)
             return end
-        self._phase = FIELDS
+        self._phase = _FIELDS
         self._tail = b""
         return pos
 
@@ -572,7 +302,7 @@ class H1Conn:
         piece = data[pos:end]
         self._head_size += end - pos
         self._parse(piece)
-        if self._phase == FIELDS:
+        if self._phase == _FIELDS:
             if self._head_size >= context.head_size_max:
                 self._refuse_head()
             self._keep_tail(piece)
@@ -589,7 +319,7 @@ class H1Conn:
         piece = data[pos:end]
         body_size = self._body_size
         self._parse(piece)
-        if self._phase == CHUNKED:
+        if self._phase == _CHUNKED:
             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
             if self._framing_run > 2 * self.context.trailer_size_max:
@@ -629,7 +359,7 @@ class H1Conn:
         parser, told only how the body is framed, reads the rest.
         """
         self._parser = httptools.HttpRequestParser(self)
-        if self._phase == CHUNKED:
+        if self._phase == _CHUNKED:
             framing = b"Transfer-Encoding: chunked"
         elif self._body_left:
             framing = b"Content-Length: %d" % self._body_left
@@ -648,7 +378,7 @@ class H1Conn:
         """A header field, or a trailer field when the head has ended."""
         if self._muted:
             return
-        if self._phase == CHUNKED:
+        if self._phase == _CHUNKED:
             self._drop_trailer(name, value)
             return
         self._fields += 1
@@ -683,9 +413,9 @@ class H1Conn:
         self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
         given = request.request_id
         if given is None or not _REQUEST_ID.fullmatch(given):
-            request.request_id = self.context.new_request_id()
+            request.request_id = self.context._new_request_id()
         self._started_ns = self._read_ns
-        if self._phase != FIELDS and request.expect is not None and not request._old_client:
+        if self._phase != _FIELDS and request.expect is not None and not request._old_client:
             self._continue_due = request.expect.lower() == b"100-continue"
 
     def on_chunk_header(self):
@@ -706,7 +436,7 @@ class H1Conn:
             self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
         if context.bodies_size + size > context.bodies_in_flight_size_max:
             self._fail(
-                Overloaded("too many request bodies in flight", retry_after_ms=OVERLOADED_RETRY_MS)
+                Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
             )
         context.bodies_size += size
         self._body_size += size
@@ -714,7 +444,7 @@ class H1Conn:
         self._continue_due = False
         if self._body is not None:
             self._body += data
-        elif self._body_left == 0 and self._phase == LENGTH:
+        elif self._body_left == 0 and self._phase == _LENGTH:
             self._request.body = data
         else:
             self._body = bytearray(data)
@@ -755,7 +485,7 @@ class H1Conn:
                     raise NotImplementedHere("the only transfer coding known here is chunked")
             if len(codings) > 1:
                 raise BadRequest("Transfer-Encoding chunked is given twice")
-            self._phase = CHUNKED
+            self._phase = _CHUNKED
         elif length is not None:
             if not length.isdigit():
                 raise BadRequest("Content-Length is not a number")
@@ -763,7 +493,7 @@ class H1Conn:
                 raise self._body_too_large()
             self._body_left = int(length)
             if self._body_left:
-                self._phase = LENGTH
+                self._phase = _LENGTH
 
     def _drop_trailer(self, name, value):
         """Trailers are counted and forgotten: none of them may pass for a header."""
@@ -783,7 +513,8 @@ class H1Conn:
         request.arrived_ns = self._read_ns
         self._body_size = 0
         self._reset_message()
-        self._phase = LINE if request.keep_alive else STOPPED
+        self._phase = _LINE if request.keep_alive else _STOPPED
+        self._served = True
         self._enqueue(request)
         self._ready.append(request)
 
@@ -817,11 +548,12 @@ class H1Conn:
         if request is None:
             request = Request(self)
         if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
-            request.request_id = self.context.new_request_id()
+            request.request_id = self.context._new_request_id()
         self._stop()
         request.body = b""
         request.keep_alive = False
         request.arrived_ns = self._read_ns
+        self._served = True
         self._enqueue(request)
         reply_error(request, error)
 
@@ -841,7 +573,7 @@ class H1Conn:
 
     def _stop(self):
         """Read no more, and give back what the unfinished message holds."""
-        self._phase = STOPPED
+        self._phase = _STOPPED
         self._rest = b""
         self._line = b""
         self.context.bodies_size -= self._body_size
@@ -849,76 +581,9 @@ class H1Conn:
         self._refusal = None
         self._reset_message()
 
-    def _close(self):
-        self._stop()
-        self.want_close = True
-
     def _finish_input(self):
         """The stream has ended: drop half a message, cancel the parked, close when all is said."""
         self._stop()
-        request = self._first
-        while request is not None:
-            following = request._next
-            if not request.replied and request.on_abandoned is not None:
-                request._abandon()
-                request.replied = True
-                request._status = 204
-                request._replied_ns = self.context.monotonic()
-            request = following
-        self._release()
+        self._cancel_parked()
         if self._first is None:
             self.want_close = True
-
-    # Answering.
-
-    def _enqueue(self, request):
-        if self._last is None:
-            self._first = request
-        else:
-            self._last._next = request
-        self._last = request
-        self.pending += 1
-        self._served = True
-        if self.pending >= self.context.pipeline_max:
-            self._full = True
-
-    def _release(self):
-        """Move finished replies from the front of the queue to the output."""
-        request = self._first
-        if request is None or not request.replied:
-            return
-        was_empty = not self._out
-        while request is not None and request.replied:
-            following = request._next
-            request._next = None
-            self.pending -= 1
-            self.context.bodies_size -= request._body_size
-            close = not request.keep_alive
-            if following is None and not close:
-                close = self._ended and not self._rest
-                if self.context.draining and self._between_requests():
-                    close = True
-            data = request._render(close)
-            self._out.append(data)
-            self.unsent_size += len(data)
-            self._leaving.append(request)
-            self._idle_ns = request._replied_ns
-            request = following
-            if close:
-                assert following is None, "nothing is read behind a last request"
-                self._close()
-        self._first = request
-        if request is None:
-            self._last = None
-        if self.pending <= self.context.pipeline_resume:
-            self._full = False
-        if request is None and self._continue_due:
-            self._send_continue()
-        if was_empty and self.on_output is not None:
-            self.on_output()
-
-    def _send_continue(self):
-        """Ask for the body; only when it is this request's turn to be answered."""
-        self._continue_due = False
-        self._out.append(_CONTINUE)
-        self.unsent_size += len(_CONTINUE)

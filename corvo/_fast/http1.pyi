@@ -1,134 +1,21 @@
-from collections.abc import Callable
-from typing import Any, Protocol
+from corvo._fast.replies import ReplyQueue, Request
 
-from corvo._fast.meters import RouteMeter
-from corvo.errors import CorvoError
-
-class H1Limits(Protocol):
-    """The bounds a connection enforces; `corvo.net.server.HttpLimits` has the defaults."""
-
-    @property
-    def head_size_max(self) -> int: ...
-    @property
-    def head_fields_max(self) -> int: ...
-    @property
-    def target_size_max(self) -> int: ...
-    @property
-    def body_size_max(self) -> int: ...
-    @property
-    def bodies_in_flight_size_max(self) -> int: ...
-    @property
-    def trailer_fields_max(self) -> int: ...
-    @property
-    def trailer_size_max(self) -> int: ...
-    @property
-    def chunks_max(self) -> int: ...
-    @property
-    def chunk_mean_min(self) -> int: ...
-    @property
-    def chunk_mean_after(self) -> int: ...
-    @property
-    def feed_slice(self) -> int: ...
-    @property
-    def pipeline_max(self) -> int: ...
-    @property
-    def pipeline_resume(self) -> int: ...
-    @property
-    def unsent_size_max(self) -> int: ...
-    @property
-    def head_wait_ns(self) -> int: ...
-    @property
-    def body_idle_ns(self) -> int: ...
-    @property
-    def body_rate_min(self) -> int: ...
-    @property
-    def keep_alive_idle_ns(self) -> int: ...
-
-class H1Context:
-    """What all connections of one server share: limits, clock, body budget, request ids."""
-
-    body_size_max: int
-    bodies_size: int
-    draining: bool
-    index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
-    monotonic: Callable[[], int]
-    def __init__(
-        self,
-        limits: H1Limits,
-        monotonic: Callable[[], int],
-        date: Callable[[], bytes],
-        request_id_prefix: bytes,
-    ) -> None: ...
-
-class Request:
-    """One complete request, and the slot in which its reply will go out."""
-
-    method: str
-    path: bytes
-    query: bytes
-    host: bytes | None
-    content_type: bytes | None
-    authorization: bytes | None
-    api_key: bytes | None
-    cookie: bytes | None
-    request_id: bytes
-    idempotency_key: bytes | None
-    namespace: bytes | None
-    min_index: bytes | None
-    client_name: bytes | None
-    client_version: bytes | None
-    content_length: bytes | None
-    expect: bytes | None
-    body: bytes
-    keep_alive: bool
-    head_only: bool
-    conn: H1Conn
-    peer: str
-    params: tuple[str, ...]
-    arrived_ns: int
-    abandoned: bool
-    delivered: bool
-    replied: bool
-    on_abandoned: Callable[[Request], None] | None
-    context: Any  # the handler's own, until it answers
-    meter: RouteMeter | None
-    def reply(
-        self,
-        status: int,
-        body: bytes = b"",
-        headers: bytes = b"",
-        content_type: bytes = b"application/json",
-    ) -> None:
-        """Complete the slot, exactly once; replies leave in the order of the requests."""
-
-class H1Conn:
+class H1Conn(ReplyQueue):
     """One HTTP/1.1 connection without its socket."""
 
-    context: H1Context
-    peer: str
-    want_close: bool
-    blocked: bool
-    unsent_size: int
-    pending: int
-    on_output: Callable[[], None] | None
-    def __init__(
-        self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
-    ) -> None: ...
-    @property
-    def paused(self) -> bool: ...
     @property
     def has_input(self) -> bool: ...
     @property
+    def holding(self) -> bool: ...
+    @property
     def idle(self) -> bool: ...
     def feed(self, data: bytes) -> list[Request]: ...
-    def data_to_send(self) -> bytes: ...
     def check_time(self, now_ns: int) -> None: ...
     def drain(self) -> None: ...
     def eof(self) -> None: ...
     def closed(self) -> None: ...
-
-def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response."""
-
-def reply_error(request: Request, error: CorvoError) -> None:
-    """Answer with the error as JSON: text, code and its extra fields."""
+    def on_header(self, name: bytes, value: bytes) -> None: ...
+    def on_headers_complete(self) -> None: ...
+    def on_chunk_header(self) -> None: ...
+    def on_body(self, data: bytes) -> None: ...
+    def on_message_complete(self) -> None: ...

@@ -119,7 +119,8 @@ def expire(core: Core, lane: Lane, job: Job) -> None:
     its worker (D4a) or was to be cancelled anyway (S1)."""
     core.store.touch(job)
     lane.queue.expired_total += 1
-    phantom = not job.lease_touched and job.lease_term < core.term  # once per term, therefore
+    # A lease that was granted in this term is none, so a term restores at most one attempt.
+    phantom = not job.lease_touched and job.lease_term < core.term
     kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
     core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))

@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from corvo import limits
-from corvo._fast.http1 import Request, header_line
 from corvo._fast.meters import RouteMeter
+from corvo._fast.replies import Request, header_line
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 
 # Bounds of the duration of requests: 1 ms to 10 s.

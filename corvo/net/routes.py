@@ -1,7 +1,7 @@
 """The route table: one row per endpoint (spec/http-api.md). Route, op, CLI word and metric share
 their verb."""
 
-from corvo._fast.http1 import Request
+from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer

@@ -18,7 +18,8 @@ from email.utils import formatdate
 from typing import Protocol, cast
 
 from corvo import limits
-from corvo._fast.http1 import H1Conn, H1Context, Request, reply_error
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context, Request, reply_error
 from corvo.errors import CorvoError
 
 log = logging.getLogger(__name__)
@@ -244,7 +245,7 @@ class Connection(asyncio.Protocol):
         """Read, let the handlers run, and send what they answered at once, in one write."""
         if self.h1 is not None and not self._lingers_until_ns:
             self._dirty = True
-            self._feed(data)
+            self.server.serve(self.h1.feed(data))
             self.flush()
 
     def eof_received(self) -> bool:
@@ -293,7 +294,7 @@ class Connection(asyncio.Protocol):
         if h1.want_close:
             if not h1.unsent_size:
                 self._linger()
-        else:
+        elif h1.holding or not self._reading:
             self._read_on()
 
     def check_time(self, now_ns: int) -> None:
@@ -332,22 +333,16 @@ class Connection(asyncio.Protocol):
             self._dirty = True
             self.server.mark(self)
 
-    def _feed(self, data: bytes) -> None:
-        h1 = self.h1
-        assert h1 is not None
-        self.server.serve(h1.feed(data))
-
     def _read_on(self) -> None:
         """Go on with input that waits, or with reading, as far as the connection allows."""
         h1, transport = self.h1, self.transport
         assert h1 is not None and transport is not None
-        hold = h1.paused or h1.has_input
-        if hold and self._reading:
-            self._reading = False
-            transport.pause_reading()
-        elif not hold and not self._reading:
-            self._reading = True
-            transport.resume_reading()
+        if self._reading == h1.holding:
+            self._reading = not self._reading
+            if self._reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
         if h1.has_input and not h1.paused and not self._next_due:
             self._next_due = True
             self.server.loop.call_soon(self._feed_rest)
@@ -356,7 +351,7 @@ class Connection(asyncio.Protocol):
         self._next_due = False
         if self.h1 is not None and not self._lingers_until_ns:
             self._dirty = True
-            self._feed(b"")
+            self.server.serve(self.h1.feed(b""))
             self.flush()
 
     def _linger(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from corvo._fast.http1 import Request
+from corvo._fast.replies import Request
 from corvo.limits import MIB
 from corvo.net.router import Route, Router
 from corvo.net.server import HttpLimits, Server

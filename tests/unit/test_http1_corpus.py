@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from corvo._fast.http1 import H1Conn, H1Context
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context
 from corvo.net.server import HttpLimits
 
 H = b"Host: a\r\n"

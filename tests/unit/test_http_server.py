@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corvo._fast.http1 import Request
+from corvo._fast.replies import Request
 from corvo.errors import InvalidState
 from corvo.limits import SECOND_NS
 from corvo.net.server import Connection, HttpLimits, Server
@@ -198,7 +198,7 @@ def test_an_exception_becomes_a_500_and_one_log_record(caplog: pytest.LogCapture
 
 
 def test_response_splitting_is_a_500() -> None:
-    from corvo._fast.http1 import header_line
+    from corvo._fast.replies import header_line
 
     def split(request: Request) -> None:
         request.reply(200, headers=header_line("X-Job", "a\r\nSet-Cookie: b"))

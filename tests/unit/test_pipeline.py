@@ -112,6 +112,24 @@ class Log:
         return [number for number, _ in decode_frame(self.entries[-1].data)][1:]
 
 
+class Disk:
+    """As much space as the test says."""
+
+    def __init__(self) -> None:
+        self.free = 1 << 40
+        self.ballast = True
+
+    def disk_free(self) -> int:
+        return self.free
+
+    def release_ballast(self) -> None:
+        self.ballast = False
+
+    def restore_ballast(self) -> bool:
+        self.ballast = True
+        return True
+
+
 class Machine:
     """Answers each op with its number; fetches with what the test has put out."""
 
@@ -162,13 +180,9 @@ class Rig:
         self.loop = Loop(self.clock)
         self.log = Log()
         self.machine = Machine()
-        self.pipeline = Pipeline(
-            self.loop,
-            self.clock,
-            self.log,
-            self.machine,
-            100,  # type: ignore[arg-type]
-        )
+        self.disk = Disk()
+        parts: tuple[Any, ...] = (self.loop, self.clock, self.log, self.machine, self.disk)
+        self.pipeline = Pipeline(*parts, 100)
         self.pipeline.start()
         self.answers: list[Any] = []
 
@@ -348,13 +362,12 @@ def test_a_log_without_space_refuses_and_changes_nothing(rig: Rig) -> None:
 
 
 def test_a_full_disk_under_the_base_is_not_fatal(rig: Rig) -> None:
-    told: list[bool] = []
-    rig.pipeline.on_disk_full = told.append
     rig.machine.flush_error = DiskFull("no space")
     rig.submit()
     rig.loop.run()
     rig.log.commit()
     rig.loop.move(2 * SECOND)
+    assert not rig.disk.ballast
     with pytest.raises(DiskFull):
         rig.submit()
     rig.submit(ops.ACK, tag="ack")
@@ -363,8 +376,23 @@ def test_a_full_disk_under_the_base_is_not_fatal(rig: Rig) -> None:
     assert ("ack", ops.ACK.number) in rig.answers
     rig.machine.flush_error = None
     rig.loop.move(2 * SECOND)
+    assert rig.disk.ballast
     rig.submit(tag="again")
-    assert told == [True, False]
+
+
+def test_new_jobs_are_refused_before_the_disk_is_full(rig: Rig) -> None:
+    rig.disk.free = limits.DISK_FREE_REFUSE - 1
+    rig.loop.move(2 * SECOND)
+    with pytest.raises(DiskFull):
+        rig.submit()
+    # A little more is not enough, or it would go back and forth.
+    rig.disk.free = limits.DISK_FREE_REFUSE + 1
+    rig.loop.move(2 * SECOND)
+    with pytest.raises(DiskFull):
+        rig.submit()
+    rig.disk.free = 2 * limits.DISK_FREE_REFUSE
+    rig.loop.move(2 * SECOND)
+    rig.submit()
 
 
 def test_the_base_is_flushed_when_idle_and_the_log_may_go(rig: Rig) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from corvo._fast.http1 import H1Conn, H1Context, Request
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context, Request
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 from corvo.net.router import Route, Router
 from corvo.net.server import HttpLimits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corvo import API_VERSION, __version__
-from corvo._fast.http1 import Request
+from corvo._fast.replies import Request
 from corvo.clock import TestClock
 from corvo.errors import NotFound, NotReady, ValidationError
 from corvo.net.bodies import ClockBody, decode_optional

@@ -3,7 +3,7 @@
 from typing import Any
 
 from corvo import ops
-from corvo._fast.http1 import Request, reply_error
+from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError
 from corvo.ids import check_job_id
 from corvo.net.bodies import CancelBody, decode_optional

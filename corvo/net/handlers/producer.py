@@ -3,7 +3,7 @@
 from typing import Any
 
 from corvo import checks, limits
-from corvo._fast.http1 import Request, reply_error
+from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.model import STATES, Enqueued
 from corvo.net.bodies import EnqueueBatchBody, EnqueueBody, decode, json_value, tags_object

@@ -1,7 +1,7 @@
 """Queues: list, read, pause, resume, limit."""
 
 from corvo import checks, ops
-from corvo._fast.http1 import Request
+from corvo._fast.replies import Request
 from corvo.errors import ValidationError
 from corvo.net.bodies import ConcurrencyBody, decode
 from corvo.net.documents import queue_document, reply_json

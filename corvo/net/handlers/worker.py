@@ -4,7 +4,7 @@ from typing import Any
 
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
-from corvo._fast.http1 import Request, reply_error
+from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.ids import check_job_id
 from corvo.model import STATES, Acked, Failed, Fetched

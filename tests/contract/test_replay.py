@@ -1,0 +1,497 @@
+"""Random programs, judged twice: by a plain model of the rules, and by a machine that is started
+again from its base at random points and has to answer, hash and store exactly the same.
+"""
+
+from typing import Any
+
+from consistency import check_machine, check_rows, memory
+from fsm_driver import START_NS, Step, encode_entry, encode_step, enqueue_step
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from corvo import ops
+from corvo._fast.codec import encode_fields
+from corvo.errors import CorvoError
+from corvo.fsm.machine import Machine
+from corvo.kv.memory import MemoryBase
+from corvo.limits import SECOND_NS
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    PENDING,
+    RETRYING,
+    SCHEDULED,
+    Acked,
+    Enqueued,
+    Failed,
+    Fetched,
+)
+
+QUEUES = ["alpha", "beta", "gamma"]
+WAITING = (SCHEDULED, RETRYING)
+IDS = st.integers(0, 40).map(lambda n: f"job_{n:02}")
+SECONDS = st.sampled_from([0, 1, 2, 30, 61, 3_700])
+
+
+def plain(result: Any) -> Any:
+    """A result in a form that can be compared."""
+    if isinstance(result, list):
+        return [plain(item) for item in result]
+    if isinstance(result, CorvoError):
+        return type(result).__name__, result.message, result.fields
+    if isinstance(result, Acked):
+        return result.count, [(position, plain(error)) for position, error in result.refused]
+    if isinstance(result, Enqueued):
+        return result.job_id, result.state, result.duplicate, result.result
+    if isinstance(result, Failed):
+        return result.state, result.next_attempt_ns, result.attempts_remaining
+    if isinstance(result, Fetched):
+        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
+        return (*fields, result.payload, result.checkpoint, result.lease_ns)
+    return result
+
+
+class ModelJob:
+    """What the rules say about a job, without seqs, rows and indexes."""
+
+    def __init__(self, queue: str, priority: int, max_retries: int, delay_s: int) -> None:
+        self.queue = queue
+        self.priority = priority
+        self.max_retries = max_retries
+        self.delay_s = delay_s
+        self.state = PENDING
+        self.attempt = 0
+        self.cancelling = False
+        self.token = ""
+        self.expires_ns = 0
+        self.lease_s = 0
+        self.due_ns = 0
+        self.place = 0
+        self.keeps_place = False
+        self.releases = 0
+        self.term = 0
+        self.touched = False
+        self.key = ""
+
+
+class Program(RuleBasedStateMachine):
+    """`lived` never restarts; `reborn` does. Every entry goes to both, and to the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bases = (MemoryBase(), MemoryBase())
+        self.lived = Machine(self.bases[0])
+        self.reborn = Machine(self.bases[1])
+        self.log: list[tuple[int, bytes]] = []
+        self.now_ns = START_NS
+        self.term = 1
+        self.next_id = 0
+        self.next_place = 0
+        self.jobs: dict[str, ModelJob] = {}
+        self.limits = dict.fromkeys(QUEUES, 0)
+        self.paused = dict.fromkeys(QUEUES, False)
+        self.locks: dict[tuple[str, str], str] = {}
+
+    # Both machines.
+
+    def entry(self, *steps: Step) -> list[Any]:
+        index = self.lived.applied_index + 1
+        data = encode_entry(self.now_ns, index * 0x9E37_79B9_7F4A, list(steps))
+        self.log.append((self.term, data))
+        results = self.lived.apply(index, self.term, data)
+        assert plain(results) == plain(self.reborn.apply(index, self.term, data))
+        assert self.lived.hash == self.reborn.hash
+        return results
+
+    def do(self, op: ops.Op, *values: Any) -> Any:
+        return self.entry((op, values))[0]
+
+    @rule()
+    def empty_entry(self) -> None:
+        index = self.lived.applied_index + 1
+        self.log.append((self.term, b""))
+        assert self.lived.apply(index, self.term, b"") == []
+        assert self.reborn.apply(index, self.term, b"") == []
+
+    @rule()
+    def flush_one(self) -> None:
+        self.reborn.flush()
+        check_rows(self.bases[1])
+
+    @rule()
+    def crash(self) -> None:
+        """The base is as of the last flush; the log brings the rest."""
+        self.reborn = Machine(self.bases[1])
+        for index in range(self.reborn.applied_index + 1, len(self.log) + 1):
+            self.reborn.apply(index, *self.log[index - 1])
+        assert self.reborn.hash == self.lived.hash
+
+    @rule()
+    def flush_both(self) -> None:
+        self.lived.flush()
+        self.reborn.flush()
+        assert self.bases[0]._rows == self.bases[1]._rows
+        check_machine(self.lived, self.bases[0])
+
+    @rule()
+    def new_term(self) -> None:
+        self.term += 1
+
+    # The rules.
+
+    def place(self) -> int:
+        self.next_place += 1
+        return self.next_place
+
+    def active(self, queue: str) -> int:
+        return sum(job.queue == queue and job.state == ACTIVE for job in self.jobs.values())
+
+    def head(self, queue: str) -> str | None:
+        if self.paused[queue] or 0 < self.limits[queue] <= self.active(queue):
+            return None
+        ready = [
+            (job.priority, job.place, job_id)
+            for job_id, job in self.jobs.items()
+            if job.queue == queue and job.state == PENDING
+        ]
+        return min(ready)[2] if ready else None
+
+    def unlock(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        if self.locks.get((job.queue, job.key)) == job_id:
+            del self.locks[job.queue, job.key]
+
+    def finish(self, job_id: str, state: int) -> None:
+        self.jobs[job_id].state = state
+        self.jobs[job_id].cancelling = False
+        self.unlock(job_id)
+
+    def welcome(self, job_id: str, token: str) -> bool:
+        job = self.jobs.get(job_id)
+        return job is not None and job.state == ACTIVE and token in ("", job.token)
+
+    def started(self, fetched: Fetched, expected: str | None, lease_s: int) -> None:
+        assert fetched.job_id == expected
+        job = self.jobs[fetched.job_id]
+        job.state, job.attempt = ACTIVE, job.attempt + 1
+        job.token, job.lease_s = fetched.token, lease_s
+        job.expires_ns = self.now_ns + lease_s * SECOND_NS
+        job.term, job.touched = self.term, False
+        assert fetched.attempt == job.attempt
+
+    def token_of(self, job_id: str, kind: str) -> str:
+        job = self.jobs.get(job_id)
+        if kind == "none" or job is None:
+            return ""
+        return job.token if kind == "own" and job.token else "stale0000000"
+
+    def enqueued(self, job_id: str, job: ModelJob, result: Any, scheduled_ns: int) -> None:
+        if job.key and (holder := self.locks.get((job.queue, job.key))):
+            assert (result.job_id, result.duplicate) == (holder, True)
+            assert result.state == self.jobs[holder].state
+            return
+        assert (result.job_id, result.duplicate) == (job_id, False)
+        job.place = self.place()
+        if scheduled_ns > self.now_ns:
+            job.state, job.due_ns = SCHEDULED, scheduled_ns
+        self.jobs[job_id] = job
+        if job.key:
+            self.locks[job.queue, job.key] = job_id
+
+    # Programs.
+
+    @initialize(count=st.integers(0, 80), priority=st.integers(0, 2))
+    def backlog(self, count: int, priority: int) -> None:
+        """More than a window of the ready index."""
+        ids = [f"old_{n:03}" for n in range(count)]
+        results = self.entry(
+            *(enqueue_step(job_id, queue="alpha", priority=priority) for job_id in ids)
+        )
+        for job_id, result in zip(ids, results, strict=True):
+            self.enqueued(job_id, ModelJob("alpha", priority, 3, 5), result, 0)
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        priority=st.integers(0, 2),
+        max_retries=st.integers(0, 3),
+        wait_s=st.sampled_from([0, 0, 0, 1, 40]),
+        delay_s=st.sampled_from([0, 2]),
+        key=st.sampled_from(["", "", "k1", "k2"]),
+        batch=st.integers(0, 3),
+    )
+    def enqueue(
+        self,
+        queue: str,
+        priority: int,
+        max_retries: int,
+        wait_s: int,
+        delay_s: int,
+        key: str,
+        batch: int,
+    ) -> None:
+        scheduled_ns = self.now_ns + wait_s * SECOND_NS if wait_s else 0
+        ids, steps = [], []
+        for _ in range(batch or 1):
+            ids.append(f"job_{self.next_id:02}")
+            self.next_id += 1
+            fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
+            fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
+            steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields))
+        if batch:
+            results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps])
+        else:
+            results = self.entry(*steps)
+        for job_id, result in zip(ids, results, strict=True):
+            job = ModelJob(queue, priority, max_retries, delay_s)
+            job.key = key
+            self.enqueued(job_id, job, result, scheduled_ns)
+
+    @rule(
+        queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True),
+        lease_s=st.sampled_from([1, 60, 100]),
+    )
+    def fetch(self, queues: list[str], lease_s: int) -> None:
+        expected = next((head for queue in queues if (head := self.head(queue))), None)
+        result = self.do(ops.FETCH, queues, "w", "h", lease_s * SECOND_NS, 1 << 20)
+        if result is None:
+            assert expected is None
+        else:
+            self.started(result, expected, lease_s)
+
+    @rule(
+        queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True),
+        lease_s=st.sampled_from([1, 60, 100]),
+        count=st.integers(1, 70),
+    )
+    def fetch_batch(self, queues: list[str], lease_s: int, count: int) -> None:
+        values = (queues, "w", "h", lease_s * SECOND_NS, 1 << 20, count)
+        results = self.do(ops.FETCH_BATCH, *values)
+        turns = [queue for _ in range(count) for queue in queues]
+        taken = iter(results)
+        for queue in turns:
+            head = self.head(queue)
+            if head is not None and count:
+                count -= 1
+                self.started(next(taken), head, lease_s)
+        assert next(taken, None) is None
+
+    @rule(job_id=IDS, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
+    def ack(self, job_id: str, kind: str, again: bool) -> None:
+        token = self.token_of(job_id, kind)
+        welcome = self.welcome(job_id, token)
+        job = self.jobs.get(job_id)
+        repeated = job is not None and job.state == COMPLETED and token == job.token != ""
+        items = [encode_fields(ops.ACK.layout, (job_id, token, b"1", b""))] * (2 if again else 1)
+        acked = self.do(ops.ACK_BATCH, items)
+        if welcome:
+            self.finish(job_id, COMPLETED)
+            assert acked.count == (2 if again and token else 1)
+        else:
+            assert acked.count == (len(items) if repeated else 0)
+
+    @rule(
+        job_id=IDS,
+        kind=st.sampled_from(["own", "own", "none", "stale"]),
+        no_retry=st.booleans(),
+        after=st.sampled_from([-1, -1, 0, 3]),
+    )
+    def fail(self, job_id: str, kind: str, no_retry: bool, after: int) -> None:
+        token = self.token_of(job_id, kind)
+        after_ns = after * SECOND_NS if after >= 0 else -1
+        result = self.do(ops.FAIL, job_id, token, b'"e"', b"", no_retry, after_ns, False)
+        if not self.welcome(job_id, token):
+            assert isinstance(result, CorvoError)
+            return
+        job = self.jobs[job_id]
+        job.releases = 0
+        if job.cancelling:
+            self.finish(job_id, CANCELLED)
+        elif no_retry or job.attempt >= job.max_retries:
+            self.finish(job_id, DEAD)
+        else:
+            delay_s = after if after >= 0 else job.delay_s
+            job.state = RETRYING if delay_s else PENDING
+            job.due_ns = self.now_ns + delay_s * SECOND_NS
+            assert (result.state, result.next_attempt_ns) == (RETRYING, job.due_ns)
+            assert result.attempts_remaining == job.max_retries - job.attempt
+            return
+        assert result.state == job.state
+
+    @rule(job_id=IDS, kind=st.sampled_from(["own", "none", "stale"]), progress=st.booleans())
+    def heartbeat(self, job_id: str, kind: str, progress: bool) -> None:
+        token = self.token_of(job_id, kind)
+        beat = (job_id, token, b'{"n":1}' if progress else b"", b"2" if progress else b"")
+        answer = self.do(ops.HEARTBEAT, [encode_fields(ops.BEAT_LAYOUT, beat)])[job_id]
+        if not self.welcome(job_id, token):
+            assert answer == "lost"
+            return
+        job = self.jobs[job_id]
+        assert answer == ("cancel" if job.cancelling else "ok")
+        job.expires_ns = self.now_ns + max(60, job.lease_s) * SECOND_NS
+        job.touched = True
+        if progress:
+            job.releases = 0
+
+    @rule(job_id=IDS, kind=st.sampled_from(["own", "own", "none"]), delay_s=st.integers(0, 2))
+    def release(self, job_id: str, kind: str, delay_s: int) -> None:
+        token = self.token_of(job_id, kind)
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"")
+        if not self.welcome(job_id, token):
+            assert isinstance(result, CorvoError)
+            return
+        job = self.jobs[job_id]
+        if job.cancelling:
+            self.finish(job_id, CANCELLED)
+        else:
+            job.attempt -= 1
+            job.releases += 1
+            wait_s = max(delay_s, min(60, 2 ** (job.releases - 4)) if job.releases > 3 else 0)
+            job.state = SCHEDULED if wait_s else PENDING
+            job.keeps_place = bool(wait_s)
+            job.due_ns = self.now_ns + wait_s * SECOND_NS
+        assert result == job.state
+
+    @rule(job_id=IDS)
+    def retry(self, job_id: str) -> None:
+        result = self.do(ops.RETRY_JOB, job_id)
+        job = self.jobs.get(job_id)
+        if job is None or job.state in (PENDING, ACTIVE):
+            assert isinstance(result, CorvoError)
+            return
+        if job.key:
+            holder = self.locks.setdefault((job.queue, job.key), job_id)
+            if holder != job_id:
+                assert result.code == "UNIQUE_CONFLICT" and result.fields["holder_id"] == holder
+                return
+        assert result is None
+        job.state, job.attempt, job.releases = PENDING, 0, 0
+        job.place, job.keeps_place = self.place(), False
+
+    @rule(job_id=IDS, force=st.booleans())
+    def cancel(self, job_id: str, force: bool) -> None:
+        result = self.do(ops.CANCEL_JOB, job_id, force)
+        job = self.jobs.get(job_id)
+        if job is None or job.state in (COMPLETED, DEAD, CANCELLED):
+            assert isinstance(result, CorvoError)
+        elif job.state == ACTIVE and not force:
+            assert result == "cancelling"
+            job.cancelling = True
+        else:
+            assert result == "cancelled"
+            self.finish(job_id, CANCELLED)
+            job.keeps_place = False
+
+    @rule(job_id=IDS)
+    def delete(self, job_id: str) -> None:
+        result = self.do(ops.DELETE_JOB, job_id)
+        if job_id not in self.jobs:
+            assert isinstance(result, CorvoError)
+            return
+        self.unlock(job_id)
+        del self.jobs[job_id]
+
+    @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 3))
+    def set_concurrency(self, queue: str, limit: int) -> None:
+        self.do(ops.SET_CONCURRENCY, queue, limit)
+        self.limits[queue] = limit
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def pause_or_resume(self, queue: str) -> None:
+        op = ops.RESUME_QUEUE if self.paused[queue] else ops.PAUSE_QUEUE
+        assert self.do(op, queue) is None
+        self.paused[queue] = not self.paused[queue]
+
+    @rule(keep=st.integers(0, 30))
+    def trim_events(self, keep: int) -> None:
+        self.do(ops.TRIM_EVENTS, max(0, self.lived.event_seq - keep))
+
+    @rule(age_s=SECONDS)
+    def remove_workers(self, age_s: int) -> None:
+        self.do(ops.REMOVE_STALE_WORKERS, self.now_ns - age_s * SECOND_NS)
+
+    @rule(seconds=SECONDS, limit=st.integers(1, 5))
+    def time_passes(self, seconds: int, limit: int) -> None:
+        """The leader's timers see to all that is due, in slices."""
+        self.now_ns += seconds * SECOND_NS
+        self.promote_all(limit)
+        self.expire_all(limit)
+
+    def promote_all(self, limit: int) -> None:
+        due = {
+            job_id
+            for job_id, job in self.jobs.items()
+            if job.state in WAITING and job.due_ns <= self.now_ns
+        }
+        while ids := self.lived.due_promotions(self.now_ns, limit):
+            assert ids == self.reborn.due_promotions(self.now_ns, limit)
+            assert self.do(ops.PROMOTE_DUE, ids) == len(ids)
+            for job_id in ids:
+                due.remove(job_id)
+                job = self.jobs[job_id]
+                if job.state == SCHEDULED and not job.keeps_place:
+                    job.place = self.place()
+                job.state, job.keeps_place = PENDING, False
+        assert not due and self.reborn.due_promotions(self.now_ns, limit) == []
+
+    def expire_all(self, limit: int) -> None:
+        due = {
+            job_id
+            for job_id, job in self.jobs.items()
+            if job.state == ACTIVE and job.expires_ns <= self.now_ns
+        }
+        while ids := self.lived.due_leases(self.now_ns, limit):
+            assert ids == self.reborn.due_leases(self.now_ns, limit)
+            assert self.do(ops.EXPIRE_LEASES, ids) == len(ids)
+            for job_id in ids:
+                due.remove(job_id)
+                job = self.jobs[job_id]
+                phantom = not job.touched and job.term < self.term
+                if job.cancelling:
+                    self.finish(job_id, CANCELLED)
+                elif phantom or job.attempt < job.max_retries:
+                    job.state = PENDING
+                    job.attempt -= phantom
+                else:
+                    self.finish(job_id, DEAD)
+        assert not due and self.reborn.due_leases(self.now_ns, limit) == []
+
+    # What must hold after every step.
+
+    @invariant()
+    def the_model_agrees(self) -> None:
+        for job_id, expected in self.jobs.items():
+            job = self.lived.job(job_id)
+            assert job is not None
+            assert (job.state, job.attempt) == (expected.state, expected.attempt), job_id
+            if job.state == ACTIVE:
+                assert self.lived.lease_token(job) == expected.token
+                assert job.lease_expires_ns == expected.expires_ns
+        for name in QUEUES:
+            queue = self.lived.queue(name)
+            if queue is not None:
+                assert self.lived.active_count(name) == self.active(name)
+                jobs = [job for job in self.jobs.values() if job.queue == name]
+                for state in range(8):
+                    for priority in range(3):
+                        number = sum((j.state, j.priority) == (state, priority) for j in jobs)
+                        assert queue.counts[state * 3 + priority] == number
+
+    @invariant()
+    def the_next_due_time_is_never_late(self) -> None:
+        times = [job.due_ns for job in self.jobs.values() if job.state in WAITING]
+        times += [job.expires_ns for job in self.jobs.values() if job.state == ACTIVE]
+        for machine in (self.lived, self.reborn):
+            due_ns = machine.next_due()
+            assert (0 < due_ns <= min(times)) if times else due_ns <= self.now_ns
+
+    def teardown(self) -> None:
+        self.flush_both()
+        self.crash()
+        assert memory(self.reborn) == memory(self.lived)
+
+
+Program.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestProgram = Program.TestCase

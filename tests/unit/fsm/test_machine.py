@@ -1,0 +1,319 @@
+"""Entries, events, the hash, the overlay and its flush."""
+
+from typing import Any
+
+import pytest
+from consistency import check_machine, memory
+from fsm_driver import START_NS, Driver, encode_entry, enqueue_step
+
+from corvo import feed, ops
+from corvo._fast.codec import encode_fields, encode_frame
+from corvo.errors import DiskFull, StorageError, UnknownOp
+from corvo.fsm import store
+from corvo.fsm.machine import Machine
+from corvo.kv.memory import MemoryBase
+from corvo.kv.rows import Row
+from corvo.limits import FLUSH_AGE_NS, FLUSH_DOCUMENTS, FLUSH_SIZE
+from corvo.model import ACTIVE, COMPLETED, PENDING
+
+
+class FullBase(MemoryBase):
+    """A base on a disk that is full while `full` is set."""
+
+    full = False
+
+    def write(self, puts: list[Row], deletes: list[bytes]) -> None:
+        if self.full:
+            raise DiskFull("no space left")
+        super().write(puts, deletes)
+
+
+def test_empty_entry_only_advances() -> None:
+    driver = Driver()
+    driver.enqueue("j")
+    before = driver.machine.hash
+    assert driver.machine.apply(2, 5, b"") == []
+    machine = driver.machine
+    assert (machine.applied_index, machine.applied_term, machine.hash) == (2, 5, before)
+
+
+@pytest.mark.parametrize(("index", "term"), [(1, 1), (3, 1), (2, 0)])
+def test_entries_come_in_order(index: int, term: int) -> None:
+    driver = Driver()
+    driver.enqueue("j")
+    with pytest.raises(StorageError, match="cannot follow entry 1 of term 1"):
+        driver.machine.apply(index, term, b"")
+
+
+STAMP = (0, encode_fields("qq", (START_NS, 1)))
+
+
+@pytest.mark.parametrize("number", [9, 20, 68, 500])
+def test_unknown_op_stops_the_node_before_anything_is_applied(number: int) -> None:
+    driver = Driver()
+    steps = [STAMP, (1, encode_fields(ops.ENQUEUE.layout, enqueue_step("j")[1])), (number, b"\1")]
+    with pytest.raises(UnknownOp, match=f"entry 1 has op {number}"):
+        driver.machine.apply(1, 1, encode_frame(steps))
+    assert driver.machine.job("j") is None and driver.machine.applied_index == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"CB2\0",
+        encode_frame([]),
+        encode_frame([(1, b"\1")]),
+        encode_frame([STAMP, (1, b"\1\2\3")]),
+        encode_frame([STAMP, (8, b"\2\1j\0")]),
+        encode_frame([STAMP, (23, encode_fields("B", ([b"\1\1"],)))]),
+        encode_frame([STAMP])[:-1],
+    ],
+)
+def test_what_cannot_be_decoded_stops_the_node(data: bytes) -> None:
+    with pytest.raises(StorageError, match="entry 1 "):
+        Machine(MemoryBase()).apply(1, 1, data)
+
+
+def test_every_built_op_has_an_apply() -> None:
+    driver = Driver()
+    for op in ops.OPS.values():
+        if op.built and op is not ops.STAMP:
+            with pytest.raises(StorageError):
+                driver.machine.apply(1, 1, encode_frame([STAMP, (op.number, b"\1\xff")]))
+
+
+def test_stamps_never_go_back() -> None:
+    driver = Driver()
+    driver.enqueue("a")
+    driver.now_ns -= 10
+    driver.enqueue("b")
+    assert driver.machine.stamp_ns == START_NS == driver.job("b").created_ns
+    driver.restart()
+    assert driver.machine.stamp_ns == START_NS
+
+
+def test_result_per_op_in_order() -> None:
+    driver = Driver()
+    results = driver.entry(
+        enqueue_step("a"),
+        (ops.ACK, ("nope", "", b"", b"")),
+        (ops.PAUSE_QUEUE, ("q",)),
+        enqueue_step("b"),
+    )
+    assert [type(result).__name__ for result in results] == [
+        "Enqueued",
+        "NotFound",
+        "NoneType",
+        "Enqueued",
+    ]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_events_of_a_job_are_a_chain(flushed: bool) -> None:
+    driver = Driver()
+    driver.entry(enqueue_step("other"), enqueue_step("j", priority=0))
+    token = driver.take(worker='w"1').token
+    if flushed:
+        driver.restart()
+    driver.beat("j", token, progress=b'{"p":1}')
+    driver.entry(
+        (ops.FAIL, ("j", token, b'"no"', b"", False, 0, False)), (ops.CANCEL_JOB, ("other", False))
+    )
+    if flushed:
+        driver.machine.flush()
+    chain = driver.machine.events("j")
+    assert [(change.type, change.data) for change in chain] == [
+        (feed.ENQUEUED, b'{"state":"pending","priority":0}'),
+        (feed.STARTED, b'{"attempt":1,"worker_id":"w\\"1"}'),
+        (feed.PROGRESS, b'{"p":1}'),
+        (feed.FAILED, b'{"attempt":1,"error":"no"}'),
+        (feed.RETRYING, b'{"attempts_remaining":2,"next_attempt_ns":%d}' % driver.now_ns),
+    ]
+    assert [change.previous for change in chain] == [0, *(change.seq for change in chain[:-1])]
+    assert all(change.job_id == "j" and change.queue == "q" for change in chain)
+    newest = [change.type for change in driver.machine.events("j", 2)]
+    assert newest == [feed.FAILED, feed.RETRYING]
+    assert driver.machine.events("nope") == []
+
+
+def test_long_error_is_in_the_record_only() -> None:
+    driver = Driver()
+    driver.enqueue("j")
+    error = b'"' + b"e" * 2_000 + b'"'
+    driver.fail("j", driver.take().token, error=error)
+    failed = next(change for change in driver.machine.events("j") if change.type == feed.FAILED)
+    assert failed.data == b'{"attempt":1}'
+    assert driver.machine.errors("j")[0].error == error
+
+
+def test_changes_are_handed_out_once() -> None:
+    driver = Driver()
+    driver.enqueue("a")
+    driver.enqueue("b")
+    seqs = [change.seq for change in driver.machine.take_changes()]
+    assert seqs == [1, 2] and driver.machine.take_changes() == []
+
+
+def test_hash_depends_on_everything_that_changed() -> None:
+    def digest(*ids: str) -> bytes:
+        driver = Driver()
+        for job_id in ids:
+            driver.enqueue(job_id)
+        return driver.machine.hash
+
+    assert digest("a", "b") == digest("a", "b")
+    assert len({digest(), digest("a"), digest("b"), digest("a", "b"), digest("b", "a")}) == 5
+
+
+@pytest.mark.parametrize("flushed", ["never", "always", "half"])
+def test_trimmed_events_are_gone(flushed: str) -> None:
+    driver = Driver()
+    for n in range(6):
+        driver.entry(enqueue_step(f"a{n}"), enqueue_step(f"b{n}"))
+        if flushed == "always" or (flushed == "half" and n == 2):
+            driver.machine.flush()
+    driver.do(ops.TRIM_EVENTS, 5)
+    if flushed == "half":
+        driver.do(ops.TRIM_EVENTS, 9)
+        driver.do(ops.TRIM_EVENTS, 9)
+    gone = 4 if flushed == "half" else 2
+    for n in range(6):
+        assert len(driver.machine.events(f"a{n}")) == len(driver.machine.events(f"b{n}"))
+        assert bool(driver.machine.events(f"a{n}")) == (n >= gone)
+    driver.machine.flush()
+    check_machine(driver.machine, driver.base)
+    driver.do(ops.TRIM_EVENTS, 1_000)
+    driver.machine.flush()
+    check_machine(driver.machine, driver.base)
+    assert driver.machine.events("a5") == []
+
+
+def test_trim_point_brings_the_log_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    assert driver.machine.trim_point() == 0
+    driver.machine._meta.event_log_size += 64 * 2**20
+    driver.entry(enqueue_step("a"), enqueue_step("b"))
+    driver.machine.flush()
+    driver.enqueue("c")
+    driver.machine._meta.event_log_size -= 10
+    assert driver.machine.trim_point() == 2
+
+
+# Overlay and flush.
+
+
+def test_what_lived_and_died_leaves_no_index_rows() -> None:
+    driver = Driver()
+    driver.enqueue("done")
+    driver.ack("done", driver.take().token)
+    driver.enqueue("deleted", unique_key=b"K")
+    driver.do(ops.DELETE_JOB, "deleted")
+    driver.machine.flush()
+    families = sorted(key.partition(b"|")[0] for key in driver.base._rows)
+    assert families == [b"ev"] * 5 + [b"j", b"jb", b"m", b"qc", b"t", b"w"]
+    check_machine(driver.machine, driver.base)
+
+
+def test_flush_lets_go_of_everything_but_active_jobs() -> None:
+    driver = Driver()
+    for n in range(3):
+        driver.enqueue(f"j{n}")
+    driver.ack("j0", driver.take().token)
+    driver.take()
+    report = driver.machine.flush()
+    assert report.index == driver.machine.applied_index and report.documents > 6
+    assert driver.machine.overlay_documents == driver.machine.overlay_size == 0
+    assert list(driver.machine._store.jobs) == ["j1"]
+    assert [driver.state(f"j{n}") for n in range(3)] == [COMPLETED, ACTIVE, PENDING]
+    assert driver.machine.flush().documents == 1
+
+
+def test_active_jobs_are_kept_within_a_bound() -> None:
+    driver = Driver()
+    count = store.KEPT_SIZE_MAX // 200_000
+    for n in range(2 * count):
+        driver.enqueue(f"j{n}", payload=b"x" * 199_000)
+        driver.take()
+        driver.machine.flush()
+    kept = list(driver.machine._store.jobs)
+    assert len(kept) <= count and kept[-1] == f"j{2 * count - 1}"
+    assert driver.machine.overlay_size == 0
+    assert driver.ack("j0") is None and len(driver.job("j0").payload) == 199_000
+    driver.machine.flush()
+    check_machine(driver.machine, driver.base)
+
+
+def test_full_disk_loses_nothing_and_stays_readable() -> None:
+    base = FullBase()
+    driver = Driver(base)
+    driver.enqueue("a")
+    driver.machine.flush()
+    base.full = True
+    driver.enqueue("b")
+    token = driver.take().token
+    before = (dict(base._rows), memory(driver.machine), driver.machine.overlay_documents)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            driver.machine.flush()
+    assert (dict(base._rows), memory(driver.machine), driver.machine.overlay_documents) == before
+    assert driver.state("a") == ACTIVE and driver.state("b") == PENDING
+    assert driver.ack("a", token) is None
+    driver.do(ops.DELETE_JOB, "b")
+    base.full = False
+    driver.machine.flush()
+    assert driver.state("a") == COMPLETED and driver.machine.job("b") is None
+    check_machine(driver.machine, base)
+
+
+def test_flush_is_wanted_by_count_size_or_age() -> None:
+    driver = Driver()
+    assert not driver.machine.flush_wanted(1)
+    driver.enqueue("j")
+    assert not driver.machine.flush_wanted(100)
+    assert not driver.machine.flush_wanted(99 + FLUSH_AGE_NS)
+    assert driver.machine.flush_wanted(100 + FLUSH_AGE_NS)
+    driver.machine.flush()
+    assert not driver.machine.flush_wanted(101 + FLUSH_AGE_NS)
+    driver.entry(*(enqueue_step(f"j{n}") for n in range(FLUSH_DOCUMENTS)))
+    assert driver.machine.flush_wanted(102 + FLUSH_AGE_NS)
+    driver.machine.flush()
+    for n in range(FLUSH_SIZE // 250_000 + 1):
+        driver.enqueue(f"k{n}", payload=b"x" * 250_000)
+    assert driver.machine.flush_wanted(103 + FLUSH_AGE_NS)
+
+
+def test_overlay_size_follows_what_it_holds() -> None:
+    driver = Driver()
+    driver.enqueue("j", payload=b"x" * 10_000)
+    token = driver.take().token
+    small = driver.machine.overlay_size
+    driver.beat("j", token, checkpoint=b"y" * 50_000)
+    assert driver.machine.overlay_size >= small + 50_000
+    driver.beat("j", token, checkpoint=b"y")
+    driver.ack("j", token, result=b"z" * 1_000)
+    assert small + 1_000 <= driver.machine.overlay_size <= small + 3_000
+    driver.machine.flush()
+    assert driver.machine._store.jobs_size == 0
+
+
+def test_same_entry_again_gives_the_same_bytes() -> None:
+    """Two machines, one of which flushes after each entry."""
+    data = [
+        encode_entry(START_NS + n, n * 77, [enqueue_step(f"j{n}"), (ops.FETCH, FETCH_VALUES)])
+        for n in range(20)
+    ]
+    machines: list[tuple[Machine, Any]] = []
+    for flushing in (False, True):
+        base = MemoryBase()
+        machine = Machine(base)
+        for index, entry in enumerate(data, 1):
+            machine.apply(index, 1, entry)
+            if flushing:
+                machine.flush()
+        machine.flush()
+        machines.append((machine, base._rows))
+    assert machines[0][1] == machines[1][1]
+    assert machines[0][0].hash == machines[1][0].hash
+
+
+FETCH_VALUES = (["q"], "w", "h", 60_000_000_000, 1 << 20)
