@@ -36,10 +36,10 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("CORVO_")}
 
 
-def failed_start(data_dir: Path, *flags: str) -> str:
-    """What a server says that must not start on this directory."""
+def failed_start(data_dir: Path, *flags: str, port: int = 0) -> str:
+    """What a server says that must not start like this."""
     run = subprocess.run(
-        server_command(data_dir, 0, *flags),
+        server_command(data_dir, port, *flags),
         capture_output=True,
         text=True,
         env=clean_environment(),
