@@ -80,7 +80,9 @@ def ack_across(
         thread.start()
     for step in range(1, 11):
         with progress:
-            assert progress.wait_for(lambda wanted=step * len(jobs) // 12: len(replies) >= wanted, 20)
+            assert progress.wait_for(
+                lambda wanted=step * len(jobs) // 12: len(replies) >= wanted, 20
+            )
         advance(api, "1ms")
     for thread in threads:
         thread.join(20)

@@ -108,9 +108,7 @@ def test_a_release_wakes(shared_server: ServerProcess, api: Api, queue: str) -> 
     assert poll.job()["job_id"] == job_id
 
 
-def test_a_failure_without_delay_wakes(
-    shared_server: ServerProcess, api: Api, queue: str
-) -> None:
+def test_a_failure_without_delay_wakes(shared_server: ServerProcess, api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, retry_backoff="none")
     run = api.take(queue)
     poll = Poll(api, shared_server, queue)
@@ -138,9 +136,7 @@ FREERS = ["ack", "ack batch", "fail", "dead", "release", "cancel", "force", "del
 
 
 @pytest.mark.parametrize("freer", FREERS)
-def test_a_freed_slot_wakes(
-    shared_server: ServerProcess, api: Api, queue: str, freer: str
-) -> None:
+def test_a_freed_slot_wakes(shared_server: ServerProcess, api: Api, queue: str, freer: str) -> None:
     """However the job that had it ended or went back."""
     api.ok("POST", f"/queues/{queue}/concurrency", {"max": 1})
     first = api.enqueue(queue, priority="high")
@@ -285,9 +281,7 @@ def test_a_thousand_waiting_fetches_and_one_job(
     assert api.queue(queue)["active"] == count
 
 
-def test_a_client_that_left_gets_no_job(
-    shared_server: ServerProcess, api: Api, queue: str
-) -> None:
+def test_a_client_that_left_gets_no_job(shared_server: ServerProcess, api: Api, queue: str) -> None:
     """Once the server knows, nothing is leased for it."""
     gone = raw_fetch(shared_server.port, queue)
     api.wait_parked(1)

@@ -116,9 +116,7 @@ def test_a_paused_queue_takes_everything_but_fetches(api: Api, queue: str) -> No
     assert api.job(first)["state"] == "completed"
 
 
-def test_an_unknown_queue_is_empty_for_fetches_and_unknown_for_reads(
-    api: Api, queue: str
-) -> None:
+def test_an_unknown_queue_is_empty_for_fetches_and_unknown_for_reads(api: Api, queue: str) -> None:
     assert api.fetch(queue) is None
     refused(api.call("GET", f"/queues/{queue}"), 404, "NOT_FOUND")
     assert queue not in [document["name"] for document in api.ok("GET", "/queues")]
