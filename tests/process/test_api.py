@@ -2,11 +2,24 @@
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from harness import Api, advance, clock_ns, frozen_clock, nanoseconds, refused, rfc3339
+from harness import (
+    WAIT_S,
+    Api,
+    ServerProcess,
+    advance,
+    clock_ns,
+    frozen_clock,
+    nanoseconds,
+    refused,
+    rfc3339,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 SECOND_NS = 10**9
 
@@ -740,3 +753,98 @@ def test_workers_are_listed_newest_first(api: Api, queue: str) -> None:
     assert [row["status"] for row in mine] == ["healthy", "stale"]
     assert mine[1]["hostname"] == "h"
     assert mine[0]["queues"] == [queue, f"{queue}-other"]
+
+
+@pytest.mark.parametrize("error", [None, "", "x", "x" * 5000, 'quote " and \u0000'])
+def test_events_of_failures_are_valid_whatever_the_error(
+    api: Api, queue: str, error: str | None
+) -> None:
+    job_id = api.enqueue(queue)
+    api.fail(api.take(queue), error=error)
+    events = api.ok("GET", f"/jobs/{job_id}/events")["events"]
+    assert [event["type"] for event in events] == ["enqueued", "started", "failed", "retrying"]
+    assert events[2]["data"]["attempt"] == 1
+    assert api.job(job_id)["errors"][0]["error"] == (error or "")
+
+
+def test_a_worker_may_have_any_name(api: Api, queue: str) -> None:
+    names = ["a\0b", 'a"b\\c\n', "größe 🦄", "w" * 256]
+    api.enqueue_many(queue, len(names))
+    for name in names:
+        job = api.job(api.take(queue, worker_id=name, hostname=name)["job_id"])
+        assert (job["worker_id"], job["hostname"]) == (name, name)
+        events = api.ok("GET", f"/jobs/{job['id']}/events")["events"]
+        assert events[-1]["data"]["worker_id"] == name
+    assert set(names) <= {worker["id"] for worker in api.ok("GET", "/workers")}
+
+
+def test_half_a_surrogate_pair_is_no_name_or_key(api: Api, queue: str) -> None:
+    name = queue.encode()
+    for path, body in (
+        ("/enqueue", b'{"queue":"%b\\ud800"}' % name),
+        ("/enqueue", b'{"queue":"%b","unique_key":"\\udfff"}' % name),
+        ("/enqueue", b'{"queue":"%b","tags":{"\\ud800":1}}' % name),
+        ("/fetch", b'{"queues":["%b"],"worker_id":"\\ud800"}' % name),
+    ):
+        refused(api.post(path, body), 400, "PARSE_ERROR")
+
+
+def test_every_reply_says_its_index(api: Api, queue: str) -> None:
+    """So that a reader elsewhere can ask for a state that is not older."""
+    seen = []
+    for method, path, body in (
+        ("POST", "/enqueue", {"queue": queue}),
+        ("GET", f"/queues/{queue}", None),
+        ("POST", "/fetch", {"queues": [queue]}),
+        ("POST", f"/queues/{queue}/pause", {}),
+        ("GET", "/queues", None),
+    ):
+        seen.append(int(api.raw(method, path, body).headers["x-corvo-index"]))
+    assert seen[0] <= seen[1] < seen[2] < seen[3] <= seen[4]
+
+
+def test_metrics_agree_with_the_queues(api: Api, queue: str) -> None:
+    """And can be parsed, whatever the queues are called."""
+    odd = f'{queue} "quoted" back\\slash 🦄'
+    for name in (queue, odd):
+        api.enqueue_many(name, 3)
+        api.fail(api.take(name), retry=False)
+    samples = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(api.ok("GET", "/metrics"))
+        for sample in family.samples
+    }
+    for name in (queue, odd):
+        document = api.ok("GET", f"/queues/{quote(name)}")
+        for state in ("pending", "dead", "active"):
+            assert samples["corvo_queue_jobs", *sorted([name, state])] == document[state]
+        oldest = "corvo_queue_oldest_ready_seconds"
+        assert samples[oldest, *sorted([name, "normal"])] >= 0
+    assert samples["corvo_cluster_is_leader",] == 1
+
+
+@pytest.mark.parametrize(("limit", "timeout"), [(0, 0), (1, WAIT_S)])
+def test_one_connection_is_served_in_order(
+    shared_server: ServerProcess, api: Api, queue: str, limit: int, timeout: int
+) -> None:
+    """Sent in one packet: an ack, a new job, and a fetch that gets it, even if the ack has to
+    free the only slot first."""
+    api.ok("POST", f"/queues/{queue}/concurrency", {"max": limit})
+    api.enqueue(queue)
+    run = api.take(queue)
+    calls = [
+        (f"ack/{run['job_id']}", {"lease_token": run["lease_token"]}),
+        ("enqueue", {"queue": queue, "payload": "next"}),
+        ("fetch", {"queues": [queue], "timeout": timeout}),
+    ]
+    packet = b""
+    for path, body in calls:
+        data = json.dumps(body).encode()
+        close = "Connection: close\r\n" if path == "fetch" else ""
+        head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: t\r\n{close}Content-Length: {len(data)}"
+        packet += head.encode() + b"\r\n\r\n" + data
+    with socket.create_connection(("127.0.0.1", shared_server.port), WAIT_S) as connection:
+        connection.sendall(packet)
+        text = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", text) == [b"200", b"201", b"200"]
+    assert b'"payload":"next"' in text

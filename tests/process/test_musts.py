@@ -4,14 +4,11 @@ Groups: g1 lost jobs, g2 double runs, g3 stuck jobs, g4 races of leases, g5 pois
 arithmetic of retries, g12 large values, g13 texts, g14 clocks.
 """
 
-import contextlib
-import itertools
 import json
 import socket
 import struct
 import threading
 from collections import Counter
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +29,7 @@ from harness import (
     running_server,
     set_clock,
 )
+from traffic import Traffic
 
 SECOND_NS = 10**9
 YEAR_9999_NS = 253_402_300_799 * SECOND_NS
@@ -95,49 +93,6 @@ def test_g1_a_kill_leaves_every_job_in_exactly_one_state(data_dir: Path) -> None
             assert document["enqueued"] == sum(document[state] for state in STATES)
             assert document["enqueued"] >= len(traffic.accepted), kills
             assert document["completed"] >= len(traffic.acked)
-
-
-class Traffic:
-    """Two producers and two workers, until the server is gone."""
-
-    _runs = itertools.count()
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._server = server
-        self._run = next(self._runs)
-        self._changed = threading.Condition()
-        self.accepted: dict[str, str] = {}
-        self.acked: list[str] = []
-        targets = [(self._produce, n) for n in range(2)] + [(self._work, n) for n in range(2)]
-        self._threads = [threading.Thread(target=self._guard, args=pair) for pair in targets]
-
-    def run_until(self, acks: int) -> None:
-        for thread in self._threads:
-            thread.start()
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.acked) >= acks, WAIT_S)
-
-    def join(self) -> None:
-        for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
-
-    def _guard(self, work: Any, number: int) -> None:
-        with contextlib.suppress(OSError, HTTPException):
-            work(self._server.api(), number)
-
-    def _produce(self, api: Api, number: int) -> None:
-        for count in itertools.count():
-            key = f"{self._run}-{number}-{count}"
-            self.accepted[key] = api.enqueue("q", unique_key=key, unique_until="period")
-
-    def _work(self, api: Api, number: int) -> None:
-        while True:
-            job = api.fetch("q", timeout=1)
-            if job is not None and api.ack(job)[0] == 200:
-                with self._changed:
-                    self.acked.append(job["job_id"])
-                    self._changed.notify()
 
 
 def test_g1_nothing_is_trimmed_silently(api: Api, queue: str) -> None:
@@ -583,6 +538,7 @@ TEXTS = [
     b'{ "b" : 12345678901234567890123 ,\t"a":1.50e+03,"b":[ ],"\\u00e9":"\\/","c":-0.0}',
     b"12345678901234567890123456789",
     b'"\\ud83e\\udd84 \xf0\x9f\xa6\x84 \\u0000"',
+    b'"\\ud800 \\ue000 \\\\ud800 \\udc00\\ud800 \xee\x80\x80"',
     b"[1,\n 2 , 3]",
     b"false",
     b'""',

@@ -23,6 +23,7 @@ from harness import (
     running_server,
     until,
 )
+from traffic import Shuffle
 
 SECOND_NS = 10**9
 
@@ -117,6 +118,17 @@ def test_what_was_due_while_the_server_was_down_happens_then(data_dir: Path, how
         job_id = api.enqueue("q", scheduled_at=due)
         api = restart(server, how)
         assert api.take("q")["job_id"] == job_id
+
+
+def test_counters_equal_a_recount_after_each_kill(data_dir: Path) -> None:
+    with running_server(data_dir, "--test-clock") as server:
+        shuffle = Shuffle(server.api(), "q", seed=7)
+        for _ in range(3):
+            for _ in range(100):
+                shuffle.step()
+            shuffle.check_counters()
+            shuffle.api = restart(server, "kill")
+            shuffle.check_counters()
 
 
 def test_ids_and_places_go_on_after_a_restart(data_dir: Path) -> None:
