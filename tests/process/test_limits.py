@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ from harness import (
     Api,
     ServerProcess,
     clock_ns,
+    connect,
     nanoseconds,
+    post_bytes,
     refused,
     rfc3339,
     running_server,
@@ -85,9 +86,9 @@ def test_size_of_the_body(shared_server: ServerProcess, api: Api, queue: str) ->
     """Exactly 16 MiB are read; one byte more is refused from the head alone."""
     body = json.dumps({"queue": queue}).encode().ljust(16 * MIB)
     assert api.post("/enqueue", body)[0] == 201
-    with socket.create_connection(("127.0.0.1", shared_server.port), WAIT_S) as connection:
-        head = "POST /api/v1/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n"
-        connection.sendall((head % (16 * MIB + 1)).encode())
+    with connect(shared_server.port) as connection:
+        head = f"POST /api/v1/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: {16 * MIB + 1}\r\n\r\n"
+        connection.sendall(head.encode())
         reply = connection.makefile("rb").read()
     assert reply.startswith(b"HTTP/1.1 413 ")
     assert b'"PAYLOAD_TOO_LARGE"' in reply and str(16 * MIB).encode() in reply
@@ -375,15 +376,10 @@ def test_too_much_in_flight_is_told_when_to_come_back(data_dir: Path) -> None:
         api = server.api()
         api.enqueue("q")
         run = api.take("q")
-        ack = json.dumps({"lease_token": run["lease_token"]}).encode()
-        post = b"POST /api/v1/%b HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n%b\r\n%b"
-        body = b'{"queue":"q"}'
-        with socket.create_connection(("127.0.0.1", server.port), WAIT_S) as connection:
-            ack_path = b"ack/" + run["job_id"].encode()
-            connection.sendall(
-                post % (b"enqueue", len(body), b"", body) * 30
-                + post % (ack_path, len(ack), b"Connection: close\r\n", ack)
-            )
+        packet = post_bytes("/enqueue", {"queue": "q"}) * 30
+        packet += post_bytes(f"/ack/{run['job_id']}", {"lease_token": run["lease_token"]}, True)
+        with connect(server.port) as connection:
+            connection.sendall(packet)
             text = connection.makefile("rb").read()
         taken, refusals = text.count(b"HTTP/1.1 201 "), text.count(b"HTTP/1.1 429 ")
         assert taken >= 1 and refusals >= 1 and taken + refusals == 30
