@@ -266,7 +266,8 @@ class Poll:
         api.wait_parked(waiting + 1)
 
     def _run(self) -> None:
-        self.reply = self._api.post("/fetch", self._fields)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.reply = self._api.post("/fetch", self._fields)
 
     def job(self) -> dict[str, Any]:
         """The job it got, long before its timeout."""
