@@ -106,7 +106,9 @@ class Driver:
         )
         return result
 
-    def ack(self, job_id: str, token: str = "", result: bytes = b"", checkpoint: bytes = b"") -> Any:
+    def ack(
+        self, job_id: str, token: str = "", result: bytes = b"", checkpoint: bytes = b""
+    ) -> Any:
         return self.do(ops.ACK, job_id, token, result, checkpoint)
 
     def fail(

@@ -13,7 +13,6 @@ from corvo.fsm import states
 from corvo.fsm.states import NOWHERE, TABLE, TRIGGERS
 from corvo.limits import SECOND_NS
 from corvo.model import (
-    ACTIVE,
     CANCELLED,
     COMPLETED,
     DEAD,
