@@ -14,8 +14,9 @@ PIP_INSTALL := pip install --quiet --constraint constraints.txt
 # environment of their own.
 BUILD_TOOLS := setuptools cython mypy
 
-# Everything a compiled module can be made from.
-SOURCES := setup.py $(shell find corvo -name '*.py' -o -name '*.pyx' -o -name '*.pxd')
+# Everything a compiled module can be made from; a directory is newer when a file left it.
+SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
+  \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
 .PHONY: help server build test check format test-pure debug bench clean
 
@@ -35,7 +36,7 @@ check: $(VENV)/installed  ## Lint, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint corvo
+	PATH="$(BIN):$$PATH" cython-lint corvo
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/installed  ## Format the sources

@@ -36,7 +36,7 @@ MYPYC = {
         "corvo/ops.py",
         "corvo/feed.py",
         "corvo/kv/documents.py",
-        "corvo/kv/index.py",
+        "corvo/kv/meta.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),
 }

@@ -6,6 +6,7 @@ that never fails. import-linter checks the layers too, but cannot see into Cytho
 """
 
 import ast
+import functools
 import re
 import runpy
 import sys
@@ -22,10 +23,13 @@ LAYERS = {
     "corvo.cli": 7,
     "corvo.__main__": 7,
     "corvo.node": 6,
+    "corvo.report": 6,
     "corvo.net": 5,
     "corvo.scheduler": 5,
+    "corvo.logs": 5,
     "corvo.systemd": 5,
     "corvo.service": 4,
+    "corvo.checks": 4,
     "corvo.pipeline": 4,
     "corvo.waiting": 4,
     "corvo.consensus": 3,
@@ -56,13 +60,19 @@ PURE = (
     "corvo.ops",
     "corvo.feed",
     "corvo.kv.documents",
-    "corvo.kv.index",
+    "corvo.kv.memory",
+    "corvo.kv.meta",
+    "corvo.kv.rows",
     "corvo.fsm",
     "corvo.consensus",
     "corvo._fast",
 )
 SHELLS = {
     "corvo._fast.wal_thread",
+    "corvo.consensus.files",
+    "corvo.consensus.inline_sync",
+    "corvo.consensus.log",
+    "corvo.consensus.solo",
     "corvo.consensus.wal",
 }
 IMPURE_IMPORTS = {
@@ -85,13 +95,13 @@ DEPENDENCIES = {
     "click": ("corvo.cli",),
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.record",),
-    "httptools": ("corvo._fast.http1",),
+    "httptools": ("corvo._fast.http1", "corvo.cli.load"),
     "lmdb": ("corvo.kv.base",),
-    "msgspec": ("corvo.net", "corvo.cli"),
+    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http1"),
     "prometheus_client": ("corvo.net.scrape",),
     "pyroaring": ("corvo._fast.ready",),
     "rich": ("corvo.cli",),
-    "uvloop": ("corvo.node",),
+    "uvloop": ("corvo.node", "corvo.cli.load"),
 }
 
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
@@ -103,7 +113,9 @@ LINES_MAX = 1200
 FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
-LONG_MODULES: dict[str, str] = {}
+LONG_MODULES = {
+    "corvo/_fast/http1.py": "one state machine: a connection, its requests and its answers",
+}
 
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
@@ -218,7 +230,8 @@ def sizes(sources: list[Source]) -> Iterator[str]:
     """Modules, functions and lines stay within what can be read."""
     for source in sources:
         count = len(source.lines)
-        if count > LINES_MAX or (count > LINES_WANTED and source.path not in LONG_MODULES):
+        wanted = LINES_WANTED if source.within("corvo") else LINES_MAX
+        if count > LINES_MAX or (count > wanted and source.path not in LONG_MODULES):
             yield f"{source.path}: {count} lines"
         if count <= LINES_WANTED and source.path in LONG_MODULES:
             yield f"{source.path}: no longer needs its place in LONG_MODULES"
@@ -260,7 +273,10 @@ def stars(sources: list[Source]) -> Iterator[str]:
 
 
 def stubs(sources: list[Source]) -> Iterator[str]:
-    """Every module of `_fast` has a stub that declares the same public names."""
+    """Every module of `_fast` has a stub that declares the same functions, classes and methods.
+
+    Constants may be missing in the stub, and so may callbacks that C code calls (`on_x`).
+    """
     by_path = {source.path: source for source in sources}
     for source in sources:
         if not source.within("corvo._fast") or source.suffix not in ("py", "pyx"):
@@ -271,8 +287,9 @@ def stubs(sources: list[Source]) -> Iterator[str]:
         if stub is None:
             yield f"{source.path}: has no .pyi"
             continue
-        differ = public_names(source) ^ public_names(stub)
-        if differ:
+        declared, defined = public_names(stub), public_names(source)
+        missing = {n for n in defined - declared if not re.search(r"\.on_|^[A-Z][A-Z0-9_]*$", n)}
+        if differ := missing | (declared - defined):
             yield f"{source.path}: its .pyi differs in {', '.join(sorted(differ))}"
 
 
@@ -296,7 +313,8 @@ def public_names(source: Source) -> set[str]:
 def visible(node: ast.stmt) -> bool:
     if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return False
-    return not any(ast.unparse(d) in ("cython.cfunc", "overload") for d in node.decorator_list)
+    hidden = {"cython.cfunc", "overload", "property"}  # a property may stand for a C field
+    return not any(ast.unparse(d) in hidden for d in node.decorator_list)
 
 
 def cython_names(source: Source) -> set[str]:
@@ -410,33 +428,39 @@ def docstrings(sources: list[Source]) -> Iterator[str]:
 
 
 def apply_functions(sources: list[Source]) -> Iterator[str]:
-    """Every op that is built has its apply function in the state machine."""
-    machine = [source for source in sources if source.within("corvo.fsm")]
-    named = {getattr(node, "name", "") for source in machine for node in source.nodes()}
-    if not any(str(name).startswith("apply_") for name in named):
-        return  # the state machine is not there yet
-    for source in sources:
-        if source.module != "corvo.ops":
-            continue
-        for number, name in built_ops(source):
-            verb = "apply" + re.sub("([A-Z])", r"_\1", name).lower()
-            if verb not in named and number != 0:
-                yield f"corvo/ops.py: op {number} {name} has no {verb}"
+    """Every op that is built has an apply function of its own name in the table of the machine."""
+    machine = [source for source in sources if source.module == "corvo.fsm.machine"]
+    applied = {
+        ast.unparse(key): ast.unparse(value).rpartition(".")[2]
+        for source in machine
+        for node in source.nodes()
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if key is not None
+    }
+    for source in sources if machine else ():
+        if source.module == "corvo.ops":
+            for row, name in built_ops(source):
+                verb = re.sub("(?<=.)([A-Z])", r"_\1", name).lower()
+                if name != "Stamp" and applied.get(f"ops.{row}.number") != verb:
+                    yield f"corvo/fsm/machine.py: op {row} is not applied by {verb}"
 
 
-def built_ops(source: Source) -> Iterator[tuple[int, str]]:
+def built_ops(source: Source) -> Iterator[tuple[str, str]]:
+    """Constant and name of every op that has a layout."""
     for node in source.nodes():
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "_op" and len(node.args) > 2:
-            number, name = node.args[0], node.args[1]
-            assert isinstance(number, ast.Constant) and isinstance(name, ast.Constant)
-            yield number.value, name.value
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
+            call = node.value
+            if ast.unparse(call.func) == "_op" and len(call.args) > 2:
+                yield ast.unparse(node.target), ast.literal_eval(call.args[1])
 
 
 Rule = Callable[[list[Source]], Iterable[str]]
 LONG = "def f() -> None:\n" + "    pass\n" * FUNCTION_LINES_MAX
-OP = '_op(1, "Enqueue", "ss")\n'
+OP = 'RETRY_JOB: Final = _op(7, "RetryJob", "s")'
 FLOATS = "corvo/fsm/x.py"
 FAST = "corvo/_fast/x."
+MACHINE = "corvo/fsm/machine.py"
 
 # Rule, files it refuses, files it accepts. One line for each way to break it.
 Files = dict[str, str]
@@ -456,6 +480,7 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (names, {"corvo/net/utils.py": ""}, {"corvo/net/router.py": ""}),
     (names, {"corvo/common/x.py": ""}, {"corvo/kv/base.py": ""}),
     (sizes, {"corvo/x.py": "x = 1\n" * 601}, {"corvo/x.py": "x = 1\n" * 600}),
+    (sizes, {"tests/x.py": "x = 1\n" * 1201}, {"tests/x.py": "x = 1\n" * 601}),
     (sizes, {"corvo/x.py": LONG}, {"corvo/x.py": LONG.replace("    pass\n", "", 1)}),
     (sizes, {FAST + "pyx": "c" + LONG}, {FAST + "pyx": "c" + LONG.replace("    pass\n", "", 1)}),
     (sizes, {"tests/x.py": "#" * 101}, {"tests/x.py": "#" * 100}),
@@ -465,7 +490,7 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {FAST + "py": "def f(): ..."},
         {FAST + "py": "def f(): ...", FAST + "pyi": "def f(): ..."},
     ),
-    (stubs, {FAST + "py": "A = 1", FAST + "pyi": ""}, {FAST + "py": "_A = 1", FAST + "pyi": ""}),
+    (stubs, {FAST + "py": "", FAST + "pyi": "A = 1"}, {FAST + "py": "A = 1", FAST + "pyi": ""}),
     (
         stubs,
         {FAST + "pyx": "cdef class A:\n    def f(self): pass", FAST + "pyi": "class A: ..."},
@@ -497,12 +522,13 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (docstrings, {FAST + "pyx": "x = 1"}, {FAST + "pyx": '# cython: x\n"""It."""'}),
     (
         apply_functions,
-        {"corvo/ops.py": OP, "corvo/fsm/x.py": "def apply_ack():\n    pass"},
-        {"corvo/ops.py": OP, "corvo/fsm/x.py": "def apply_enqueue():\n    pass"},
+        {"corvo/ops.py": OP, MACHINE: "_APPLY = {ops.RETRY_JOB.number: jobs.retry}"},
+        {"corvo/ops.py": OP, MACHINE: "_APPLY = {ops.RETRY_JOB.number: jobs.retry_job}"},
     ),
 ]
 
 
+@functools.cache
 def repository() -> list[Source]:
     """All of our sources, build products left out."""
     paths = [ROOT / "setup.py"]
@@ -516,7 +542,8 @@ def repository() -> list[Source]:
     "rule", dict.fromkeys(rule for rule, _, _ in RULES), ids=lambda r: r.__name__
 )
 def test_repository_keeps(rule: Rule) -> None:
-    assert list(rule(repository())) == []
+    complaints = list(rule(repository()))
+    assert not complaints, "\n" + "\n".join(complaints)
 
 
 @pytest.mark.parametrize(("rule", "bad", "good"), RULES, ids=lambda v: getattr(v, "__name__", ""))
