@@ -23,9 +23,8 @@ uvarint and its payload as a byte string.
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
 end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
 says what and where. Nothing is allocated on the word of a length that the data does not cover;
-only front-coded texts can be longer than their data, each by what it shares.
-
-Encoding measures first and then fills a byte string of exactly that size.
+only front-coded texts can be longer than their data, each by what it shares. Encoding measures
+first and then fills a byte string of exactly that size.
 """
 
 import cython
@@ -195,53 +194,52 @@ def _nanoseconds(value: object, seconds: cython.ulonglong) -> cython.ulonglong:
 
 @cython.cfunc
 @cython.inline
-def _utf8(value: object) -> bytes:
-    if type(value) is not str:
-        raise TypeError(f"text expected, not {type(value).__name__}")
-    return cython.cast(str, value).encode()
-
-
-@cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
-def _shared(a: bytes, b: bytes) -> cython.Py_ssize_t:
+def _shared(
+    a: cython.p_const_char,
+    a_size: cython.Py_ssize_t,
+    b: cython.p_const_char,
+    b_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
     """How many leading bytes are equal, at most SHARED_MAX."""
-    size: cython.Py_ssize_t = min(len(a), len(b), SHARED_MAX)
+    most: cython.Py_ssize_t = min(a_size, b_size, SHARED_MAX)
     i: cython.Py_ssize_t = 0
-    if cython.compiled:
-        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(a))
-        q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(b))
-    else:
-        p, q = a, b
-    while i < size and p[i] == q[i]:
+    while i < most and a[i] == b[i]:
         i += 1
     return i
 
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _front_coded_size(items: list) -> cython.Py_ssize_t:
+def _front_coded(
+    items: list, p: cython.p_uchar, at: cython.Py_ssize_t, fill: cython.bint
+) -> cython.Py_ssize_t:
+    """The position behind the texts of a `P` field; writes them if `fill` is set."""
+    raw: cython.p_const_char
+    before: cython.p_const_char = b""
     size: cython.Py_ssize_t = 0
-    rest: cython.Py_ssize_t
-    before: bytes = b""
+    before_size: cython.Py_ssize_t = 0
     for item in items:
-        raw: bytes = _utf8(item)
-        rest = len(raw) - _shared(before, raw)
-        size += 1 + _uvarint_size(rest) + rest
-        before = raw
-    return size
-
-
-@cython.cfunc
-def _put_front_coded(p: cython.p_uchar, at: cython.Py_ssize_t, items: list) -> cython.Py_ssize_t:
-    shared: cython.Py_ssize_t
-    before: bytes = b""
-    for item in items:
-        raw: bytes = _utf8(item)
-        shared = _shared(before, raw)
-        p[at] = shared
-        at = _put_bytes(p, at + 1, raw[shared:])
-        before = raw
+        if type(item) is not str:
+            raise TypeError(f"text expected, not {type(item).__name__}")
+        if cython.compiled:
+            raw = PyUnicode_AsUTF8AndSize(item, cython.address(size))
+        else:
+            raw = item.encode()
+            size = len(raw)
+        shared: cython.Py_ssize_t = _shared(before, before_size, raw, size)
+        rest: cython.Py_ssize_t = size - shared
+        if not fill:
+            at += 1 + _uvarint_size(rest) + rest
+        else:
+            p[at] = shared
+            at = _put_uvarint(p, at + 1, rest)
+            if cython.compiled:
+                memcpy(p + at, raw + shared, rest)
+            else:
+                p[at : at + rest] = raw[shared:]
+            at += rest
+        before, before_size = raw, size
     return at
 
 
@@ -283,7 +281,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
             size += _uvarint_size(_unsigned(item))
     else:
         assert letter == "P", f"no such layout letter: {letter!r}"
-        size += _front_coded_size(items)
+        size = _front_coded(items, cython.NULL, size, False)
     return size
 
 
@@ -318,7 +316,7 @@ def _put_field(
     items: list = value
     at = _put_uvarint(p, at, len(items))
     if letter == "P":
-        return _put_front_coded(p, at, items)
+        return _front_coded(items, p, at, True)
     for item in items:
         if letter == "S":
             at = _put_text(p, at, item)
