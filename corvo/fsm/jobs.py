@@ -249,7 +249,7 @@ def fail(core: Core, payload: bytes) -> object:
     job.provider_error = provider_error
     lane.queue.failed_total += 1
     data = _attempt_data(job.attempt)
-    if len(error) <= EVENT_ERROR_SIZE_MAX:
+    if 0 < len(error) <= EVENT_ERROR_SIZE_MAX:
         data += b',"error":' + error
     core.emit(lane, job, feed.FAILED, data + b"}")
     remaining = max(0, job.max_retries - job.attempt)
