@@ -258,6 +258,7 @@ def test_a_lease_that_its_worker_touched_is_no_phantom() -> None:
     driver.enqueue("j", max_retries=1)
     driver.take(lease_s=1)
     driver.beat("j")
+    driver.restart()
     driver.term += 1
     driver.advance(60)
     driver.tick()
