@@ -280,12 +280,22 @@ class Poll:
         return self.reply
 
 
-def raw_fetch(port: int, queue: str, source: str = "127.0.0.1", timeout: int = 60) -> socket.socket:
-    """A socket on which a fetch was sent and nothing read."""
-    body = json.dumps({"queues": [queue], "timeout": timeout}).encode()
-    connection = socket.create_connection(("127.0.0.1", port), WAIT_S, (source, 0))
-    head = f"POST /api/v1/fetch HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
-    connection.sendall(head.encode() + body)
+def post_bytes(path: str, body: Any, close: bool = False) -> bytes:
+    """A POST under /api/v1 as it goes over the wire; `close` makes it the connection's last."""
+    data = json.dumps(body).encode()
+    head = f"POST /api/v1{path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n"
+    return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + data
+
+
+def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
+    """A connection without a client."""
+    return socket.create_connection(("127.0.0.1", port), WAIT_S, (source, 0))
+
+
+def raw_fetch(port: int, queue: str, source: str = "127.0.0.1") -> socket.socket:
+    """A connection on which a long poll was sent and nothing read."""
+    connection = connect(port, source)
+    connection.sendall(post_bytes("/fetch", {"queues": [queue], "timeout": 60}))
     return connection
 
 

@@ -1,11 +1,23 @@
 """Every bound of the API: what is just inside is taken, what is just outside is refused by name."""
 
 import json
-import socket
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import WAIT_S, Api, ServerProcess, clock_ns, nanoseconds, refused, rfc3339
+from harness import (
+    WAIT_S,
+    Api,
+    ServerProcess,
+    clock_ns,
+    connect,
+    nanoseconds,
+    post_bytes,
+    refused,
+    rfc3339,
+    running_server,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -74,13 +86,27 @@ def test_size_of_the_body(shared_server: ServerProcess, api: Api, queue: str) ->
     """Exactly 16 MiB are read; one byte more is refused from the head alone."""
     body = json.dumps({"queue": queue}).encode().ljust(16 * MIB)
     assert api.post("/enqueue", body)[0] == 201
-    with socket.create_connection(("127.0.0.1", shared_server.port), WAIT_S) as connection:
-        head = "POST /api/v1/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n"
-        connection.sendall((head % (16 * MIB + 1)).encode())
+    with connect(shared_server.port) as connection:
+        head = f"POST /api/v1/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: {16 * MIB + 1}\r\n\r\n"
+        connection.sendall(head.encode())
         reply = connection.makefile("rb").read()
     assert reply.startswith(b"HTTP/1.1 413 ")
     assert b'"PAYLOAD_TOO_LARGE"' in reply and str(16 * MIB).encode() in reply
     assert api.queue(queue)["enqueued"] == 1
+
+
+def test_a_batch_as_large_as_a_body_can_be(data_dir: Path) -> None:
+    """Sixty of the largest payloads in one request, over a kill."""
+    payload = "x" * (256 * KIB - 2)
+    with running_server(data_dir) as server:
+        jobs = [{"queue": "q", "payload": payload}] * 60
+        ids = server.api().ok("POST", "/enqueue/batch", {"jobs": jobs})["job_ids"]
+        server.kill()
+        server.start()
+        api = server.api()
+        runs = api.take_many("q", count=60)
+        assert [run["job_id"] for run in runs] == ids
+        assert all(run["payload"] == payload for run in runs)
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000])
@@ -323,3 +349,42 @@ def test_the_clock_takes_only_one_order_and_never_goes_back(api: Api) -> None:
     for body in bad:
         refused(api.post("/test/clock", body), 400, "VALIDATION_ERROR")
     assert now_ns <= clock_ns(api) < now_ns + WAIT_S * 10**9
+
+
+def test_the_end_of_the_test_clock(data_dir: Path) -> None:
+    """The last time that it can be set to leaves room for everything that comes after."""
+    with running_server(data_dir, "--test-clock") as server:
+        api = server.api()
+        answer = refused(api.post("/test/clock", {"advance": "200000d"}), 400, "VALIDATION_ERROR")
+        last = re.search(r"beyond (\S+),", answer["error"])
+        assert last is not None
+        api.ok("POST", "/test/clock", {"set": last.group(1)})
+        job_id = api.enqueue("q", retry_base_delay="100000d", retry_max_delay="100000d")
+        run = api.take("q", lease_duration=86_400)
+        assert api.beat(run) == "ok"
+        assert api.fail(run)[0] == 200
+        api.enqueue("q")
+        api.take("q", lease_duration=86_400)
+        server.kill()
+        server.start()
+        assert server.api().job(job_id)["state"] == "retrying"
+
+
+def test_too_much_in_flight_is_told_when_to_come_back(data_dir: Path) -> None:
+    """New work is refused with 429; what ends work is not."""
+    with running_server(data_dir, "--max-pending", "1") as server:
+        api = server.api()
+        api.enqueue("q")
+        run = api.take("q")
+        packet = post_bytes("/enqueue", {"queue": "q"}) * 30
+        packet += post_bytes(f"/ack/{run['job_id']}", {"lease_token": run["lease_token"]}, True)
+        with connect(server.port) as connection:
+            connection.sendall(packet)
+            text = connection.makefile("rb").read()
+        taken, refusals = text.count(b"HTTP/1.1 201 "), text.count(b"HTTP/1.1 429 ")
+        assert taken >= 1 and refusals >= 1 and taken + refusals == 30
+        assert text.count(b"Retry-After: 1\r\n") == text.count(b'"OVERLOADED"') == refusals
+        assert text.count(b'"retry_after_ms":') == refusals
+        assert text.endswith(b'{"status":"ok","state":"completed"}')
+        assert api.queue("q")["enqueued"] == taken + 1
+        assert api.ok("GET", "/cluster/status")["overload_total"] == refusals

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from harness import (
+    WAIT_S,
     Api,
     ServerProcess,
     advance,
@@ -78,14 +79,12 @@ def ack_across(
     set_clock(api, due_ns - 5 * MS_NS)
     for thread in threads:
         thread.start()
-    for step in range(1, 11):
+    for wanted in range(len(jobs) // 12, len(jobs), len(jobs) // 12):
         with progress:
-            assert progress.wait_for(
-                lambda wanted=step * len(jobs) // 12: len(replies) >= wanted, 20
-            )
+            assert progress.wait_for(lambda: len(replies) >= wanted, WAIT_S)  # noqa: B023
         advance(api, "1ms")
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_S)
     assert len(replies) == len(jobs)
     return replies
 
@@ -363,7 +362,7 @@ def test_t45_a_delayed_job_is_never_early_and_comes_once(
     finally:
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(WAIT_S)
     assert [job["job_id"] for job in deliveries] == [job_id]
     assert deliveries[0]["attempt"] == 1
     assert deliveries[0]["at_ns"] >= due_ns

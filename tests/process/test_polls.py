@@ -13,7 +13,17 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from harness import WAIT_S, Api, Poll, ServerProcess, advance, frozen_clock, raw_fetch
+from harness import (
+    WAIT_S,
+    Api,
+    Poll,
+    ServerProcess,
+    advance,
+    connect,
+    frozen_clock,
+    post_bytes,
+    raw_fetch,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -197,18 +207,11 @@ def test_a_wait_on_many_queues_takes_one_job(
 def test_a_batch_fetch_returns_with_the_first_job(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
-    with raw_batch_fetch(shared_server, queue) as waiting:
+    with connect(shared_server.port) as waiting:
+        waiting.sendall(post_bytes("/fetch/batch", {"queues": [queue], "count": 9, "timeout": 60}))
         api.wait_parked(1)
         job_id = api.enqueue(queue)
         assert [job["job_id"] for job in json.loads(read_reply(waiting))["jobs"]] == [job_id]
-
-
-def raw_batch_fetch(server: ServerProcess, queue: str) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
-    body = json.dumps({"queues": [queue], "count": 10, "timeout": 60}).encode()
-    head = "POST /api/v1/fetch/batch HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % len(body)
-    connection.sendall(head.encode() + body)
-    return connection
 
 
 def read_reply(connection: socket.socket) -> bytes:
@@ -310,11 +313,8 @@ def test_pipelined_fetches_are_answered_in_order(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
     """Two fetches and a read on one connection: the read waits for its turn."""
-    first = json.dumps({"queues": [queue], "timeout": 60}).encode()
-    second = json.dumps({"queues": [f"{queue}-b"], "timeout": 60}).encode()
-    post = b"POST /api/v1/fetch HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%b"
-    with socket.create_connection(("127.0.0.1", shared_server.port), WAIT_S) as connection:
-        connection.sendall(post % (len(first), first) + post % (len(second), second))
+    with raw_fetch(shared_server.port, queue) as connection:
+        connection.sendall(post_bytes("/fetch", {"queues": [f"{queue}-b"], "timeout": 60}))
         connection.sendall(b"GET /api/v1/info HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
         api.wait_parked(2)
         later = api.enqueue(f"{queue}-b")

@@ -1,13 +1,11 @@
 """Queues: order, limits, pause, unique keys, and counters that always agree with the jobs."""
 
-import random
-from collections import Counter
 from typing import Any
 
 import pytest
 from harness import Api, advance, frozen_clock, refused, rfc3339
+from traffic import STATES, Shuffle
 
-STATES = ("scheduled", "pending", "active", "held", "completed", "retrying", "dead", "cancelled")
 SECOND_NS = 10**9
 
 # ---- order ----
@@ -254,6 +252,25 @@ def test_a_retry_does_not_take_a_key_from_another(api: Api, queue: str) -> None:
     assert api.post("/enqueue", {"queue": queue, "unique_key": "k"})[1]["job_id"] == first
 
 
+def test_an_old_holder_takes_no_lock_from_the_new_one(api: Api, queue: str) -> None:
+    """The first job's time with the key is over; whatever it does then, the second has it."""
+    body = {"queue": queue, "unique_key": "k", "unique_period": 60}
+    with frozen_clock(api):
+        first = api.ok("POST", "/enqueue", body)["job_id"]
+        run = api.take(queue, lease_duration=3600)
+        advance(api, "60s")
+        second = api.ok("POST", "/enqueue", {**body, "unique_period": 3600})["job_id"]
+        assert second != first
+        assert api.ack(run)[0] == 200
+        assert api.post("/enqueue", body)[1]["job_id"] == second
+        answer = refused(api.post(f"/jobs/{first}/retry"), 409, "UNIQUE_CONFLICT")
+        assert answer["holder_id"] == second
+        api.ok("DELETE", f"/jobs/{first}")
+        assert api.post("/enqueue", body)[1]["job_id"] == second
+        api.ok("DELETE", f"/jobs/{second}")
+        assert api.post("/enqueue", body)[0] == 201
+
+
 def test_a_unique_scheduled_job_survives_its_own_promotion(api: Api, queue: str) -> None:
     body = {"queue": queue, "unique_key": "k"}
     with frozen_clock(api) as now_ns:
@@ -270,66 +287,6 @@ def test_a_unique_scheduled_job_survives_its_own_promotion(api: Api, queue: str)
 # ---- counters ----
 
 
-class Shuffle:
-    """Random calls on a few queues, and everything they left behind."""
-
-    def __init__(self, api: Api, queue: str, seed: int) -> None:
-        self.api = api
-        self.random = random.Random(seed)
-        self.names = [f"{queue}-{n}" for n in range(3)]
-        self.ids: list[str] = []
-        self.runs: list[dict[str, Any]] = []
-
-    def step(self) -> None:
-        draw = self.random.random()
-        if draw < 0.3:
-            self.enqueue()
-        elif draw < 0.55:
-            self.runs += self.api.fetch_batch(*self.names, count=3, lease_duration=30)
-        elif draw < 0.8 and self.runs:
-            self.finish(self.runs.pop(self.random.randrange(len(self.runs))))
-        elif draw < 0.98 and self.ids:
-            self.manage(self.random.choice(self.ids))
-        else:
-            advance(self.api, self.random.choice(["1s", "31s"]))
-
-    def enqueue(self) -> None:
-        body: dict[str, Any] = {
-            "queue": self.random.choice(self.names),
-            "priority": self.random.randrange(3),
-            "max_retries": self.random.randrange(3),
-            "retry_base_delay": self.random.choice([0, "1s", "20s"]),
-        }
-        if self.random.random() < 0.3:
-            body["unique_key"] = str(self.random.randrange(5))
-        answer = self.api.ok("POST", "/enqueue", body)
-        if not answer["unique_existing"]:
-            self.ids.append(answer["job_id"])
-
-    def finish(self, run: dict[str, Any]) -> None:
-        verb = self.random.choice([self.api.ack, self.api.fail, self.api.release])
-        assert verb(run)[0] in (200, 404, 409)
-
-    def manage(self, job_id: str) -> None:
-        draw = self.random.random()
-        if draw < 0.2:
-            assert self.api.call("DELETE", f"/jobs/{job_id}")[0] == 200
-            self.ids.remove(job_id)
-        elif draw < 0.5:
-            force = {"force": self.random.random() < 0.5}
-            assert self.api.post(f"/jobs/{job_id}/cancel", force)[0] in (200, 409)
-        else:
-            assert self.api.post(f"/jobs/{job_id}/retry")[0] in (200, 409)
-
-    def counted(self) -> dict[str, Counter[str]]:
-        """States of all jobs, one by one."""
-        counts: dict[str, Counter[str]] = {name: Counter() for name in self.names}
-        for job_id in self.ids:
-            job = self.api.job(job_id)
-            counts[job["queue"]][job["state"]] += 1
-        return counts
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_counters_equal_a_recount(api: Api, queue: str, seed: int) -> None:
     """After every hundred random calls."""
@@ -337,10 +294,4 @@ def test_counters_equal_a_recount(api: Api, queue: str, seed: int) -> None:
     for _ in range(4):
         for _ in range(100):
             shuffle.step()
-        with frozen_clock(api):
-            counts = shuffle.counted()
-            documents = {document["name"]: document for document in api.ok("GET", "/queues")}
-            for name in shuffle.names:
-                assert {s: documents[name][s] for s in STATES} == {
-                    s: counts[name][s] for s in STATES
-                }
+        shuffle.check_counters()
