@@ -22,6 +22,9 @@ from corvo import limits
 from corvo.errors import ValidationError
 from corvo.times import format_time
 
+# A year before the last time that heaps hold, because leases end after the stamp.
+_SET_MAX_NS = limits.DUE_MAX_NS - 366 * limits.LEASE_MAX_S * limits.SECOND_NS
+
 
 class Clock:
     """The clock of a node. Tests pass their own sources in."""
@@ -44,9 +47,14 @@ class Clock:
         self._step_ns = limits.STAMP_STEP_MAX_NS
         self._stepped_ns = self._last_ns - limits.SECOND_NS
 
+    def elapsed_ns(self) -> int:
+        """Monotonic time for what clients are promised (waits, time-outs). A clock that is set by
+        hand takes it along; what the server does for itself uses `monotonic_ns`."""
+        return self.monotonic_ns()
+
     def seed64(self) -> int:
-        """64 random bits, for one entry."""
-        return int.from_bytes(self.random_bytes(8), "big")
+        """64 random bits as a signed number, for one entry."""
+        return int.from_bytes(self.random_bytes(8), "big", signed=True)
 
     def observe(self, stamp_ns: int) -> None:
         """Never go below a stamp that the state has seen."""
@@ -88,7 +96,7 @@ class Clock:
 
 class TestClock(Clock):
     """A clock that can be set (S4). It runs from real time, is not kept over a restart, and a jump
-    by hand is no pause. Waits that are promised in real time still use `monotonic_ns`."""
+    by hand is no pause."""
 
     __test__ = False  # not a test, whatever its name
 
@@ -115,6 +123,10 @@ class TestClock(Clock):
         """The shown time, in unix nanoseconds; never below an earlier one."""
         real_ns = super().stamp()
         return real_ns + self._shift_ns if self._frozen_ns is None else self._frozen_ns
+
+    def elapsed_ns(self) -> int:
+        """The shown time, which never goes back either."""
+        return self.stamp()
 
     def observe(self, stamp_ns: int) -> None:
         """Never go below a stamp that the state has seen: go on from there."""
@@ -150,9 +162,9 @@ class TestClock(Clock):
         self._tell()
 
     def _jump_to(self, stamp_ns: int, field: str) -> None:
-        if stamp_ns > limits.DUE_MAX_NS:
+        if stamp_ns > _SET_MAX_NS:
             raise ValidationError(
-                f"{field} must not lead beyond {format_time(limits.DUE_MAX_NS)},"
+                f"{field} must not lead beyond {format_time(_SET_MAX_NS)},"
                 f" not to {format_time(min(stamp_ns, limits.TIME_MAX_NS))}"
             )
         self._move(max(0, stamp_ns - self.stamp()))

@@ -30,8 +30,9 @@ _UNITS: Final = {
     "m": 60 * limits.SECOND_NS,
     "h": 3_600 * limits.SECOND_NS,
     "d": 86_400 * limits.SECOND_NS,
+    "w": 7 * 86_400 * limits.SECOND_NS,
 }
-_PART: Final = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?(ns|us|µs|ms|s|m|h|d)", re.ASCII)
+_PART: Final = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?(ns|us|µs|ms|s|m|h|d|w)", re.ASCII)
 _SECONDS: Final = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?", re.ASCII)
 _PARTS_MAX: Final = 16
 

@@ -93,3 +93,26 @@ class Histogram:
             found.append((self.bounds_ns[at], total))
         found.append((None, self.count))
         return found
+
+
+@cython.final
+@cython.cclass
+class RouteMeter:
+    """What one route has answered: how often, how often with an error, how fast."""
+
+    requests = cython.declare(cython.ulonglong, visibility="readonly")
+    errors = cython.declare(cython.ulonglong, visibility="readonly")
+    duration = cython.declare(Histogram, visibility="readonly")
+
+    def __init__(self, bounds_ns: tuple) -> None:
+        self.requests = 0
+        self.errors = 0
+        self.duration = Histogram(bounds_ns)
+
+    @cython.ccall
+    def answered(self, status: cython.int, length_ns: cython.longlong) -> cython.void:
+        """One request was answered."""
+        self.requests += 1
+        if status >= 400:
+            self.errors += 1
+        self.duration.observe(length_ns)

@@ -1,1 +1,112 @@
-"""The command line."""
+"""The command line: one program, one file per group of commands, loaded when first asked for.
+
+Nothing here knows a command's flags. A command prints with `corvo.cli.display`, talks to the
+server with `corvo.cli.api`, and reports failure by raising; `main` turns every failure into one
+`Error:` line (or one JSON object) on stderr and exit status 1.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from corvo.cli import display
+from corvo.errors import CorvoError
+
+# Command -> module of this package that defines it, in the order that --help shows.
+COMMANDS = {
+    "server": "server",
+    "enqueue": "jobs",
+    "inspect": "jobs",
+    "retry": "jobs",
+    "cancel": "jobs",
+    "delete": "jobs",
+    "fetch": "worker",
+    "ack": "worker",
+    "fail": "worker",
+    "release": "worker",
+    "queues": "queues",
+    "pause": "queues",
+    "resume": "queues",
+    "concurrency": "queues",
+    "status": "cluster",
+    "workers": "cluster",
+    "bench": "bench",
+    "completion": "about",
+    "version": "about",
+}
+
+
+class LazyGroup(click.Group):
+    """The root command: imports the module of a command only when the command is looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All command names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None when there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"corvo.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but an unknown name is compared with the names of the table."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warn", "error"]),
+    help="Same as --log-level of the command.",
+)
+@click.pass_context
+def root(context: click.Context, log_level: str | None) -> None:
+    """Corvo, a background-job server: jobs in and out over plain HTTP.
+
+    Start a server with `corvo server`, then try `corvo enqueue mail '{"to": "a@b.c"}'` and
+    `corvo fetch mail`. Every command explains itself with --help.
+    """
+    if log_level is not None:
+        context.default_map = {name: {"log_level": log_level} for name in COMMANDS}
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0, or 1 after any failure."""
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        for word in words:
+            word.encode()
+        status = root.main(words, "corvo", "_CORVO_COMPLETE", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:
+        # The reader (`| head`) has gone: nobody to tell, and the flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except click.Abort:
+        display.error("interrupted", "INTERRUPTED", words)
+    except click.UsageError as e:
+        hint = f"Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
+        display.error(e.format_message(), "USAGE_ERROR", words, hint=hint)
+    except click.ClickException as e:
+        display.error(e.format_message(), "CLIENT_ERROR", words)
+    except UnicodeEncodeError:
+        display.error("an argument is not valid UTF-8", "USAGE_ERROR", words)
+    except CorvoError as e:
+        display.error(e.message, e.code, words, fields=e.fields, hint=getattr(e, "hint", ""))
+    return 1

@@ -25,16 +25,6 @@ from corvo.model import PRIORITY_NAMES, STATES
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST.encode()
 OTHER: Final = "other"
 
-# Bounds of the histograms of the log: 50 µs to 1 s.
-LOG_BOUNDS_NS: Final = tuple(
-    us * 1000
-    for us in (50, 100, 200, 500, *(n * 1000 for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)))
-)
-# Bounds of the duration of requests: 1 ms to 10 s.
-HTTP_BOUNDS_NS: Final = tuple(
-    ms * limits.MS_NS for ms in (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
-)
-
 
 @dataclass(slots=True)
 class QueueSample:
@@ -97,7 +87,8 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_cluster_is_leader": (_GAUGE, "1 on the leader."),
     "corvo_workers_registered": (_GAUGE, "Workers known."),
     "corvo_workers_active": (_GAUGE, "Workers seen in the last five minutes."),
-    "corvo_http_requests_in_flight": (_GAUGE, "Requests being answered, waiting fetches included."),
+    "corvo_leases_expired": (_COUNTER, "Leases that ended without a word from their worker."),
+    "corvo_fetches_waiting": (_GAUGE, "Fetches that wait for work."),
     "corvo_http_connections": (_GAUGE, "Open connections."),
     "corvo_base_flushes": (_COUNTER, "Flushes of the overlay into the base."),
     "corvo_base_flush_seconds_last": (_GAUGE, "How long the last flush took."),

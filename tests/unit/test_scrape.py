@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from corvo import limits
 from corvo._fast.meters import Histogram
 from corvo.net import scrape
+from corvo.net.router import HTTP_BOUNDS_NS
 from corvo.net.scrape import QueueSample, RouteSample, Snapshot, TaskSample, render
 
 
@@ -46,10 +47,10 @@ def test_queues_beyond_the_cap_share_a_series() -> None:
 
 
 def test_values_tasks_and_routes() -> None:
-    duration = Histogram(scrape.HTTP_BOUNDS_NS)
+    duration = Histogram(HTTP_BOUNDS_NS)
     duration.observe(3_000_000)
     duration.observe(60_000_000_000)
-    log = Histogram(scrape.LOG_BOUNDS_NS)
+    log = Histogram(HTTP_BOUNDS_NS)
     page = samples(
         Snapshot(
             routes=[RouteSample("POST", "/ack/:id", 5, 1, duration), RouteSample("GET", "/", 2, 0)],

@@ -116,7 +116,7 @@ def test_number_too_long_to_print_is_refused() -> None:
         ("-5s", None),
         (-1, None),
         (-0.5, None),
-        ("1w", None),
+        ("1w", 7 * 86_400 * 10**9),
         ("1h" * 17, None),
         (True, None),
         (float("inf"), None),

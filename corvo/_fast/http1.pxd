@@ -1,0 +1,46 @@
+from corvo._fast.replies cimport H1Context, ReplyQueue, Request
+
+cdef int _LINE
+cdef int _FIELDS
+cdef int _LENGTH
+cdef int _CHUNKED
+cdef int _STOPPED
+
+
+cdef class H1Conn(ReplyQueue):
+    cdef int _phase
+    cdef bint _ended, _served
+    cdef long long _read_ns, _started_ns
+    cdef object _parser, _refusal
+    cdef bytes _rest, _line, _tail
+    cdef Request _request
+    cdef list _ready
+    cdef bytes _authority, _codings
+    cdef bint _began, _upgrade_offered, _upgraded, _muted
+    cdef Py_ssize_t _head_size, _fields, _body_left, _body_size, _rate_size
+    cdef Py_ssize_t _chunks, _trailer_fields, _trailer_size, _framing_run
+    cdef bytearray _body
+
+    cdef bint _between_requests(self)
+    cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
+    cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1
+    cdef Py_ssize_t _read_length(self, bytes data, Py_ssize_t pos) except -1
+    cdef Py_ssize_t _read_chunked(self, bytes data, Py_ssize_t pos) except -1
+    cdef Py_ssize_t _next_cut(self, bytes data, Py_ssize_t pos) except -1
+    cdef _keep_tail(self, bytes piece)
+    cdef _parse(self, bytes piece)
+    cdef _resume_after_upgrade(self)
+    cdef _take_line(self, Request request, bytes line)
+    cdef bytes _take_other_target(self, Request request, bytes target)
+    cdef _fail(self, error)
+    cdef _check_host(self, Request request)
+    cdef _choose_framing(self, Request request)
+    cdef _drop_trailer(self, bytes name, bytes value)
+    cdef _complete(self)
+    cdef _reset_message(self)
+    cdef _refuse(self, error)
+    cdef _refuse_target(self)
+    cdef _refuse_head(self)
+    cdef _target_too_long(self)
+    cdef _body_too_large(self)
+    cdef _finish_input(self)

@@ -1,0 +1,589 @@
+"""HTTP/1.1 without sockets: bytes in, requests out; replies in, bytes out.
+
+A connection is read in four phases:
+
+    LINE     the request line is collected and checked here, because llhttp is more lenient than
+             RFC 9112 (double spaces, RTSP, HTTP/0.9, HTTP/2.0)
+    FIELDS   header fields go through llhttp, up to the blank line that we find ourselves
+    LENGTH   a body of Content-Length bytes
+    CHUNKED  a chunked body; its pieces are cut at every blank line, since one of them ends it
+
+So the parser never sees the end of one message and the start of the next in the same piece, which
+makes every limit exact and lets a connection stop between two pipelined requests. A fifth phase,
+STOPPED, ignores all further input: after an error, `Connection: close`, or the end of the stream.
+"""
+
+import re
+from typing import Final
+
+import httptools
+
+from corvo._fast.replies import ReplyQueue, Request, reply_error
+from corvo.errors import (
+    BadRequest,
+    CorvoError,
+    HeadersTooLarge,
+    NotImplementedHere,
+    Overloaded,
+    PayloadTooLarge,
+    RequestTimeout,
+    UriTooLong,
+    VersionNotSupported,
+)
+
+_LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
+
+# A request line is refused unfinished only when no method and version could still fit.
+_LINE_EXTRA_MAX: Final = 64
+_OVERLOADED_RETRY_MS: Final = 1_000
+
+_METHODS: Final = {
+    m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+}
+_BLANK_LINE: Final = b"\r\n\r\n"
+_VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
+_HOST: Final = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
+)
+_ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+# Fields that are kept, and the attribute that keeps them. Each may occur once only: a second
+# Authorization, say, would leave it to chance which one counts.
+_KEPT: Final = {
+    b"host": "host",
+    b"content-type": "content_type",
+    b"content-length": "content_length",
+    b"authorization": "authorization",
+    b"x-api-key": "api_key",
+    b"cookie": "cookie",
+    b"x-request-id": "request_id",
+    b"idempotency-key": "idempotency_key",
+    b"x-corvo-namespace": "namespace",
+    b"x-corvo-min-index": "min_index",
+    b"x-corvo-client-name": "client_name",
+    b"x-corvo-client-version": "client_version",
+    b"expect": "expect",
+}
+
+
+class H1Conn(ReplyQueue):
+    """One HTTP/1.1 connection without its socket."""
+
+    def __init__(self, context, peer="", on_output=None):
+        ReplyQueue.__init__(self, context, peer, on_output)
+        self._phase = _LINE
+        self._ended = False
+        self._served = False
+        self._read_ns = self._idle_ns
+        self._started_ns = self._idle_ns
+        self._parser = httptools.HttpRequestParser(self)
+        self._refusal = None
+        # Input: bytes not looked at yet, an unfinished line, the last bytes before a piece.
+        self._rest = b""
+        self._line = b""
+        self._tail = b""
+        # The message being read.
+        self._request = None
+        self._ready = []
+        self._began = False
+        self._authority = None
+        self._codings = None
+        self._upgrade_offered = False
+        self._upgraded = False
+        self._muted = False
+        self._head_size = 0
+        self._fields = 0
+        self._body_left = 0
+        self._body = None
+        self._body_size = 0
+        self._rate_size = 0
+        self._chunks = 0
+        self._trailer_fields = 0
+        self._trailer_size = 0
+        self._framing_run = 0
+
+    # What the shell asks.
+
+    @property
+    def has_input(self):
+        """Whether bytes wait that a further `feed` could turn into requests."""
+        return len(self._rest) > 0
+
+    @property
+    def holding(self):
+        """Whether the peer should not be read from for now."""
+        return len(self._rest) > 0 or self._is_paused()
+
+    @property
+    def idle(self):
+        """Whether no request is being read or answered."""
+        return self._first is None and self._between_requests()
+
+    def feed(self, data):
+        """Take what was read; return the requests that are complete, in order.
+
+        At most `pipeline_max` come at once. When `has_input` says that there is more, the caller
+        gives others a turn and calls again, with no data, unless `paused`.
+        """
+        ready = self._ready = []
+        if self._phase == _STOPPED:
+            return ready
+        if data:
+            self._read_ns = self.context.monotonic()
+        if self._rest:
+            data = self._rest + data
+        if self._line:
+            data = self._line + data
+            self._line = b""
+        pos = 0
+        size = len(data)
+        turn_max = self.context.pipeline_max
+        while (
+            pos < size
+            and len(ready) < turn_max
+            and self._phase != _STOPPED
+            and not self._is_paused()
+        ):
+            if self._phase == _LINE:
+                pos = self._read_line(data, pos)
+            elif self._phase == _FIELDS:
+                pos = self._read_fields(data, pos)
+            elif self._phase == _LENGTH:
+                pos = self._read_length(data, pos)
+            else:
+                pos = self._read_chunked(data, pos)
+        self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
+        self._send_continue()
+        if self._ended and not self._rest:
+            self._finish_input()
+        self._ready = []
+        return ready
+
+    def check_time(self, now_ns):
+        """Refuse or close what took too long; called every now and then with the present time."""
+        context = self.context
+        if self._phase == _STOPPED:
+            return
+        if self._is_paused():
+            # It is us who do not read: the peer's time stands still.
+            self._read_ns = self._started_ns = self._idle_ns = now_ns
+            self._rate_size = 0
+        elif self._phase == _LENGTH or self._phase == _CHUNKED:
+            took_ns = now_ns - self._started_ns
+            if now_ns - self._read_ns > context.body_idle_ns:
+                self._refuse(RequestTimeout("the body did not arrive in time"))
+            elif took_ns > context.body_idle_ns and (
+                self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
+            ):
+                self._refuse(
+                    RequestTimeout(
+                        f"the body arrives slower than {context.body_rate_min} bytes a second"
+                    )
+                )
+        elif self._began:
+            if now_ns - self._started_ns > context.head_wait_ns:
+                self._refuse(RequestTimeout("the request head did not arrive in time"))
+        elif self._first is None:
+            wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
+            if now_ns - self._idle_ns > wait_ns:
+                self._close()
+
+    def drain(self):
+        """Close at once when idle; else the last reply of what is in flight will close."""
+        if self.idle:
+            self._close()
+
+    def eof(self):
+        """The peer sends no more: what is in flight is answered, parked requests are cancelled.
+
+        A parked request is one whose handler set `on_abandoned` and has not answered. Its slot
+        gets an empty 204, so that replies behind it can leave.
+        """
+        self._ended = True
+        if not self._rest:
+            self._finish_input()
+
+    def closed(self):
+        """The connection is gone: forget everything, tell whoever waits."""
+        self._close()
+        self._parser = None
+        self.on_output = None
+        self._abandon_all()
+
+    # Reading.
+
+    def _between_requests(self):
+        return self._phase == _LINE and not self._began and not self._rest
+
+    def _ends_here(self):
+        if self._ended:
+            return not self._rest
+        return self.context.draining and self._between_requests()
+
+    def _read_line(self, data, pos):
+        """Check the request line at `pos`. It stays in the data: the parser reads it again."""
+        context = self.context
+        if not self._began:
+            self._began = True
+            self._started_ns = self._read_ns
+        end = data.find(b"\n", pos) + 1
+        if end == 0:
+            size = len(data) - pos
+            if size > context.target_size_max + _LINE_EXTRA_MAX:
+                self._refuse_target()
+            elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
+                self._refuse(BadRequest("this is not an HTTP request"))
+            else:
+                self._line = data[pos:]
+            return len(data)
+        line = data[pos:end]
+        if line == b"\r\n":
+            # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
+            self._began = False
+            self._head_size += 2
+            if self._head_size > context.head_size_max:
+                self._refuse_head()
+            return end
+        request = Request(self)
+        self._request = request
+        try:
+            self._take_line(request, line)
+        except CorvoError as error:
+            self._refuse(error)
+            return end
+        self._phase = _FIELDS
+        self._tail = b""
+        return pos
+
+    def _take_line(self, request, line):
+        parts = line.split(b" ")
+        method = parts[0]
+        request.method = _METHODS.get(method) or method.decode("latin-1")
+        request.head_only = request.method == "HEAD"
+        if len(parts) == 2 and parts[1].startswith(b"/"):
+            raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
+        if len(parts) != 3:
+            raise BadRequest("the request line is not: method, space, target, space, version")
+        target = parts[1]
+        version = parts[2]
+        if version == b"HTTP/1.0\r\n":
+            request._old_client = True
+        elif version != b"HTTP/1.1\r\n":
+            if _VERSION.fullmatch(version):
+                raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
+            raise BadRequest("the request line does not end in an HTTP version")
+        if len(target) > self.context.target_size_max:
+            raise self._target_too_long()
+        if not target.startswith(b"/"):
+            target = self._take_other_target(request, target)
+        if b"#" in target:
+            raise BadRequest("the request target holds a fragment")
+        request.path, _, request.query = target.partition(b"?")
+
+    def _take_other_target(self, request, target):
+        """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
+        if request.method == "CONNECT":
+            raise NotImplementedHere("CONNECT: Corvo is no proxy")
+        if target == b"*" and request.method == "OPTIONS":
+            return target
+        absolute = _ABSOLUTE.fullmatch(target)
+        if absolute is None or not _HOST.fullmatch(absolute.group(1)):
+            raise BadRequest("the request target is neither a path nor an http URL")
+        self._authority = absolute.group(1)
+        target = absolute.group(2)
+        return target if target.startswith(b"/") else b"/" + target
+
+    def _read_fields(self, data, pos):
+        context = self.context
+        end = self._next_cut(data, pos)
+        room = context.head_size_max - self._head_size
+        if end - pos > room:
+            end = pos + room
+        piece = data[pos:end]
+        self._head_size += end - pos
+        self._parse(piece)
+        if self._phase == _FIELDS:
+            if self._head_size >= context.head_size_max:
+                self._refuse_head()
+            self._keep_tail(piece)
+        return end
+
+    def _read_length(self, data, pos):
+        end = min(pos + self._body_left, len(data))
+        self._body_left -= end - pos
+        self._parse(data[pos:end])
+        return end
+
+    def _read_chunked(self, data, pos):
+        end = min(self._next_cut(data, pos), pos + self.context.feed_slice)
+        piece = data[pos:end]
+        body_size = self._body_size
+        self._parse(piece)
+        if self._phase == _CHUNKED:
+            # llhttp puts no bound on chunk extensions and unfinished trailer lines.
+            self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
+            if self._framing_run > 2 * self.context.trailer_size_max:
+                self._refuse(BadRequest("chunk extensions or trailers are too long"))
+            self._keep_tail(piece)
+        return end
+
+    def _next_cut(self, data, pos):
+        """The end of the next blank line, which may have begun in an earlier piece."""
+        if self._tail:
+            seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
+            if seam >= 0:
+                return pos + seam + 4 - len(self._tail)
+        at = data.find(_BLANK_LINE, pos)
+        return at + 4 if at >= 0 else len(data)
+
+    def _keep_tail(self, piece):
+        tail = self._tail + piece if len(piece) < 3 else piece
+        self._tail = tail[max(0, len(tail) - 3) :]
+
+    def _parse(self, piece):
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._resume_after_upgrade()
+        except httptools.HttpParserCallbackError:
+            if self._refusal is None:
+                raise
+            self._refuse(self._refusal)
+        except httptools.HttpParserError as error:
+            self._refuse(BadRequest(f"malformed HTTP: {error}"))
+
+    def _resume_after_upgrade(self):
+        """Read on as plain HTTP/1.1 after an offer to upgrade, which is never taken up.
+
+        llhttp takes the head of such a request for the end of it and drops the body. A fresh
+        parser, told only how the body is framed, reads the rest.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        if self._phase == _CHUNKED:
+            framing = b"Transfer-Encoding: chunked"
+        elif self._body_left:
+            framing = b"Content-Length: %d" % self._body_left
+        else:
+            self._upgraded = False
+            self._complete()
+            return
+        self._muted = True
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._muted = False
+        self._upgraded = False
+
+    # Called by the parser.
+
+    def on_header(self, name, value):
+        """A header field, or a trailer field when the head has ended."""
+        if self._muted:
+            return
+        if self._phase == _CHUNKED:
+            self._drop_trailer(name, value)
+            return
+        self._fields += 1
+        if self._fields > self.context.head_fields_max:
+            self._fail(
+                HeadersTooLarge(
+                    f"the request has more than {self.context.head_fields_max} header fields"
+                )
+            )
+        lowered = name.lower()
+        attribute = _KEPT.get(lowered)
+        if attribute is not None:
+            if getattr(self._request, attribute) is not None:
+                self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))
+            setattr(self._request, attribute, value)
+        elif lowered == b"transfer-encoding":
+            self._codings = value if self._codings is None else self._codings + b"," + value
+        elif lowered == b"upgrade":
+            self._upgrade_offered = True
+
+    def on_headers_complete(self):
+        """The head is there: decide whether and how the body is read."""
+        if self._muted:
+            return
+        request = self._request
+        try:
+            self._check_host(request)
+            self._choose_framing(request)
+        except CorvoError as error:
+            self._fail(error)
+        request.keep_alive = self._parser.should_keep_alive()
+        self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
+        given = request.request_id
+        if given is None or not _REQUEST_ID.fullmatch(given):
+            request.request_id = self.context._new_request_id()
+        self._started_ns = self._read_ns
+        if self._phase != _FIELDS and request.expect is not None and not request._old_client:
+            self._continue_due = request.expect.lower() == b"100-continue"
+
+    def on_chunk_header(self):
+        """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
+        context = self.context
+        whole = self._chunks
+        self._chunks += 1
+        if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
+            self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
+
+    def on_body(self, data):
+        """Some of the body."""
+        context = self.context
+        size = len(data)
+        if self._body_size + size > context.body_size_max:
+            self._fail(self._body_too_large())
+        if self._chunks > context.chunks_max:
+            self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
+        if context.bodies_size + size > context.bodies_in_flight_size_max:
+            self._fail(
+                Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
+            )
+        context.bodies_size += size
+        self._body_size += size
+        self._rate_size += size
+        self._continue_due = False
+        if self._body is not None:
+            self._body += data
+        elif self._body_left == 0 and self._phase == _LENGTH:
+            self._request.body = data
+        else:
+            self._body = bytearray(data)
+
+    def on_message_complete(self):
+        """The message is over, unless llhttp only says so because of an offered upgrade."""
+        if not self._upgraded and not self._muted:
+            self._complete()
+
+    def _fail(self, error):
+        """Stop the parser from inside a callback; `_parse` then refuses."""
+        self._refusal = error
+        raise error
+
+    def _check_host(self, request):
+        host = request.host
+        authority = self._authority
+        if host is None:
+            if not request._old_client:
+                raise BadRequest("header Host is missing")
+        elif host != self.context._valid_host:
+            if not _HOST.fullmatch(host):
+                raise BadRequest("header Host is not a host name with an optional port")
+            self.context._valid_host = host
+        if authority is not None:
+            request.host = authority
+
+    def _choose_framing(self, request):
+        length = request.content_length
+        if self._codings is not None:
+            if request._old_client:
+                raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
+            if length is not None:
+                raise BadRequest("both Content-Length and Transfer-Encoding")
+            codings = self._codings.lower().split(b",")
+            for coding in codings:
+                if coding.strip(b" \t") != b"chunked":
+                    raise NotImplementedHere("the only transfer coding known here is chunked")
+            if len(codings) > 1:
+                raise BadRequest("Transfer-Encoding chunked is given twice")
+            self._phase = _CHUNKED
+        elif length is not None:
+            if not length.isdigit():
+                raise BadRequest("Content-Length is not a number")
+            if len(length) > 18 or int(length) > self.context.body_size_max:
+                raise self._body_too_large()
+            self._body_left = int(length)
+            if self._body_left:
+                self._phase = _LENGTH
+
+    def _drop_trailer(self, name, value):
+        """Trailers are counted and forgotten: none of them may pass for a header."""
+        self._trailer_fields += 1
+        self._trailer_size += len(name) + len(value) + 4
+        if (
+            self._trailer_fields > self.context.trailer_fields_max
+            or self._trailer_size > self.context.trailer_size_max
+        ):
+            self._fail(BadRequest("the trailer section is too large"))
+
+    def _complete(self):
+        request = self._request
+        if self._body is not None:
+            request.body = bytes(self._body)
+        request._body_size = self._body_size
+        request.arrived_ns = self._read_ns
+        self._body_size = 0
+        self._reset_message()
+        self._phase = _LINE if request.keep_alive else _STOPPED
+        self._served = True
+        self._enqueue(request)
+        self._ready.append(request)
+
+    def _reset_message(self):
+        self._request = None
+        self._began = False
+        self._authority = None
+        self._codings = None
+        self._upgrade_offered = False
+        self._upgraded = False
+        self._continue_due = False
+        self._head_size = 0
+        self._fields = 0
+        self._body_left = 0
+        self._body = None
+        self._rate_size = 0
+        self._chunks = 0
+        self._trailer_fields = 0
+        self._trailer_size = 0
+        self._framing_run = 0
+        self._tail = b""
+
+    # Refusing and closing.
+
+    def _refuse(self, error):
+        """Answer the message being read with an error, after which the connection closes.
+
+        Whatever follows on it cannot be trusted to start where we think it does.
+        """
+        request = self._request
+        if request is None:
+            request = Request(self)
+        if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
+            request.request_id = self.context._new_request_id()
+        self._stop()
+        request.body = b""
+        request.keep_alive = False
+        request.arrived_ns = self._read_ns
+        self._served = True
+        self._enqueue(request)
+        reply_error(request, error)
+
+    def _refuse_target(self):
+        self._refuse(self._target_too_long())
+
+    def _refuse_head(self):
+        self._refuse(
+            HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
+        )
+
+    def _target_too_long(self):
+        return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")
+
+    def _body_too_large(self):
+        return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")
+
+    def _stop(self):
+        """Read no more, and give back what the unfinished message holds."""
+        self._phase = _STOPPED
+        self._rest = b""
+        self._line = b""
+        self.context.bodies_size -= self._body_size
+        self._body_size = 0
+        self._refusal = None
+        self._reset_message()
+
+    def _finish_input(self):
+        """The stream has ended: drop half a message, cancel the parked, close when all is said."""
+        self._stop()
+        self._cancel_parked()
+        if self._first is None:
+            self.want_close = True

@@ -1,0 +1,73 @@
+cdef class ReplyQueue
+
+
+cdef class H1Context:
+    cdef readonly Py_ssize_t head_size_max, head_fields_max, target_size_max, body_size_max
+    cdef readonly Py_ssize_t bodies_in_flight_size_max
+    cdef readonly Py_ssize_t trailer_fields_max, trailer_size_max
+    cdef readonly Py_ssize_t chunks_max, chunk_mean_min, chunk_mean_after, feed_slice
+    cdef readonly Py_ssize_t pipeline_max, pipeline_resume, unsent_size_max
+    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min, keep_alive_idle_ns
+    cdef readonly object monotonic
+    cdef readonly Py_ssize_t bodies_size
+    cdef public bint draining
+    cdef public long long index
+    cdef object _date
+    cdef bytes _date_line, _request_id_prefix, _valid_host
+    cdef long long _date_until_ns, _requests
+
+    cdef bytes _index_line
+    cdef long long _line_index
+
+    cdef bytes _new_request_id(self)
+    cdef bytes _get_date_line(self, long long now_ns)
+    cdef bytes _get_index_line(self, long long index)
+
+
+cdef class Request:
+    cdef public str method, peer
+    cdef public bytes path, query, body
+    cdef public bytes host, content_type, content_length, authorization, api_key, cookie
+    cdef public bytes request_id, idempotency_key, namespace, min_index
+    cdef public bytes client_name, client_version, expect
+    cdef public tuple params
+    cdef public bint keep_alive
+    cdef readonly bint head_only, replied, delivered, abandoned
+    cdef readonly ReplyQueue conn
+    cdef readonly long long arrived_ns
+    cdef public object on_abandoned, context, meter
+    cdef Request _next
+    cdef bint _old_client
+    cdef Py_ssize_t _body_size
+    cdef long long _replied_ns, _index
+    cdef int _status
+    cdef bytes _reply_body, _reply_headers, _reply_type
+
+    cdef _abandon(self)
+    cdef bytes _render(self, bint close)
+
+
+cdef class ReplyQueue:
+    cdef readonly H1Context context
+    cdef readonly str peer
+    cdef readonly bint want_close
+    cdef readonly Py_ssize_t unsent_size, pending
+    cdef public object on_output
+    cdef public bint blocked
+    cdef bint _full, _continue_due
+    cdef long long _idle_ns
+    cdef Request _first, _last
+    cdef list _out, _leaving
+
+    cdef bint _is_paused(self)
+    cdef bint _ends_here(self) except -1
+    cdef _stop(self)
+    cdef _close(self)
+    cdef _enqueue(self, Request request)
+    cdef _release(self)
+    cdef _send_continue(self)
+    cdef _cancel_parked(self)
+    cdef _abandon_all(self)
+
+
+cdef bytes _decimal(long long number)

@@ -1,0 +1,388 @@
+"""Replies of one connection: made in any order, released in the order of the requests.
+
+A `Request` is also the slot of its reply. The slots of a connection are linked in the order of
+arrival, and finished replies are taken from the front of the list only. What is released waits as
+output until the shell takes it, all in one piece.
+"""
+
+import json
+import re
+from typing import Final
+
+_REASONS: Final = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "No Content",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+    507: "Insufficient Storage",
+}
+_STATUS_LINES: Final = {
+    status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in _REASONS.items()
+}
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_JSON: Final = b"application/json"
+_JSON_LINE: Final = b"Content-Type: application/json\r\n"
+_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+
+# Numbers that nearly every reply holds, ready made.
+_DECIMALS: Final = tuple(b"%d" % number for number in range(1000))
+_THOUSANDTHS: Final = tuple(b".%03d\r\n" % number for number in range(1000))
+
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One response header line; ValueError if the value could split the response.
+
+    Visible ASCII, spaces and tabs only: whatever else a job id or a queue name may hold has to be
+    percent-encoded by the caller.
+    """
+    if not _FIELD_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a header name")
+    if not _FIELD_VALUE.fullmatch(value):
+        raise ValueError(f"header {name}: {value!r} holds characters that no header may")
+    return f"{name}: {value}\r\n".encode("ascii")
+
+
+def reply_error(request, error):
+    """Answer with the error as JSON: text, code and its extra fields.
+
+    `retry_after_ms` and `allow` become headers too. Retry-After counts whole seconds, so it is
+    rounded up.
+    """
+    headers = b""
+    retry_after_ms = error.fields.get("retry_after_ms")
+    if retry_after_ms is not None:
+        headers = b"Retry-After: %d\r\n" % ((retry_after_ms + 999) // 1000)
+    allow = error.fields.get("allow")
+    if allow is not None:
+        headers += header_line("Allow", allow)
+    body = {"error": error.message, "code": error.code, **error.fields}
+    request.reply(error.status, _encode_json(body).encode(), headers)
+
+
+class H1Context:
+    """What all connections of one server share: limits, clock, body budget, request ids."""
+
+    def __init__(self, limits, monotonic, date, request_id_prefix):
+        self.head_size_max = limits.head_size_max
+        self.head_fields_max = limits.head_fields_max
+        self.target_size_max = limits.target_size_max
+        self.body_size_max = limits.body_size_max
+        self.bodies_in_flight_size_max = limits.bodies_in_flight_size_max
+        self.trailer_fields_max = limits.trailer_fields_max
+        self.trailer_size_max = limits.trailer_size_max
+        self.chunks_max = limits.chunks_max
+        self.chunk_mean_min = limits.chunk_mean_min
+        self.chunk_mean_after = limits.chunk_mean_after
+        self.feed_slice = limits.feed_slice
+        self.pipeline_max = limits.pipeline_max
+        self.pipeline_resume = limits.pipeline_resume
+        self.unsent_size_max = limits.unsent_size_max
+        self.head_wait_ns = limits.head_wait_ns
+        self.body_idle_ns = limits.body_idle_ns
+        self.body_rate_min = limits.body_rate_min
+        self.keep_alive_idle_ns = limits.keep_alive_idle_ns
+        self.monotonic = monotonic
+        self.bodies_size = 0
+        self.index = -1
+        self.draining = False
+        self._date = date
+        self._date_line = b""
+        self._date_until_ns = -1
+        self._index_line = b""
+        self._line_index = -1
+        self._request_id_prefix = request_id_prefix
+        self._requests = 0
+        self._valid_host = None
+
+    def _new_request_id(self):
+        self._requests += 1
+        return b"%b%x" % (self._request_id_prefix, self._requests)
+
+    def _get_date_line(self, now_ns):
+        """The Date header, made anew at most once a second."""
+        if now_ns >= self._date_until_ns:
+            self._date_line = b"Date: %b\r\n" % self._date()
+            self._date_until_ns = now_ns + 1_000_000_000
+        return self._date_line
+
+    def _get_index_line(self, index):
+        """The X-Corvo-Index header; a whole batch of replies names the same index."""
+        if index != self._line_index:
+            self._line_index = index
+            self._index_line = b"X-Corvo-Index: %d\r\n" % index if index >= 0 else b""
+        return self._index_line
+
+
+class Request:
+    """One complete request, and the slot in which its reply will go out."""
+
+    def __init__(self, conn):
+        self.conn = conn
+        self.peer = conn.peer
+        self.method = "GET"
+        self.path = b""
+        self.query = b""
+        self.host = None
+        self.content_type = None
+        self.content_length = None
+        self.authorization = None
+        self.api_key = None
+        self.cookie = None
+        self.request_id = None
+        self.idempotency_key = None
+        self.namespace = None
+        self.min_index = None
+        self.client_name = None
+        self.client_version = None
+        self.expect = None
+        self.body = b""
+        self.params = ()
+        self.keep_alive = True
+        self.head_only = False
+        self.arrived_ns = 0
+        self.replied = False
+        self.delivered = False
+        self.abandoned = False
+        self.on_abandoned = None
+        self.context = None  # the handler's own, until it answers
+        self.meter = None  # RouteMeter of the route
+        self._next = None
+        self._old_client = False
+        self._body_size = 0
+        self._replied_ns = 0
+        self._status = 0
+        self._reply_body = b""
+        self._reply_headers = b""
+        self._reply_type = _JSON
+        self._index = -1
+
+    def reply(self, status, body=b"", headers=b"", content_type=_JSON):
+        """Complete the slot, exactly once; replies leave in the order of the requests.
+
+        `headers` are lines made by `header_line`. When the connection is gone the reply is
+        dropped: a handler that must undo its work then looks at `abandoned` first, or sets
+        `on_abandoned`.
+        """
+        assert not self.replied, "a request is answered once"
+        self.replied = True
+        if self.abandoned:
+            return
+        conn = self.conn
+        assert status != 204 or not body, "204 has no body"
+        self._replied_ns = conn.context.monotonic()
+        if self.meter is not None:
+            self.meter.answered(status, self._replied_ns - self.arrived_ns)
+        self._status = status
+        self._reply_body = body
+        self._reply_headers = headers
+        self._reply_type = content_type
+        self._index = conn.context.index
+        conn._release()
+
+    def _abandon(self):
+        self.abandoned = True
+        callback = self.on_abandoned
+        self.on_abandoned = None
+        if callback is not None:
+            callback(self)
+
+    def _render(self, close):
+        """The whole reply as bytes; `close` announces that it is the last one."""
+        context = self.conn.context
+        status_line = _STATUS_LINES.get(self._status)
+        assert status_line is not None, f"no reason phrase for status {self._status}"
+        took_us = max(0, self._replied_ns - self.arrived_ns) // 1000
+        body = self._reply_body
+        type_line = b""
+        if body:
+            type_line = _JSON_LINE
+            if self._reply_type is not _JSON:
+                type_line = b"Content-Type: %b\r\n" % self._reply_type
+        connection = b""
+        if close:
+            connection = b"Connection: close\r\n"
+        elif self._old_client:
+            connection = b"Connection: keep-alive\r\n"
+        # 204 and 304 have no body, hence no length either.
+        bodiless = self._status == 204 or self._status == 304
+        return b"".join(
+            (
+                status_line,
+                context._get_date_line(self._replied_ns),
+                b"X-Request-Id: ",
+                self.request_id,
+                b"\r\nServer-Timing: proc;dur=",
+                _decimal(took_us // 1000),
+                _THOUSANDTHS[took_us % 1000],
+                context._get_index_line(self._index),
+                connection,
+                self._reply_headers,
+                type_line,
+                b"\r\n" if bodiless else b"Content-Length: ",
+                b"" if bodiless else _decimal(len(body)),
+                b"" if bodiless else b"\r\n\r\n",
+                b"" if self.head_only else body,
+            )
+        )
+
+
+def _decimal(number):
+    return _DECIMALS[number] if number < 1000 else b"%d" % number
+
+
+class ReplyQueue:
+    """The answering half of a connection; a subclass reads.
+
+    `on_output` is called when output appears where there was none. `blocked` is set by the shell
+    while the peer does not take what was sent; like a full pipeline it stops the reading.
+    """
+
+    def __init__(self, context, peer="", on_output=None):
+        self.context = context
+        self.peer = peer
+        self.on_output = on_output
+        self.want_close = False
+        self.blocked = False
+        self.unsent_size = 0
+        self.pending = 0
+        self._full = False
+        self._continue_due = False
+        self._idle_ns = context.monotonic()
+        # Requests without a released reply, in order; released ones that were not yet sent.
+        self._first = None
+        self._last = None
+        self._out = []
+        self._leaving = []
+
+    @property
+    def paused(self):
+        """Whether reading has to wait: for replies to be made, or for the peer to take them."""
+        return self._is_paused()
+
+    def data_to_send(self):
+        """All released replies, joined; they count as delivered from now on."""
+        if not self._out:
+            return b""
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out = []
+        self.unsent_size = 0
+        request: Request
+        for request in self._leaving:
+            request.delivered = True
+            request.on_abandoned = None
+        self._leaving = []
+        return data
+
+    def _is_paused(self):
+        return self._full or self.blocked or self.unsent_size > self.context.unsent_size_max
+
+    def _ends_here(self):
+        """Whether no further request will come; told by the reading half."""
+        raise NotImplementedError
+
+    def _stop(self):
+        """Have the reading half read no more."""
+        raise NotImplementedError
+
+    def _close(self):
+        self._stop()
+        self.want_close = True
+
+    def _enqueue(self, request):
+        if self._last is None:
+            self._first = request
+        else:
+            self._last._next = request
+        self._last = request
+        self.pending += 1
+        if self.pending >= self.context.pipeline_max:
+            self._full = True
+
+    def _release(self):
+        """Move finished replies from the front of the queue to the output."""
+        request = self._first
+        if request is None or not request.replied:
+            return
+        was_empty = not self._out
+        while request is not None and request.replied:
+            following = request._next
+            request._next = None
+            self.pending -= 1
+            self.context.bodies_size -= request._body_size
+            close = not request.keep_alive or (following is None and self._ends_here())
+            data = request._render(close)
+            self._out.append(data)
+            self.unsent_size += len(data)
+            self._leaving.append(request)
+            self._idle_ns = request._replied_ns
+            request = following
+            if close:
+                assert following is None, "nothing is read behind a last request"
+                self._close()
+        self._first = request
+        if request is None:
+            self._last = None
+        if self.pending <= self.context.pipeline_resume:
+            self._full = False
+        self._send_continue()
+        if was_empty and self.on_output is not None:
+            self.on_output()
+
+    def _send_continue(self):
+        """Ask for an awaited body, once it is this request's turn to be answered."""
+        if self._continue_due and self._first is None:
+            self._continue_due = False
+            self._out.append(_CONTINUE)
+            self.unsent_size += len(_CONTINUE)
+
+    def _cancel_parked(self):
+        """Answer for requests whose handlers only wait: an empty 204, so that others can leave."""
+        request = self._first
+        while request is not None:
+            following = request._next
+            if not request.replied and request.on_abandoned is not None:
+                request._abandon()
+                request.replied = True
+                request._status = 204
+                request._replied_ns = self.context.monotonic()
+            request = following
+        self._release()
+
+    def _abandon_all(self):
+        request: Request
+        gone = self._leaving
+        self._leaving = []
+        self._out = []
+        self.unsent_size = 0
+        request = self._first
+        self._first = self._last = None
+        self.pending = 0
+        while request is not None:
+            gone.append(request)
+            self.context.bodies_size -= request._body_size
+            following = request._next
+            request._next = None
+            request = following
+        for request in gone:
+            request._abandon()

@@ -1,0 +1,13 @@
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+class WalThread:
+    def attach(
+        self,
+        loop: AbstractEventLoop,
+        flushed: Callable[[int, int], None],
+        zeroed: Callable[[int], None],
+    ) -> None: ...
+    def submit(self, fd: int, offset: int, data: bytes, sync: int) -> None: ...
+    def zero(self, fd: int, size: int, directory_fd: int) -> None: ...
+    def close(self) -> int: ...

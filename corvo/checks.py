@@ -1,0 +1,146 @@
+"""What the edges check before they propose an op: names, sizes and ranges.
+
+Every refusal names the field, the value and the limit, and happens before anything is proposed.
+"""
+
+from corvo import limits
+from corvo.errors import PayloadTooLarge, ValidationError
+from corvo.model import BACKOFFS, PRIORITY_NAMES
+from corvo.times import parse_duration
+
+_SHOWN_MAX = 64
+_UNIQUE_UNTIL = {
+    "final": 0,
+    "start": 1,
+    "success": 2,
+    "completion": 2,
+    "period": 3,
+    "expiry": 3,
+}
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: quoted, short, without control characters."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
+
+
+def queue_name(name: str, field: str = "queue") -> str:
+    """A valid queue name (D19): 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
+    if not name:
+        raise ValidationError(f"{field} is required")
+    size = len(name) if name.isascii() else len(name.encode())
+    if size > limits.QUEUE_NAME_SIZE_MAX:
+        raise ValidationError(
+            f"{field} {shown(name)} has {size} bytes (limit {limits.QUEUE_NAME_SIZE_MAX})"
+        )
+    if name in (".", ".."):
+        raise ValidationError(f"{field} {shown(name)} is not allowed")
+    if not name.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
+        raise ValidationError(f"{field} {shown(name)} contains a control character")
+    return name
+
+
+def text(value: str | None, field: str, size_max: int) -> str:
+    """An optional text of bounded size; absent is empty."""
+    if not value:
+        return ""
+    size = len(value) if value.isascii() else len(value.encode())
+    if size > size_max:
+        raise ValidationError(f"{field} has {size} bytes (limit {size_max})")
+    return value
+
+
+def json_size(value: bytes, field: str, size_max: int) -> bytes:
+    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes (S13)."""
+    if len(value) > size_max:
+        raise PayloadTooLarge(
+            f"{field} too large: {len(value)} bytes (max {size_max})",
+            field=field,
+            size=len(value),
+            limit=size_max,
+        )
+    return value
+
+
+def priority(value: str | int | None) -> int:
+    """A priority by name or number (S13)."""
+    if value is None:
+        return 2
+    if isinstance(value, str):
+        if value in PRIORITY_NAMES:
+            return PRIORITY_NAMES.index(value)
+        raise ValidationError(
+            f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)"
+        )
+    if not 0 <= value < limits.PRIORITIES:
+        raise ValidationError(f"priority {value} is out of range (0-2)")
+    return value
+
+
+def max_retries(value: int | None) -> int:
+    """Total number of runs allowed (D5); 0 and 1 both mean one."""
+    if value is None:
+        return 3
+    if not 0 <= value <= limits.RETRIES_MAX:
+        raise ValidationError(f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})")
+    return value
+
+
+def backoff(value: str | None) -> int:
+    """A backoff strategy by name."""
+    if value is None:
+        return 3
+    if value not in BACKOFFS:
+        raise ValidationError(
+            f"retry_backoff {shown(value)} is unknown (use {', '.join(BACKOFFS)})"
+        )
+    return BACKOFFS.index(value)
+
+
+def jitter_ppm(value: float | None) -> int:
+    """A share of the delay, 0-1, as parts per million."""
+    if value is None:
+        return limits.RETRY_JITTER_DEFAULT_PPM
+    if not 0 <= value <= 1:
+        raise ValidationError(f"retry_jitter {value} is out of range (0-1)")
+    return round(value * 1_000_000)
+
+
+def unique_until(value: str | None) -> int:
+    """When a unique lock ends (D15)."""
+    if value is None:
+        return 0
+    if value not in _UNIQUE_UNTIL:
+        raise ValidationError(
+            f"unique_until {shown(value)} is unknown (use {', '.join(_UNIQUE_UNTIL)})"
+        )
+    return _UNIQUE_UNTIL[value]
+
+
+def lease_ns(value_ns: int | None) -> int:
+    """A lease length (D9, S13)."""
+    if value_ns is None:
+        return limits.LEASE_DEFAULT_S * limits.SECOND_NS
+    low = limits.LEASE_MIN_S * limits.SECOND_NS
+    high = limits.LEASE_MAX_S * limits.SECOND_NS
+    if not low <= value_ns <= high:
+        raise ValidationError(
+            f"lease_duration {value_ns / 1e9:g} s is out of range "
+            f"({limits.LEASE_MIN_S}-{limits.LEASE_MAX_S} s)"
+        )
+    return value_ns
+
+
+def length_ns(value: str | int | float, field: str) -> int:
+    """A duration as ops carry it: one of more than 292 years saturates."""
+    return min(parse_duration(value, field), limits.DUE_MAX_NS)
+
+
+def count(value: int, field: str, count_max: int) -> int:
+    """A number of items, at least one and at most the limit."""
+    if value == 0:
+        raise ValidationError(f"{field} is required and must not be empty")
+    if value > count_max:
+        raise ValidationError(f"{field} has {value} items (limit {count_max})")
+    return value

@@ -1,0 +1,126 @@
+"""The client side of the HTTP API for the commands: one request, one connection, one answer."""
+
+import http.client
+import logging
+import os
+import time
+import urllib.parse
+from typing import TypeVar
+
+import msgspec
+
+from corvo.errors import CorvoError, ValidationError
+
+_log = logging.getLogger("corvo.cli")
+
+T = TypeVar("T")
+
+
+class ServerError(CorvoError):
+    """The server refused: its error text, code and further fields."""
+
+    def __init__(self, message: str, code: str, fields: dict[str, object]) -> None:
+        super().__init__(message)
+        self.code = code
+        self.fields = fields
+
+
+class Unreachable(CorvoError):
+    """No usable answer came back; `hint` tells the user what to do next."""
+
+    code = "REQUEST_FAILED"
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def segment(name: str) -> str:
+    """A job id or queue name as one segment of a path."""
+    if not name:
+        raise ValidationError("a job id or queue name must not be empty")
+    return urllib.parse.quote(os.fsencode(name), safe="")
+
+
+class Client:
+    """Where the server is and how long to wait for it."""
+
+    def __init__(self, server: str, timeout_s: float) -> None:
+        """`server` is a URL; a bare `host:port` means http."""
+        try:
+            url = urllib.parse.urlsplit(server if "://" in server else f"http://{server}")
+            self.port = url.port or (443 if url.scheme == "https" else 80)
+        except ValueError as e:
+            raise ValidationError(f'--server "{server}": {e}') from None
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValidationError(f'--server "{server}" must look like http://host:port')
+        self.server = server
+        self.host = url.hostname
+        self.tls = url.scheme == "https"
+        self.prefix = url.path.rstrip("/")
+        self._timeout_s = timeout_s
+
+    def get(self, path: str) -> bytes:
+        """The body of a GET."""
+        return self.request("GET", path)
+
+    def post(self, path: str, body: object, wait_s: float = 0) -> bytes:
+        """The body of the answer to a POST; `wait_s` is how long the server may take on purpose."""
+        return self.request("POST", path, msgspec.json.encode(body), wait_s)
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, wait_s: float = 0
+    ) -> bytes:
+        """The body of a 2xx answer (empty for 204). Anything else raises."""
+        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
+        connection = connect(self.host, self.port, timeout=self._timeout_s + wait_s)
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        begun = time.monotonic()
+        try:
+            connection.request(method, self.prefix + path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException) as e:
+            raise self._unreachable(e, self._timeout_s + wait_s) from e
+        finally:
+            connection.close()
+        taken_ms = (time.monotonic() - begun) * 1000
+        _log.debug("%s %s status=%d ms=%.1f", method, path, answer.status, taken_ms)
+        if not 200 <= answer.status < 300:
+            raise refusal(answer.status, answer.reason, data)
+        return data
+
+    def decode(self, data: bytes, kind: type[T]) -> T:
+        """The answer as a value of `kind`; fields this client does not know are passed over."""
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            raise Unreachable(
+                f"request failed: the answer is not what was expected ({e})",
+                f"Is a Corvo server listening on {self.server}?",
+            ) from e
+
+    def _unreachable(self, e: Exception, waited_s: float) -> Unreachable:
+        if isinstance(e, TimeoutError):
+            reason = f"no answer within {waited_s:g} s"
+            hint = "The server may be busy; --timeout waits longer."
+        else:
+            reason = str(getattr(e, "strerror", None) or e or type(e).__name__)
+            hint = (
+                f"Is the server running on {self.server}? Start one with `corvo server`, "
+                "or name another with --server or CORVO_URL."
+            )
+        return Unreachable(f"request failed: {reason}", hint)
+
+
+def refusal(status: int, reason: str, data: bytes) -> ServerError:
+    """The error that an answer of 300 or above stands for."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = data.decode("utf-8", "replace").strip()
+        return ServerError(text or f"{status} {reason}", f"HTTP_{status}", {})
+    message = str(fields.pop("error", "") or f"{status} {reason}")
+    return ServerError(message, str(fields.pop("code", f"HTTP_{status}")), fields)

@@ -1,0 +1,165 @@
+"""What commands share: the flags of every client command, and how argument texts are read."""
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from corvo.cli import display
+from corvo.cli.api import Client
+from corvo.errors import ValidationError
+from corvo.limits import SECOND_NS
+from corvo.times import parse_duration
+
+DEFAULT_SERVER = "http://localhost:8080"
+TIMEOUT_S = 60
+
+T = TypeVar("T")
+Function = Callable[..., None]
+
+
+class Duration(click.ParamType[float]):
+    """`1h30m`, `500ms`, `7d`, or a number of seconds; the value is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds, or a usage error."""
+        if isinstance(value, int | float):
+            return value
+        try:
+            length_ns = parse_duration(str(value))
+        except ValidationError as e:
+            self.fail(e.message, param, ctx)
+        seconds, rest_ns = divmod(length_ns, SECOND_NS)
+        return seconds + rest_ns / SECOND_NS if rest_ns else seconds
+
+
+class JsonText(click.ParamType[msgspec.Raw]):
+    """A JSON value: the text itself, `-` for standard input, or `@file`. Sent byte for byte."""
+
+    name = "json"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> msgspec.Raw:
+        """The checked JSON text, or a usage error that says where it stops being JSON."""
+        if isinstance(value, msgspec.Raw):
+            return value
+        data = self._read(str(value), param, ctx)
+        try:
+            msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+            self.fail(f"not valid JSON: {e}", param, ctx)
+        return msgspec.Raw(data.strip())
+
+    def _read(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        if text == "-":
+            return sys.stdin.buffer.read()
+        if text.startswith("@"):
+            try:
+                return Path(text[1:]).read_bytes()
+            except OSError as e:
+                self.fail(f"{text[1:]}: {e.strerror}", param, ctx)
+        return text.encode()
+
+
+DURATION = Duration()
+JSON = JsonText()
+
+
+class Session:
+    """The server and the output form that one command was given."""
+
+    def __init__(self, client: Client, as_json: bool) -> None:
+        self.client = client
+        self.as_json = as_json
+
+    def show(self, answer: bytes, *plain: str) -> None:
+        """Print the server's answer as JSON, or the plain lines made from it."""
+        if self.as_json:
+            click.echo(display.json_text(answer or b"null"))
+        else:
+            display.lines(*plain)
+
+    def decode(self, answer: bytes, kind: type[T]) -> T:
+        """The answer as a value; see Client.decode."""
+        return self.client.decode(answer, kind)
+
+
+def start_log(level: str) -> None:
+    """Send log records of `level` and above to stderr as key=value text."""
+    logging.basicConfig(
+        level={"warn": "WARNING"}.get(level, level.upper()),
+        format='time=%(asctime)s level=%(levelname)s logger=%(name)s msg="%(message)s"',
+        datefmt="%Y-%m-%dT%H:%M:%S%z",
+    )
+
+
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warn", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe log records shown on stderr.",
+)
+
+_OUTPUT = [
+    click.option(
+        "--output",
+        type=click.Choice(["plain", "json"]),
+        default="plain",
+        show_default=True,
+        help="How to print: for people, or the server's answer as JSON.",
+    ),
+    click.option("--output-json", is_flag=True, help="Same as --output json."),
+]
+
+
+def output_options(function: Function) -> Function:
+    """Add --output and --output-json; the function gets `as_json` as its first argument."""
+
+    @functools.wraps(function)
+    def command(output: str, output_json: bool, **arguments: Any) -> None:
+        function(output_json or output == "json", **arguments)
+
+    for option in reversed(_OUTPUT):
+        option(command)
+    return command
+
+
+def client_options(function: Function, *, with_timeout: bool = True) -> Function:
+    """Add the flags of every client command; the function gets a Session as first argument."""
+
+    @output_options
+    @functools.wraps(function)
+    def command(as_json: bool, server: str, log_level: str, **arguments: Any) -> None:
+        timeout = arguments.pop("timeout") if with_timeout else TIMEOUT_S
+        start_log(log_level)
+        function(Session(Client(server, timeout), as_json), **arguments)
+
+    log_level_option(command)
+    if with_timeout:
+        click.option(
+            "--timeout",
+            type=DURATION,
+            default=f"{TIMEOUT_S}s",
+            show_default=True,
+            help="How long to wait for the server.",
+        )(command)
+    click.option(
+        "--server",
+        envvar="CORVO_URL",
+        show_envvar=True,
+        default=DEFAULT_SERVER,
+        show_default=True,
+        help="URL of the server.",
+    )(command)
+    return command

@@ -1,0 +1,212 @@
+"""Commands that do a worker's part by hand: fetch, ack, fail, release."""
+
+import functools
+import shlex
+import socket
+from pathlib import Path
+
+import click
+import msgspec
+
+from corvo.cli import display
+from corvo.cli.api import segment
+from corvo.cli.options import DEFAULT_SERVER, DURATION, JSON, Session, client_options
+from corvo.limits import FETCH_BATCH_MAX, FETCH_WAIT_DEFAULT_S
+
+
+class Job(msgspec.Struct):
+    """A delivered job."""
+
+    job_id: str
+    queue: str
+    payload: msgspec.Raw
+    attempt: int
+    max_retries: int
+    lease_duration: float
+    lease_token: str
+    fencing: int | None = None
+    checkpoint: msgspec.Raw = msgspec.Raw(b"")
+    tags: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Jobs(msgspec.Struct):
+    """Answer to a batch fetch."""
+
+    jobs: list[Job]
+
+
+class Acked(msgspec.Struct):
+    """Answer to an ack."""
+
+    state: str = "completed"
+
+
+class Failed(msgspec.Struct):
+    """Answer to a fail."""
+
+    status: str
+    attempts_remaining: int = 0
+    next_attempt_at: str | None = None
+
+
+token_option = click.option("--token", help="Lease token that the fetch printed.")
+
+
+@click.command()
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default=f"{FETCH_WAIT_DEFAULT_S}s",
+    show_default=True,
+    help="How long to wait for a job; 0 does not wait.",
+)
+@click.option("--lease-duration", type=DURATION, help="How long the job is yours (server: 60s).")
+@click.option("--worker-id", help="Name to fetch under.  [default: cli-<host>]")
+@click.option(
+    "--count",
+    type=click.IntRange(1, FETCH_BATCH_MAX),
+    default=1,
+    show_default=True,
+    help="Most jobs to take at once.",
+)
+@functools.partial(client_options, with_timeout=False)
+def fetch(
+    session: Session,
+    queues: tuple[str, ...],
+    timeout: float,
+    lease_duration: float | None,
+    worker_id: str | None,
+    count: int,
+) -> None:
+    """Take the next job of some queues.
+
+    Prints the job, and the commands that report its end."""
+    host = socket.gethostname()
+    body: dict[str, object] = {
+        "queues": queues,
+        "worker_id": worker_id or f"cli-{host}",
+        "hostname": host,
+        "timeout": timeout,
+    }
+    if lease_duration is not None:
+        body["lease_duration"] = lease_duration
+    if count == 1:
+        answer = session.client.post("/api/v1/fetch", body, wait_s=timeout)
+        jobs = [session.decode(answer, Job)] if answer else []
+    else:
+        answer = session.client.post("/api/v1/fetch/batch", {**body, "count": count}, timeout)
+        jobs = session.decode(answer, Jobs).jobs
+    if session.as_json or not jobs:
+        session.show(answer, "No job")
+        return
+    for number, job in enumerate(jobs):
+        display.lines(*[""] * (number > 0), *_describe(job, session.client.server))
+
+
+def _describe(job: Job, server: str) -> list[str]:
+    """A readable block, and commands that a shell can take as they stand."""
+    where = "" if server == DEFAULT_SERVER else f" --server {shlex.quote(server)}"
+    lease = f" {shlex.quote(job.job_id)} --token {shlex.quote(job.lease_token)}{where}"
+    lines = [
+        f"Job:         {job.job_id}",
+        f"Queue:       {job.queue}",
+        f"Attempt:     {job.attempt} of {job.max_retries}",
+        f"Lease:       {job.lease_duration:g} s",
+    ]
+    if job.fencing is not None:
+        lines.append(f"Fencing:     {job.fencing}")
+    for label, raw in (("Tags:", job.tags), ("Checkpoint:", job.checkpoint)):
+        if bytes(raw) not in (b"", b"null"):
+            lines.append(f"{label:12} {bytes(raw).decode()}")
+    payload = display.json_text(bytes(job.payload)).split("\n")
+    return [
+        *lines,
+        "Payload:",
+        *(f"  {line}" for line in payload),
+        "",
+        f"Done?    corvo ack{lease}",
+        f"Failed?  corvo fail{lease} --error 'what went wrong'",
+    ]
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB-ID")
+@token_option
+@click.option("--result", type=JSON, help="What the job produced (JSON, - or @file).")
+@click.option("--checkpoint", type=JSON, help="Last checkpoint (JSON, - or @file).")
+@client_options
+def ack(
+    session: Session,
+    job_id: str,
+    token: str | None,
+    result: msgspec.Raw | None,
+    checkpoint: msgspec.Raw | None,
+) -> None:
+    """Report that a fetched job is done."""
+    body = _given(lease_token=token, result=result, checkpoint=checkpoint)
+    answer = session.client.post(f"/api/v1/ack/{segment(job_id)}", body)
+    session.show(answer, f"Job {job_id}: {session.decode(answer, Acked).state}")
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB-ID")
+@token_option
+@click.option("--error", required=True, help="What went wrong.")
+@click.option("--backtrace", help="Where it went wrong: text, or @file.")
+@click.option("--no-retry", is_flag=True, help="Let the job die even if attempts are left.")
+@click.option("--retry-after", type=DURATION, help="Run again after exactly this delay.")
+@client_options
+def fail(
+    session: Session,
+    job_id: str,
+    token: str | None,
+    error: str,
+    backtrace: str | None,
+    no_retry: bool,
+    retry_after: float | None,
+) -> None:
+    """Report that a fetched job failed."""
+    if backtrace is not None and backtrace.startswith("@"):
+        try:
+            backtrace = Path(backtrace[1:]).read_text("utf-8", "replace")
+        except OSError as e:
+            raise click.BadParameter(
+                f"{backtrace[1:]}: {e.strerror}", param_hint="--backtrace"
+            ) from e
+    body = _given(
+        lease_token=token,
+        error=error,
+        backtrace=backtrace,
+        retry=False if no_retry else None,
+        retry_after=retry_after,
+    )
+    answer = session.client.post(f"/api/v1/fail/{segment(job_id)}", body)
+    fate = session.decode(answer, Failed)
+    left = f" ({fate.attempts_remaining} left)" if fate.attempts_remaining else ""
+    when = f", next attempt at {fate.next_attempt_at}{left}" if fate.next_attempt_at else ""
+    session.show(answer, f"Job {job_id}: {fate.status}{when}")
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB-ID")
+@token_option
+@click.option("--delay", type=DURATION, help="Not again before this delay.")
+@click.option("--checkpoint", type=JSON, help="Where the next run shall start from.")
+@client_options
+def release(
+    session: Session,
+    job_id: str,
+    token: str | None,
+    delay: float | None,
+    checkpoint: msgspec.Raw | None,
+) -> None:
+    """Give a fetched job back without using up an attempt."""
+    body = _given(lease_token=token, delay=delay, checkpoint=checkpoint)
+    answer = session.client.post(f"/api/v1/release/{segment(job_id)}", body)
+    session.show(answer, f"Job {job_id} released")
+
+
+def _given(**fields: object) -> dict[str, object]:
+    """The fields that were given."""
+    return {name: value for name, value in fields.items() if value is not None}

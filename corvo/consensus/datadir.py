@@ -1,0 +1,128 @@
+"""The data directory: one server at a time, and always the same node.
+
+    <data-dir>/lock            held (flock) while a server runs on the directory
+    <data-dir>/identity.json   {"format": 1, "cluster_id", "node_id", "incarnation"}
+    <data-dir>/wal/            the log (`corvo.consensus.wal`)
+
+The identity is written once, before anything else. The cluster id tells clusters apart, the
+incarnation tells a node from an earlier one of the same name whose data was lost: both are in
+the head of every log segment, so that files of different origin never mix.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
+from corvo.errors import StorageError
+
+_FORMAT = 1
+_NOT_DATA = ("lock", "identity.json.new", "lost+found")
+_HEX_DIGITS = {"cluster_id": 32, "incarnation": 16}
+
+
+class Identity(NamedTuple):
+    """Who a node is. `cluster_id` has 32 hexadecimal digits, `incarnation` 16."""
+
+    cluster_id: str
+    node_id: str
+    incarnation: str
+
+
+class DataDir:
+    """A locked data directory. Opened before, and closed after, everything that lives in it."""
+
+    def __init__(self, path: str, new_identity: Identity, files: Files) -> None:
+        """`new_identity` (random ids, made by the caller) is taken if there is none yet.
+
+        Of an existing directory it must give the node id.
+        """
+        self.path = path
+        self._files = files
+        files.make_directory(path)
+        try:
+            self._lock_fd = files.lock(f"{path}/lock")
+        except BlockingIOError:
+            raise StorageError(
+                f"{path}: another server is running on this data directory", path=path
+            ) from None
+        try:
+            self.identity = self._read_identity() or self._write_identity(new_identity)
+            if self.identity.node_id != new_identity.node_id:
+                raise StorageError(
+                    f"{path}: the data belongs to node {self.identity.node_id!r}, "
+                    f"not to {new_identity.node_id!r}",
+                    path=path,
+                )
+        except BaseException:
+            files.close(self._lock_fd)
+            raise
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        self._files.close(self._lock_fd)
+
+    @property
+    def _identity_path(self) -> str:
+        return f"{self.path}/identity.json"
+
+    def _read_identity(self) -> Identity | None:
+        names = self._files.names(self.path)
+        if "identity.json" not in names:
+            others = [name for name in names if name not in _NOT_DATA]
+            if others:
+                raise StorageError(
+                    f"{self.path}: there is data ({', '.join(others[:3])}) but no identity.json; "
+                    "restore the file or start with an empty directory",
+                    path=self.path,
+                )
+            return None
+        fd = self._files.open(self._identity_path)
+        try:
+            text = self._files.pread(fd, self._files.size(fd), 0)
+        finally:
+            self._files.close(fd)
+        try:
+            return _parse_identity(json.loads(text))
+        except ValueError as error:
+            raise StorageError(f"{self._identity_path}: {error}", path=self.path) from None
+
+    def _write_identity(self, identity: Identity) -> Identity:
+        files = self._files
+        fields = {"format": _FORMAT, **identity._asdict()}
+        _parse_identity(fields)
+        text = json.dumps(fields, indent=2).encode() + b"\n"
+        new_path = f"{self._identity_path}.new"
+        fd = files.open(new_path, create=True)
+        try:
+            if files.pwrite(fd, text, 0) != len(text):
+                raise StorageError(f"{new_path}: short write", path=self.path)
+            files.sync(fd, SYNC_DATA)
+        finally:
+            files.close(fd)
+        files.rename(new_path, self._identity_path)
+        sync_directory(files, self.path)
+        return identity
+
+
+def sync_directory(files: Files, path: str) -> None:
+    """Make the names in a directory durable."""
+    fd = files.open_directory(path)
+    try:
+        files.sync(fd, SYNC_FULL)
+    finally:
+        files.close(fd)
+
+
+def _parse_identity(fields: Any) -> Identity:
+    """Raises ValueError saying what is wrong."""
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    if fields.get("format") != _FORMAT:
+        raise ValueError(f"format is {fields.get('format')!r}, this version knows {_FORMAT}")
+    for name in Identity._fields:
+        if not isinstance(fields.get(name), str) or not fields[name]:
+            raise ValueError(f"{name} is missing")
+    for name, digits in _HEX_DIGITS.items():
+        if len(fields[name]) != digits or set(fields[name]) - set("0123456789abcdef"):
+            raise ValueError(f"{name} must have {digits} hexadecimal digits")
+    return Identity(fields["cluster_id"], fields["node_id"], fields["incarnation"])

@@ -1,0 +1,596 @@
+"""The write-ahead log: segments on disk, written through a flush thread.
+
+    <data-dir>/wal/<number>-<first index>.wal   segments; formats: `segment`, `_fast.record`
+    <data-dir>/wal/spare                        the next segment, being filled with zeros
+    <data-dir>/wal/next                         a segment before it has got its name
+
+Rules, in the order in which a crash would find out:
+
+- A segment gets its name when its head and first records are on disk. The name is flushed (the
+  directory is) before anything in the segment counts.
+- Disk space is reserved a segment ahead. An append never runs out of space: it is refused before
+  it is written.
+- A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
+  then filled with zeros.
+- A failed write or flush is final. The state of the file is unknown from then on, and flushing
+  again would report success for pages the kernel has dropped. Only a restart reads the truth.
+
+Writes are *jobs* in a queue. A job that needs a flush goes to the flusher, one at a time; others
+are done on the spot. Before `attach` and after the flusher is closed, all are.
+"""
+
+import errno
+import os
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from corvo._fast.record import (
+    CLEAN_CLOSE,
+    ENTRY,
+    HARD_STATE,
+    RECORD_SIZE_MIN,
+    SEGMENT_END,
+    TRUNCATE,
+    Record,
+    Writer,
+    record_size,
+)
+from corvo.consensus.datadir import Identity, sync_directory
+from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
+from corvo.consensus.inline_sync import InlineSync, write_and_sync
+from corvo.consensus.log import Entry
+from corvo.consensus.segment import (
+    HEAD_SIZE,
+    Head,
+    Scan,
+    encode_head,
+    parse_head,
+    parse_segment_name,
+    scan,
+    segment_name,
+)
+from corvo.errors import DiskFull, StorageError
+
+try:
+    from corvo._fast.wal_thread import WalThread
+except ImportError:
+    WalThread = None  # type: ignore[assignment, misc]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NEVER = 1 << 62
+# Kept free at the end of each segment: a clean close, then a segment end.
+_END_SIZE = 2 * RECORD_SIZE_MIN
+
+
+class Flusher(Protocol):
+    """Writes and flushes beside the loop: one submission at a time, and zeros when idle."""
+
+    def attach(
+        self,
+        loop: AbstractEventLoop,
+        flushed: Callable[[int, int], None],
+        zeroed: Callable[[int], None],
+    ) -> None:
+        """Call flushed(errno, duration_ns) and zeroed(errno) from the loop; errno 0 is success."""
+
+    def submit(self, fd: int, offset: int, data: bytes, sync: int) -> None:
+        """Write data at offset and flush; ends with `flushed`. One at a time."""
+
+    def zero(self, fd: int, size: int, directory_fd: int) -> None:
+        """Flush the directory, fill the file with zeros, flush it; ends with `zeroed`."""
+
+    def close(self) -> int:
+        """Wait for the submission, drop the zeroing, call nothing any more.
+
+        Returns the errno of a submission whose end was not reported yet, else 0.
+        """
+
+
+def new_flusher(files: Files) -> Flusher:
+    """The C thread where it is built, else its stand-in."""
+    return InlineSync(files) if WalThread is None else WalThread()
+
+
+class Recovered(NamedTuple):
+    """What a start found. `entries` are those above the applied index."""
+
+    entries: list[Entry]
+    term: int
+    clean: bool
+    """The last thing written was a clean close."""
+
+
+class _Segment:
+    """A segment that is open for writing."""
+
+    __slots__ = ("durable", "fd", "head", "limit", "path", "writer")
+
+    def __init__(self, path: str, fd: int, head: Head, writer: Writer) -> None:
+        self.path = path
+        self.fd = fd
+        self.head = head
+        self.writer = writer
+        self.durable = 0  # offset below which all is on disk; what each record carries
+        self.limit = head.size - _END_SIZE
+
+
+class _Job:
+    """A write, a flush, or both, and what to do when it is done."""
+
+    __slots__ = ("data", "done", "offset", "segment", "sync")
+
+    def __init__(
+        self,
+        segment: _Segment | None,
+        offset: int,
+        data: bytes,
+        sync: int,
+        done: Callable[[], None],
+    ) -> None:
+        self.segment = segment  # None: the directory
+        self.offset = offset
+        self.data = data
+        self.sync = sync
+        self.done = done
+
+
+class Wal:
+    """The log of one node. Knows records and files, nothing of terms' or commits' meaning."""
+
+    def __init__(
+        self,
+        path: str,
+        identity: Identity,
+        files: Files,
+        flusher: Flusher,
+        *,
+        segment_size: int,
+        new_salt: Callable[[], int],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        """`new_salt` gives 32 random bits."""
+        self.path = path
+        self.failed: Exception | None = None
+        self.full = False
+        self.flushes = 0
+        self.on_flushed: Callable[[int], None] = _ignore
+        self.last_index = 0
+        self.last_term = 0
+        self.term = 0
+        self.vote = ""
+        self._identity = identity
+        self._files = files
+        self._flusher = flusher
+        self._segment_size = segment_size
+        self._new_salt = new_salt
+        self._on_failed = on_failed
+        self._attached = False
+        self._in_flight = False
+        self._jobs: deque[_Job] = deque()
+        self._directory_fd = -1
+        self._active: _Segment
+        self._retiring: _Segment | None = None  # being sealed, while `_active` gets its name
+        self._sealed: list[tuple[str, int]] = []  # path and first index, oldest first
+        self._trim_index = 0
+        self._spare_fd = -1
+        self._spare_ready = False
+        self._reserve_at = _NEVER
+
+    # Start
+
+    def open(self, applied_index: int, applied_term: int) -> Recovered:
+        """Recover. A base that is ahead of the log wins: the log then starts right above it."""
+        try:
+            return self._open(applied_index, applied_term)
+        except OSError as error:
+            raise _io_error(self.path, error) from error
+
+    def attach(self, loop: AbstractEventLoop) -> None:
+        """From now on, flush beside this loop."""
+        self._flusher.attach(loop, self._flushed, self._zeroed)
+        self._attached = True
+
+    def _open(self, applied_index: int, applied_term: int) -> Recovered:
+        files = self._files
+        files.make_directory(self.path)
+        sync_directory(files, os.path.dirname(self.path) or ".")
+        self._directory_fd = files.open_directory(self.path)
+        found: list[tuple[int, int]] = []
+        for name in files.names(self.path):
+            parsed = parse_segment_name(name)
+            if parsed is not None:
+                found.append(parsed)
+            elif name in ("spare", "next"):
+                files.unlink(f"{self.path}/{name}")
+        found.sort()
+        self._sealed = [(f"{self.path}/{segment_name(*names)}", names[1]) for names in found]
+        # A segment is needed unless the next one begins at or below the first entry wanted.
+        first = 0
+        while first + 1 < len(found) and found[first + 1][1] <= applied_index + 1:
+            first += 1
+        entries: list[Entry] = []
+        clean = True
+        newest: tuple[Head, Scan] | None = None
+        for position in range(first, len(found)):
+            newest = self._read_segment(position, newest, applied_index, entries)
+            clean = bool(newest[1].records) and newest[1].records[-1].kind == CLEAN_CLOSE
+        if newest is None or newest[1].sealed or self.last_index < applied_index:
+            number = found[-1][0] + 1 if found else 1
+            crc = newest[1].crc if newest is not None and newest[1].sealed else 0
+            if self.last_index < applied_index:
+                self.last_index, self.last_term = applied_index, applied_term
+                entries.clear()
+            self._begin_segment(number, crc)
+        else:
+            self._reopen_segment(*newest)
+        return Recovered(entries, self.term, clean)
+
+    def _read_segment(
+        self,
+        position: int,
+        before: tuple[Head, Scan] | None,
+        applied_index: int,
+        entries: list[Entry],
+    ) -> tuple[Head, Scan]:
+        path = self._sealed[position][0]
+        fd = self._files.open(path)
+        try:
+            data = self._files.pread(fd, self._files.size(fd), 0)
+        finally:
+            self._files.close(fd)
+        head = parse_head(data, path, self._identity)
+        if segment_name(head.number, head.first_index) != path.rpartition("/")[2]:
+            raise StorageError(f"{path}: the file has been renamed", path=path)
+        if before is None:
+            if head.first_index > applied_index + 1:
+                raise StorageError(
+                    f"{path}: the oldest log segment begins with entry {head.first_index}, "
+                    f"entries from {applied_index + 1} on are missing",
+                    path=path,
+                )
+            self.last_index = head.first_index - 1
+            self.last_term = head.previous_term
+        elif head.number != before[0].number + 1 or head.previous_crc != before[1].crc:
+            raise StorageError(
+                f"{path}: does not continue segment {before[0].number}; one is missing or of "
+                "another origin",
+                path=path,
+            )
+        found = scan(data, head, path, newest=position == len(self._sealed) - 1)
+        for record in found.records:
+            self._replay(record, path, applied_index, entries)
+        return head, found
+
+    def _replay(self, record: Record, path: str, applied_index: int, entries: list[Entry]) -> None:
+        if record.kind == ENTRY:
+            if record.index != self.last_index + 1:
+                raise StorageError(
+                    f"{path}: entry {record.index} follows entry {self.last_index}", path=path
+                )
+            if record.index > applied_index:
+                entries.append(Entry(record.index, record.term, record.payload))
+        elif record.kind == HARD_STATE:
+            self.term = record.term
+            self.vote = record.payload.decode()
+            return
+        elif record.kind == TRUNCATE:
+            while entries and entries[-1].index > record.index:
+                entries.pop()
+        self.last_index = record.index
+        self.last_term = record.term
+
+    def _begin_segment(self, number: int, previous_crc: int) -> None:
+        """Without a predecessor to seal; blocking."""
+        fd, path = self._take_spare()
+        self._active, start = self._new_segment(fd, path, number, previous_crc)
+        self._enqueue(_Job(self._active, 0, start, SYNC_DATA, self._name_segment))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
+        self._raise_if_failed()
+
+    def _reopen_segment(self, head: Head, found: Scan) -> None:
+        path, _ = self._sealed.pop()
+        fd = self._files.open(path)
+        self._active = _Segment(path, fd, head, Writer(head.salt, found.crc, found.end))
+        if found.torn_end > found.end:
+            zeros = bytes(found.torn_end - found.end)
+            self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, _nothing))
+        # What a killed process wrote may still be in the page cache only.
+        self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, _nothing))
+        self._active.durable = found.end
+        self._reserve_at = head.size // 2
+        self._raise_if_failed()
+
+    # Writing
+
+    def append(
+        self, index: int, term: int, data: bytes, sync: int, done: Callable[[], None]
+    ) -> None:
+        """Write an entry. Raises DiskFull, with nothing written, if there is no room for it."""
+        self._append(ENTRY, index, term, data, sync, done)
+        self.last_index = index
+        self.last_term = term
+
+    def truncate(self, index: int, term: int, done: Callable[[], None]) -> None:
+        """Make the entries above index void. `term` is the term of the entry at index."""
+        self._append(TRUNCATE, index, term, b"", SYNC_DATA, done)
+        self.last_index = index
+        self.last_term = term
+
+    def set_hard_state(self, term: int, vote: str, done: Callable[[], None]) -> None:
+        """Store term and vote; always flushed."""
+        self._append(HARD_STATE, self.last_index, term, vote.encode(), SYNC_DATA, done)
+        self.term = term
+        self.vote = vote
+
+    def sync(self) -> None:
+        """Block until all that was written without a flush is on disk."""
+        segment = self._retiring or self._active
+        offset = segment.writer.offset
+        self._raise_if_failed()
+        error = write_and_sync(self._files, segment.fd, 0, b"", SYNC_DATA)
+        if error:
+            self._fail(segment.path, error)
+            self._raise_if_failed()
+        segment.durable = offset
+
+    def close(self) -> None:
+        """Finish what is in flight, mark the log as cleanly closed, let go of the files."""
+        error = self._flusher.close()
+        self._attached = False
+        try:
+            if self.failed is None and self._in_flight:
+                self._finish(error)
+            if self.failed is None:
+                self._append(CLEAN_CLOSE, self.last_index, self.last_term, b"", SYNC_DATA, _nothing)
+            self._raise_if_failed()
+        finally:
+            for segment in (self._retiring, self._active):
+                if segment is not None:
+                    self._files.close(segment.fd)
+            if self._spare_fd >= 0:
+                self._files.close(self._spare_fd)
+            self._files.close(self._directory_fd)
+
+    def _append(
+        self,
+        kind: int,
+        index: int,
+        term: int,
+        data: bytes,
+        sync: int,
+        done: Callable[[], None],
+    ) -> None:
+        self._raise_if_failed()
+        segment = self._active
+        writer = segment.writer
+        offset = writer.offset
+        if kind != CLEAN_CLOSE and offset + record_size(len(data)) > segment.limit:
+            self._roll(kind, index, term, data, done)
+            return
+        record = writer.add(kind, index, term, data, segment.durable)
+        self._enqueue(_Job(segment, offset, record, sync, done))
+        if writer.offset > self._reserve_at and self._attached:
+            self.reserve()
+
+    def _roll(
+        self, kind: int, index: int, term: int, data: bytes, done: Callable[[], None]
+    ) -> None:
+        """Seal the active segment and begin the next one with this record."""
+        assert self._retiring is None, "one roll at a time"
+        fd, path = self._take_spare()
+        old = self._active
+        offset = old.writer.offset
+        end = old.writer.add(SEGMENT_END, self.last_index, self.last_term, b"", old.durable)
+        new, start = self._new_segment(fd, path, old.head.number + 1, old.writer.previous)
+        start += new.writer.add(kind, index, term, data, 0)
+        assert new.writer.offset <= new.limit, "a record must fit into an empty segment"
+        self._retiring, self._active = old, new
+
+        def named() -> None:
+            self._files.close(old.fd)
+            self._sealed.append((old.path, old.head.first_index))
+            self._retiring = None
+            done()
+
+        self._enqueue(_Job(old, offset, end, SYNC_DATA, _nothing))
+        self._enqueue(_Job(new, 0, start, SYNC_DATA, self._name_segment))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, named))
+
+    def _new_segment(
+        self, fd: int, path: str, number: int, previous_crc: int
+    ) -> tuple[_Segment, bytes]:
+        """A segment to begin, with its first bytes: the head and the hard state."""
+        head, start = encode_head(
+            self._identity,
+            size=self._segment_size,
+            number=number,
+            first_index=self.last_index + 1,
+            previous_term=self.last_term,
+            previous_crc=previous_crc,
+            salt=self._new_salt(),
+        )
+        segment = _Segment(path, fd, head, Writer(head.salt, head.crc, HEAD_SIZE))
+        start += segment.writer.add(HARD_STATE, self.last_index, self.term, self.vote.encode(), 0)
+        self._reserve_at = head.size // 2
+        return segment, start
+
+    def _name_segment(self) -> None:
+        segment = self._active
+        path = f"{self.path}/{segment_name(segment.head.number, segment.head.first_index)}"
+        try:
+            self._files.rename(segment.path, path)
+        except OSError as error:
+            self._fail(path, error.errno or errno.EIO)
+        segment.path = path
+
+    # Jobs
+
+    def _enqueue(self, job: _Job) -> None:
+        self._jobs.append(job)
+        if not self._in_flight:
+            self._run()
+
+    def _run(self) -> None:
+        jobs = self._jobs
+        while jobs and self.failed is None:
+            job = jobs[0]
+            fd = self._directory_fd if job.segment is None else job.segment.fd
+            self._in_flight = True
+            if job.sync and self._attached:
+                self._flusher.submit(fd, job.offset, job.data, job.sync)
+                return
+            self._finish(write_and_sync(self._files, fd, job.offset, job.data, job.sync))
+
+    def _flushed(self, error: int, duration_ns: int) -> None:
+        self.flushes += 1
+        self.on_flushed(duration_ns)
+        self._finish(error)
+        if self._jobs and not self._in_flight:
+            self._run()
+
+    def _finish(self, error: int) -> None:
+        """The first job is done."""
+        job = self._jobs.popleft()
+        self._in_flight = False
+        segment = job.segment
+        if error:
+            self._fail(self.path if segment is None else segment.path, error)
+            return
+        if segment is not None and job.sync:
+            segment.durable = job.offset + len(job.data)
+        job.done()
+
+    def _fail(self, path: str, error: int) -> None:
+        if self.failed is not None:
+            return
+        self.failed = _io_error(path, OSError(error, os.strerror(error)))
+        self._jobs.clear()
+        if self._attached:
+            self._on_failed(self.failed)
+
+    def _raise_if_failed(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
+    # Space
+
+    def reserve(self) -> bool:
+        """Have the next segment at hand, or being prepared. False when the disk is full."""
+        self._reserve_at = _NEVER
+        if self._spare_fd < 0 and self.failed is None and not self._recycle():
+            fd = self._create("spare")
+            if fd >= 0:
+                self._prepare(fd)
+        return not self.full
+
+    def trim(self, index: int) -> None:
+        """Entries up to index are no longer needed.
+
+        One segment that has become free is kept to become the next spare, and at most one is
+        deleted in a call: giving 64 MiB of pages back to the kernel takes 20 ms.
+        """
+        self._trim_index = max(self._trim_index, index)
+        if self.failed is not None:
+            return
+        if self._spare_fd < 0:
+            self._recycle()
+        elif self._is_free(1):
+            self._unlink(self._sealed.pop(0)[0])
+
+    def _is_free(self, position: int) -> bool:
+        """Whether the sealed segment at this position holds nothing that is needed."""
+        following = position + 1
+        if following < len(self._sealed):
+            return self._sealed[following][1] <= self._trim_index + 1
+        oldest_open = self._retiring or self._active
+        return (
+            following == len(self._sealed) and oldest_open.head.first_index <= self._trim_index + 1
+        )
+
+    def _recycle(self) -> bool:
+        """Make the spare out of the oldest segment, if that is free."""
+        if not self._attached or not self._is_free(0):
+            return False
+        path, _ = self._sealed.pop(0)
+        try:
+            fd = self._files.open(path)
+            if self._files.size(fd) != self._segment_size:
+                self._files.close(fd)
+                self._unlink(path)
+                return False
+            self._files.rename(path, f"{self.path}/spare")
+        except OSError as error:
+            self._fail(path, error.errno or errno.EIO)
+            return False
+        self._prepare(fd)
+        return True
+
+    def _prepare(self, fd: int) -> None:
+        self.full = False
+        self._spare_fd = fd
+        self._spare_ready = False
+        self._flusher.zero(fd, self._segment_size, self._directory_fd)
+
+    def _zeroed(self, error: int) -> None:
+        if error in _NO_SPACE:
+            self._drop_spare()
+            self.full = True
+        elif error:
+            self._fail(f"{self.path}/spare", error)
+        else:
+            self._spare_ready = True
+
+    def _drop_spare(self) -> None:
+        self._files.close(self._spare_fd)
+        self._spare_fd = -1
+        self._unlink(f"{self.path}/spare")
+
+    def _take_spare(self) -> tuple[int, str]:
+        """A file of zeros for the next segment. Raises DiskFull."""
+        if self._spare_ready:
+            fd, self._spare_fd, self._spare_ready = self._spare_fd, -1, False
+            return fd, f"{self.path}/spare"
+        # Reserved space reads as zeros, too; writing to it is only slower.
+        fd = self._create("next")
+        if fd < 0:
+            self._raise_if_failed()
+            raise DiskFull(f"no disk space for another log segment in {self.path}")
+        return fd, f"{self.path}/next"
+
+    def _create(self, name: str) -> int:
+        """A new file with its space reserved; -1 when the disk is full or the log failed."""
+        path = f"{self.path}/{name}"
+        fd = -1
+        try:
+            fd = self._files.open(path, create=True)
+            self._files.allocate(fd, self._segment_size)
+        except OSError as error:
+            if fd >= 0:
+                self._files.close(fd)
+                self._unlink(path)
+            self.full = error.errno in _NO_SPACE
+            if not self.full:
+                self._fail(path, error.errno or errno.EIO)
+            return -1
+        self.full = False
+        return fd
+
+    def _unlink(self, path: str) -> None:
+        try:
+            self._files.unlink(path)
+        except OSError as error:
+            self._fail(path, error.errno or errno.EIO)
+
+
+def _io_error(path: str, error: OSError) -> StorageError:
+    return StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignore(duration_ns: int) -> None:
+    pass

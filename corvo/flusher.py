@@ -1,0 +1,146 @@
+"""Keeps the base up to date with the overlay, and watches the space on the disk.
+
+A flush happens by size first, then when nothing was applied for a moment, at the latest after a
+second. It runs on the loop, in one transaction of bounded size (design: base flush).
+
+A full disk is not fatal: the overlay stays as it is and readable, new jobs are refused, acks and
+deletes go on in memory and in the log, and the flush is tried again each second. The base's
+ballast is given up then, so that those can be written. What is short of full is refused earlier,
+by the free space, so that the disk rarely gets there.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from corvo import limits
+from corvo.clock import Clock
+from corvo.consensus.log import Log
+from corvo.errors import DiskFull
+from corvo.fsm.machine import Machine
+
+logger = logging.getLogger(__name__)
+
+# Once refused for want of space, new jobs are taken again when there is this much more.
+_RELIEF = 2 * limits.BALLAST_SIZE
+
+
+class Disk(Protocol):
+    """The space under the base."""
+
+    def disk_free(self) -> int: ...
+    def release_ballast(self) -> None: ...
+    def restore_ballast(self) -> bool: ...
+
+
+class Flusher:
+    """Decides when the machine's overlay goes to the base."""
+
+    def __init__(
+        self,
+        loop: Any,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        disk: Disk,
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._log = log
+        self._machine = machine
+        self._disk = disk
+        self._on_fatal = on_fatal
+        self._dirty_since_ns = 0
+        self._applied_ns = 0
+        self._timer: Any = None
+        self._refused = False  # the last flush found no space
+        self.disk_full = False  # new jobs are to be refused
+        self.flushes = 0
+        self.flush_ns_last = 0
+        self.flush_ns_max = 0
+
+    def after_apply(self) -> None:
+        """Entries were applied: flush at once when much is dirty, else soon."""
+        machine = self._machine
+        if not machine.overlay_documents:
+            return
+        self._applied_ns = self._clock.monotonic_ns()
+        if not self._dirty_since_ns:
+            self._dirty_since_ns = self._applied_ns
+        if self._refused:
+            return
+        if (
+            machine.overlay_documents >= limits.FLUSH_DOCUMENTS
+            or machine.overlay_size >= limits.FLUSH_SIZE
+        ):
+            self.flush()
+        elif self._timer is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer = self._loop.call_later(limits.FLUSH_IDLE_NS / 1e9, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._machine.overlay_documents or self._refused:
+            return
+        now_ns = self._clock.monotonic_ns()
+        idle = now_ns - self._applied_ns >= limits.FLUSH_IDLE_NS
+        old = now_ns - self._dirty_since_ns >= limits.FLUSH_AGE_NS
+        if idle or old:
+            self.flush()
+        else:
+            self._arm()
+
+    def flush(self) -> None:
+        """Write the overlay to the base and let the log go up to there."""
+        began_ns = self._clock.monotonic_ns()
+        try:
+            self._log.sync()  # the base never knows more than the log on disk
+            report = self._machine.flush()
+        except DiskFull:
+            if not self._refused:
+                self._refused = True
+                self._disk.release_ballast()
+            self._note(True)
+            return
+        except Exception as error:
+            self._on_fatal(error)
+            return
+        self._dirty_since_ns = 0
+        self._log.trim(report.index)
+        took_ns = self._clock.monotonic_ns() - began_ns
+        self.flushes += 1
+        self.flush_ns_last = took_ns
+        self.flush_ns_max = max(self.flush_ns_max, took_ns)
+        self._refused = False
+
+    def tick(self) -> None:
+        """Once a second: try again what found no space, and see how much there is."""
+        if self._log.full:
+            self._log.reserve()
+        if self._refused:
+            self.flush()
+        wanted = limits.DISK_FREE_REFUSE + (_RELIEF if self.disk_full else 0)
+        short = self._refused or self._log.full or self._disk.disk_free() < wanted
+        if not short:
+            self._disk.restore_ballast()
+        self._note(short)
+
+    def close(self) -> None:
+        """Stop the timer and flush what is dirty."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._machine.overlay_documents:
+            self.flush()
+
+    def _note(self, full: bool) -> None:
+        if full == self.disk_full:
+            return
+        self.disk_full = full
+        if full:
+            logger.error("no disk space: new jobs are refused until there is some")
+        else:
+            logger.warning("there is disk space again: new jobs are taken")

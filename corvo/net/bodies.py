@@ -1,0 +1,321 @@
+"""The JSON edge: request bodies as msgspec Structs, decoded strictly and with clear errors.
+
+A member that holds any JSON is kept as `Raw`, the bytes received (S14). Unknown members are
+refused with the nearest known name (D17, S23); members of features that this version does not
+have are refused by name.
+
+This module is never compiled by mypyc: it would silently drop the Structs' class keywords.
+"""
+
+import difflib
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from corvo import limits
+from corvo.checks import shown
+from corvo.errors import ParseError, ValidationError
+
+Text = str | None
+Number = int | float
+Duration = str | int | float | None
+NOTHING = Raw(b"")
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+class EnqueueBody(_Body):
+    """POST /enqueue, and one item of POST /enqueue/batch."""
+
+    queue: Text = None
+    payload: Raw = NOTHING
+    priority: str | int | None = None
+    max_retries: int | None = None
+    retry_backoff: Text = None
+    retry_base_delay: Duration = None
+    retry_max_delay: Duration = None
+    retry_jitter: Number | None = None
+    scheduled_at: Text = None
+    tags: dict[str, Raw] | None = None
+    checkpoint: Raw = NOTHING
+    parent_id: Text = None
+    unique_key: Text = None
+    unique_until: Text = None
+    unique_period: Duration = None
+
+
+class EnqueueBatchBody(_Body):
+    """POST /enqueue/batch."""
+
+    jobs: list[EnqueueBody] = []
+
+
+class FetchBody(_Body):
+    """POST /fetch and POST /fetch/batch."""
+
+    queues: list[str] = []
+    worker_id: Text = None
+    hostname: Text = None
+    timeout: Duration = None
+    lease_duration: Duration = None
+    count: int | None = None
+
+
+class AckBody(_Body):
+    """POST /ack/{job_id}."""
+
+    lease_token: Text = None
+    result: Raw = NOTHING
+    checkpoint: Raw = NOTHING
+
+
+class AckItem(_Body):
+    """One item of POST /ack/batch."""
+
+    job_id: Text = None
+    lease_token: Text = None
+    result: Raw = NOTHING
+    checkpoint: Raw = NOTHING
+
+
+class AckBatchBody(_Body):
+    """POST /ack/batch."""
+
+    acks: list[AckItem] = []
+
+
+class FailBody(_Body):
+    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives (T23)."""
+
+    lease_token: Text = None
+    error: Raw = NOTHING
+    backtrace: Raw = NOTHING
+    retry: bool | None = None
+    retry_after: Duration = None
+    provider_error: bool = False
+
+
+class Beat(_Body):
+    """One job of POST /heartbeat."""
+
+    lease_token: Text = None
+    progress: Raw = NOTHING
+    checkpoint: Raw = NOTHING
+
+
+class HeartbeatBody(_Body):
+    """POST /heartbeat."""
+
+    jobs: dict[str, Beat] = {}
+
+
+class ReleaseBody(_Body):
+    """POST /release/{job_id}."""
+
+    lease_token: Text = None
+    delay: Duration = None
+    checkpoint: Raw = NOTHING
+
+
+class CancelBody(_Body):
+    """POST /jobs/{id}/cancel."""
+
+    force: bool = False
+
+
+class ConcurrencyBody(_Body):
+    """POST /queues/{name}/concurrency."""
+
+    max: int = 0
+
+
+class ClockBody(_Body):
+    """POST /test/clock: one of the three, or none to read the clock."""
+
+    advance: Duration = None
+    set: Text = None
+    freeze: bool | None = None
+
+
+# Members of features that are not part of this version, by the body they belong to.
+_ACK_LATER = ("usage", "agent_status", "hold_reason", "step_status", "exit_reason", "trace")
+_NOT_HERE: dict[type, tuple[str, ...]] = {
+    EnqueueBody: (
+        "expire_after",
+        "agent",
+        "chain",
+        "chain_id",
+        "chain_step",
+        "chain_config",
+        "depends_on",
+        "on_dependency_failure",
+        "hold",
+        "result_schema",
+        "routing",
+        "group_key",
+        "batch_id",
+        "wait",
+    ),
+    EnqueueBatchBody: ("batch", "batch_id"),
+    AckBody: _ACK_LATER,
+    AckItem: _ACK_LATER,
+    Beat: ("usage", "stream_delta"),
+    ReleaseBody: ("usage",),
+}
+
+_B = TypeVar("_B", bound=_Body)
+_DECODERS: dict[type[_Body], Any] = {}
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
+_AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
+# Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
+_LONE_SURROGATE = re.compile(
+    rb"\\\\"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def decode(body: bytes, kind: type[_B]) -> _B:
+    """Decode a request body. Raises ParseError (not JSON) or ValidationError (wrong members)."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    if not body.isascii():
+        try:
+            str(body, "utf-8")
+        except UnicodeDecodeError as error:
+            raise ParseError(f"the body is not UTF-8 (byte {error.start})") from None
+    try:
+        decoded: _B = decoder.decode(body)
+        return decoded
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), kind) from None
+    except msgspec.DecodeError as error:
+        if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
+            return _decode_lone_surrogates(body, kind, decoder)
+        raise ParseError(f"invalid JSON: {error}") from None
+    except RecursionError:
+        raise ParseError("invalid JSON: nested too deeply") from None
+
+
+def decode_optional(body: bytes, kind: type[_B]) -> _B:
+    """Like `decode`, but an empty body counts as `{}`."""
+    return decode(body or b"{}", kind)
+
+
+def _decode_lone_surrogates(body: bytes, kind: type[_B], decoder: Any) -> _B:
+    r"""Decode a body whose texts hold escapes like \ud800 without a partner.
+
+    JSON's grammar allows them and users send them in backtraces, but the decoder refuses them.
+    Each distinct escape is swapped for an escape from the private use area that the body does not
+    hold, and swapped back in the values that are kept as bytes. Texts that are decoded (names,
+    keys) cannot hold them.
+    """
+    swaps: dict[bytes, bytes] = {}
+    code = 0xE000
+
+    def swap(match: re.Match[bytes]) -> bytes:
+        nonlocal code
+        escape = match.group(1)
+        if not escape:
+            return match.group()
+        if escape not in swaps:
+            while b"\\u%04x" % code in body:
+                code += 1
+            swaps[escape] = b"\\u%04x" % code
+            code += 1
+        return swaps[escape]
+
+    swapped = _LONE_SURROGATE.sub(swap, body)
+    try:
+        decoded = decoder.decode(swapped)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), kind) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"invalid JSON: {error}") from None
+    back = {new: old for old, new in swaps.items()}
+    restored: _B = _restore(decoded, back)
+    return restored
+
+
+def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
+    if isinstance(value, Raw):
+        pattern = re.compile(rb"\\\\|" + b"|".join(re.escape(new) for new in back))
+        return Raw(pattern.sub(lambda m: back.get(m.group(), m.group()), bytes(value)))
+    if isinstance(value, str):
+        if any(chr(int(new[2:], 16)) in value for new in back):
+            raise ParseError("invalid JSON: a name or key holds half of a surrogate pair")
+        return value
+    if isinstance(value, list):
+        return [_restore(item, back) for item in value]
+    if isinstance(value, dict):
+        return {_restore(key, back): _restore(item, back) for key, item in value.items()}
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            setattr(value, name, _restore(getattr(value, name), back))
+    return value
+
+
+def _explained(text: str, kind: type[_Body]) -> ValidationError:
+    """A decoder's message, with the member first and a hint."""
+    unknown = _UNKNOWN.match(text)
+    if unknown is None:
+        at = _AT.match(text)
+        message = f"{at.group(2)}: {at.group(1)}" if at else text
+        return ValidationError(message.replace("`", ""))
+    name, path = unknown.group(1), unknown.group(2) or ""
+    struct = _struct_at(kind, path)
+    where = f" (at {path.lstrip('.')})" if path else ""
+    if name in _NOT_HERE.get(struct, ()):
+        return ValidationError(f"{name} is not part of this version{where}", field=name)
+    near = difflib.get_close_matches(name, struct.__struct_fields__, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
+
+
+def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
+    if path.startswith((".jobs", "[...]")) and kind is EnqueueBatchBody:
+        return EnqueueBody
+    if path and kind is AckBatchBody:
+        return AckItem
+    if path and kind is HeartbeatBody:
+        return Beat
+    return kind
+
+
+def json_value(raw: Raw) -> bytes:
+    """The bytes of an optional JSON value; absent and null are empty."""
+    value = bytes(raw)
+    return b"" if value == b"null" else value
+
+
+def json_string(raw: Raw, field: str) -> bytes:
+    """The bytes of an optional JSON string, quotes included."""
+    value = bytes(raw)
+    if not value or value == b"null":
+        return b""
+    if value[:1] != b'"':
+        raise ValidationError(f"{field} must be a string")
+    return value
+
+
+def tags_object(tags: dict[str, Raw] | None) -> bytes:
+    """Tags as a JSON object of strings: numbers and booleans become text as they were written."""
+    if not tags:
+        return b""
+    if len(tags) > limits.TAGS_COUNT_MAX:
+        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
+    parts = []
+    for key, raw in tags.items():
+        value = bytes(raw)
+        first = value[:1]
+        if first != b'"':
+            if first in b"{[" or value == b"null":
+                raise ValidationError(f"tags.{shown(key)} must be a string, number or boolean")
+            value = b'"' + value + b'"'
+        parts.append(msgspec.json.encode(key) + b":" + value)
+    return b"{" + b",".join(parts) + b"}"

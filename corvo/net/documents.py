@@ -1,0 +1,190 @@
+"""JSON of jobs, queues and events, as the API shows them (job-model 1.1, http-api 3-5).
+
+Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from corvo._fast.replies import Request
+from corvo.feed import EVENT_TYPES, Change
+from corvo.fsm.machine import Machine
+from corvo.limits import SECOND_NS
+from corvo.model import (
+    ACTIVE,
+    BACKOFFS,
+    ERROR_KINDS,
+    PRIORITY_NAMES,
+    STATES,
+    UNIQUE_UNTIL,
+    ErrorRecord,
+    Fetched,
+    Job,
+    Queue,
+    Worker,
+)
+from corvo.times import format_time
+
+_ENCODE = msgspec.json.Encoder().encode
+_PRIORITIES = len(PRIORITY_NAMES)
+_WORKER_HEALTHY_NS = 60 * SECOND_NS
+_WORKER_STALE_NS = 300 * SECOND_NS
+
+
+def reply_json(request: Request, status: int, document: Any) -> None:
+    """Answer with a document."""
+    request.reply(status, _ENCODE(document))
+
+
+def fetched_document(job: Fetched) -> bytes:
+    """A delivered job, as fetch answers it."""
+    parts = [
+        b'{"job_id":"',
+        job.job_id.encode(),
+        b'","queue":',
+        _ENCODE(job.queue),
+        b',"payload":',
+        job.payload,
+        b',"attempt":%d,"max_retries":%d,"lease_duration":%d,"fencing":%d,"lease_token":"'
+        % (job.attempt, job.max_retries, job.lease_ns // SECOND_NS, job.fencing),
+        job.token.encode(),
+        b'"',
+    ]
+    if job.checkpoint:
+        parts += (b',"checkpoint":', job.checkpoint)
+    if job.tags:
+        parts += (b',"tags":', job.tags)
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+def job_document(machine: Machine, job: Job) -> dict[str, Any]:
+    """The whole job, errors included."""
+    document: dict[str, Any] = {
+        "id": job.id,
+        "queue": machine.queue_of(job).name,
+        "state": STATES[job.state],
+        "payload": Raw(job.payload),
+        "priority": job.priority,
+        "priority_name": PRIORITY_NAMES[job.priority],
+        "attempt": job.attempt,
+        "max_retries": job.max_retries,
+        "retry_backoff": BACKOFFS[job.backoff],
+        "retry_base_delay_ms": job.base_delay_ms,
+        "retry_max_delay_ms": job.max_delay_ms,
+        "retry_jitter": job.jitter_ppm / 1_000_000,
+    }
+    if job.unique_key:
+        document["unique_key"] = job.unique_key.decode()
+        document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
+    if job.parent_id:
+        document["parent_id"] = job.parent_id
+    if job.state == ACTIVE:
+        document["worker_id"] = job.worker_id
+        if job.hostname:
+            document["hostname"] = job.hostname
+        document["fencing"] = job.fencing
+    for name, value in (
+        ("tags", job.tags),
+        ("progress", job.progress),
+        ("checkpoint", job.checkpoint),
+        ("result", job.result),
+    ):
+        if value:
+            document[name] = Raw(value)
+    if job.provider_error:
+        document["provider_error"] = True
+    for name, at_ns in (
+        ("lease_expires_at", job.lease_expires_ns if job.state == ACTIVE else 0),
+        ("scheduled_at", job.scheduled_ns),
+        ("started_at", job.started_ns),
+        ("completed_at", job.completed_ns),
+        ("failed_at", job.failed_ns),
+        ("cancel_requested_at", job.cancel_requested_ns),
+        ("created_at", job.created_ns),
+    ):
+        if at_ns:
+            document[name] = format_time(at_ns)
+    errors = machine.errors(job.id)
+    if errors:
+        document["errors"] = [
+            _error_document(job.id, number, record) for number, record in enumerate(errors, 1)
+        ]
+    return document
+
+
+def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, Any]:
+    at = format_time(record.at_ns)
+    document: dict[str, Any] = {
+        "id": number,
+        "job_id": job_id,
+        "attempt": record.attempt,
+        "kind": ERROR_KINDS[record.kind],
+        "error": Raw(record.error or b'""'),
+        "at": at,
+        "created_at": at,
+    }
+    if record.backtrace:
+        document["backtrace"] = Raw(record.backtrace)
+    return document
+
+
+def event_document(change: Change) -> dict[str, Any]:
+    """One event of the event log."""
+    document: dict[str, Any] = {
+        "seq": change.seq,
+        "id": change.seq,
+        "type": EVENT_TYPES[change.type],
+    }
+    if change.job_id:
+        document["job_id"] = change.job_id
+    document["queue"] = change.queue
+    document["at_ns"] = change.at_ns
+    document["created_at"] = format_time(change.at_ns)
+    if change.data:
+        document["data"] = Raw(change.data)
+    return document
+
+
+def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
+    """One queue with its counters; nothing is counted here."""
+    counts = {
+        name: sum(queue.counts[state * _PRIORITIES : (state + 1) * _PRIORITIES])
+        for state, name in enumerate(STATES)
+    }
+    document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
+    if queue.max_concurrency:
+        document["max_concurrency"] = queue.max_concurrency
+    document["created_at"] = format_time(queue.created_ns)
+    document.update(counts)
+    document["enqueued"] = queue.enqueued_total
+    document["failed"] = queue.failed_total
+    document["completed_total"] = queue.completed_total
+    document["dead_total"] = queue.dead_total
+    document["lease_expired_total"] = queue.expired_total
+    oldest = [
+        ready_ns
+        for priority in range(_PRIORITIES)
+        if (ready_ns := machine.oldest_ready_ns(queue.name, priority))
+    ]
+    if oldest:
+        document["oldest_pending_at"] = format_time(min(oldest))
+    return document
+
+
+def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
+    """One worker as it last showed itself."""
+    silent_ns = now_ns - worker.seen_ns
+    status = "healthy" if silent_ns <= _WORKER_HEALTHY_NS else "stale"
+    if silent_ns > _WORKER_STALE_NS:
+        status = "offline"
+    return {
+        "id": worker.id,
+        "hostname": worker.hostname,
+        "queues": worker.queues,
+        "last_heartbeat": format_time(worker.seen_ns),
+        "started_at": format_time(worker.started_ns),
+        "status": status,
+    }

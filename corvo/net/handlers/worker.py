@@ -1,0 +1,234 @@
+"""The worker's verbs: fetch, ack, fail, heartbeat, release."""
+
+from typing import Any
+
+from corvo import checks, limits, ops
+from corvo._fast.codec import encode_fields
+from corvo._fast.replies import Request, reply_error
+from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
+from corvo.ids import check_job_id
+from corvo.model import STATES, Acked, Failed, Fetched
+from corvo.net.bodies import (
+    AckBatchBody,
+    AckBody,
+    FailBody,
+    FetchBody,
+    HeartbeatBody,
+    ReleaseBody,
+    decode,
+    decode_optional,
+    json_string,
+    json_value,
+)
+from corvo.net.documents import fetched_document, reply_json
+from corvo.service import Service
+from corvo.times import format_time, parse_duration
+from corvo.waiting import Wait
+
+
+class WorkerVerbs:
+    """Handlers of workers."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    # ---- fetch ----
+
+    def fetch(self, request: Request) -> None:
+        """200 with one job, or 204 when none came in time."""
+        body = decode(request.body, FetchBody)
+        if body.count is not None:
+            raise ValidationError("count belongs to /fetch/batch")
+        self._wait(request, body, 0, self._on_fetched)
+
+    def fetch_batch(self, request: Request) -> None:
+        """200 with the jobs that are there, empty when none came in time."""
+        body = decode(request.body, FetchBody)
+        count = min(max(body.count or 1, 1), limits.FETCH_BATCH_MAX)
+        self._wait(request, body, count, self._on_batch_fetched)
+
+    def _wait(self, request: Request, body: FetchBody, count: int, answer: Any) -> None:
+        checks.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
+        queues = [checks.queue_name(name, "queues") for name in body.queues]
+        wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
+        if body.timeout is not None:
+            wait_ns = parse_duration(body.timeout, "timeout")
+        lease = body.lease_duration
+        wait = self._service.fetch(
+            queues,
+            checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
+            or f"anonymous-{request.peer}",
+            checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX),
+            checks.lease_ns(parse_duration(lease, "lease_duration") if lease is not None else None),
+            count,
+            min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS),
+            request,
+            answer,
+        )
+        request.context = wait
+        request.on_abandoned = self._on_abandoned
+
+    def _on_abandoned(self, request: Request) -> None:
+        self._service.pipeline.abandon(request.context)
+
+    @staticmethod
+    def _on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
+        request = wait.request
+        if isinstance(jobs, CorvoError):
+            reply_error(request, jobs)
+        elif jobs:
+            request.reply(200, fetched_document(jobs[0]))
+        else:
+            request.reply(204)
+
+    @staticmethod
+    def _on_batch_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
+        if isinstance(jobs, CorvoError):
+            reply_error(wait.request, jobs)
+            return
+        documents = b",".join([fetched_document(job) for job in jobs])
+        wait.request.reply(200, b'{"jobs":[' + documents + b"]}")
+
+    # ---- ack ----
+
+    def ack(self, request: Request) -> None:
+        """200 when the job is completed, also when repeated with the completing token (D7)."""
+        body = decode_optional(request.body, AckBody)
+        job_id = check_job_id(request.params[0])
+        values = self._ack_values(job_id, body.lease_token, body.result, body.checkpoint)
+        self._service.submit(ops.ACK, values, (self._on_acked, request))
+
+    def ack_batch(self, request: Request) -> None:
+        """200 with the number of completed jobs and why the others were refused."""
+        body = decode(request.body, AckBatchBody)
+        checks.count(len(body.acks), "acks", limits.ACK_BATCH_MAX)
+        payloads, ids = [], []
+        for item in body.acks:
+            if not item.job_id:
+                raise ValidationError("job_id is required for each ack")
+            job_id = check_job_id(item.job_id)
+            values = self._ack_values(job_id, item.lease_token, item.result, item.checkpoint)
+            payloads.append(encode_fields(ops.ACK.layout, values))
+            ids.append(job_id)
+        request.context = ids
+        self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
+
+    def _ack_values(
+        self, job_id: str, token: str | None, result: Any, checkpoint: Any
+    ) -> tuple[Any, ...]:
+        return (
+            job_id,
+            checks.text(token, "lease_token", limits.JOB_ID_SIZE_MAX),
+            checks.json_size(json_value(result), "result", self._service.config.max_result_size),
+            checks.json_size(
+                json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size
+            ),
+        )
+
+    @staticmethod
+    def _on_acked(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            request.reply(200, b'{"status":"ok","state":"completed"}')
+
+    @staticmethod
+    def _on_batch_acked(request: Request, result: Any) -> None:
+        if not isinstance(result, Acked):
+            reply_error(request, result)
+            return
+        reply: dict[str, Any] = {"acked": result.count}
+        if result.refused:
+            ids = request.context
+            reply["failed"] = [
+                {"job_id": ids[position], "error": error.message, "code": error.code}
+                for position, error in result.refused
+            ]
+        reply_json(request, 200, reply)
+
+    # ---- fail ----
+
+    def fail(self, request: Request) -> None:
+        """200 with what becomes of the job: retrying, dead or cancelled."""
+        body = decode_optional(request.body, FailBody)
+        after = body.retry_after
+        values = (
+            check_job_id(request.params[0]),
+            checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
+            checks.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
+            checks.json_size(
+                json_string(body.backtrace, "backtrace"), "backtrace", limits.BACKTRACE_SIZE_MAX
+            ),
+            body.retry is False,
+            checks.length_ns(after, "retry_after") if after is not None else -1,
+            body.provider_error,
+        )
+        self._service.submit(ops.FAIL, values, (self._on_failed, request))
+
+    @staticmethod
+    def _on_failed(request: Request, result: Any) -> None:
+        if not isinstance(result, Failed):
+            reply_error(request, result)
+            return
+        reply: dict[str, Any] = {"status": STATES[result.state]}
+        if result.next_attempt_ns:
+            reply["next_attempt_at"] = format_time(result.next_attempt_ns)
+        reply["attempts_remaining"] = result.attempts_remaining
+        reply_json(request, 200, reply)
+
+    # ---- heartbeat and release ----
+
+    def heartbeat(self, request: Request) -> None:
+        """200 with `ok`, `cancel` or `lost` per job."""
+        body = decode(request.body, HeartbeatBody)
+        checks.count(len(body.jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
+        beats = []
+        for job_id, beat in sorted(body.jobs.items()):
+            progress = json_value(beat.progress)
+            if len(progress) > limits.PROGRESS_SIZE_MAX:
+                raise PayloadTooLarge(
+                    f"progress of {checks.shown(job_id)} too large: {len(progress)} bytes "
+                    f"(max {limits.PROGRESS_SIZE_MAX})",
+                    field="progress",
+                )
+            values = (
+                check_job_id(job_id),
+                checks.text(beat.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
+                progress,
+                checks.json_size(
+                    json_value(beat.checkpoint),
+                    "checkpoint",
+                    self._service.config.max_checkpoint_size,
+                ),
+            )
+            beats.append(encode_fields(ops.BEAT_LAYOUT, values))
+        self._service.submit(ops.HEARTBEAT, (beats,), (self._on_beaten, request))
+
+    @staticmethod
+    def _on_beaten(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            jobs = {job_id: {"status": status} for job_id, status in result.items()}
+            reply_json(request, 200, {"jobs": jobs})
+
+    def release(self, request: Request) -> None:
+        """200 when the job is given back with its attempt (D6)."""
+        body = decode_optional(request.body, ReleaseBody)
+        delay = body.delay
+        values = (
+            check_job_id(request.params[0]),
+            checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
+            checks.length_ns(delay, "delay") if delay is not None else 0,
+            checks.json_size(
+                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
+            ),
+        )
+        self._service.submit(ops.RELEASE, values, (self._on_released, request))
+
+    @staticmethod
+    def _on_released(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            reply_json(request, 200, {"status": "released", "state": STATES[result]})

@@ -1,0 +1,137 @@
+"""The route table: method and path to handler.
+
+Paths without parameters, which all hot ones are, are found by one dict lookup of the raw bytes;
+the others by walking a tree of segments. Segments are split before they are percent-decoded, so
+that `%2F` can be part of a queue name. A literal segment wins over a parameter.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from corvo import limits
+from corvo._fast.meters import RouteMeter
+from corvo._fast.replies import Request, header_line
+from corvo.errors import MethodNotAllowed, NotFound, ValidationError
+
+# Bounds of the duration of requests: 1 ms to 10 s.
+HTTP_BOUNDS_NS: Final = tuple(
+    ms * limits.MS_NS for ms in (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
+)
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table. `{name}` in the pattern stands for one segment, decoded."""
+
+    method: str
+    pattern: str
+    handler: Callable[[Request], None]
+    name: str
+    meter: RouteMeter = field(default_factory=lambda: RouteMeter(HTTP_BOUNDS_NS))
+
+
+@dataclass(slots=True)
+class _Node:
+    """What can follow the segments so far, and the routes that end here, by method."""
+
+    literals: dict[str, "_Node"] = field(default_factory=dict)
+    parameter: "_Node | None" = None
+    routes: dict[str, Route] = field(default_factory=dict)
+
+
+class Router:
+    """Finds the handler of a request and calls it. HEAD is served by GET, OPTIONS by us."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._root = _Node()
+        self._literal: dict[bytes, _Node] = {}
+        for route in self.routes:
+            self._add(route)
+
+    def handle(self, request: Request) -> None:
+        """Set `request.params` and call the handler; NotFound or MethodNotAllowed if none."""
+        if request.method == "OPTIONS":
+            request.reply(204, headers=header_line("Allow", self._allow(request.path)))
+            return
+        route, request.params = self.match(request.method, request.path)
+        request.meter = route.meter
+        route.handler(request)
+
+    def match(self, method: str, path: bytes) -> tuple[Route, tuple[str, ...]]:
+        """The route of a method and raw path, and its decoded parameters."""
+        params: tuple[str, ...] = ()
+        node = self._literal.get(path)
+        if node is None:
+            node, params = self._walk(path)
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allow = _allowed(node.routes)
+            raise MethodNotAllowed(f"{method} is not possible here, only {allow}", allow=allow)
+        return route, params
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for raw in _segments(route.pattern.encode()):
+            segment = raw.decode()
+            if segment.startswith("{"):
+                if node.parameter is None:
+                    node.parameter = _Node()
+                node = node.parameter
+            else:
+                node = node.literals.setdefault(segment, _Node())
+        assert route.method not in node.routes, f"{route.method} {route.pattern} is given twice"
+        node.routes[route.method] = route
+        if "{" not in route.pattern:
+            self._literal[route.pattern.encode()] = node
+
+    def _walk(self, path: bytes) -> tuple[_Node, tuple[str, ...]]:
+        node = self._root
+        params = []
+        for segment in _segments(path):
+            text = _decode(segment)
+            following = node.literals.get(text)
+            if following is None:
+                following = node.parameter
+                if following is None or not text:
+                    raise _not_found(path)
+                params.append(text)
+            node = following
+        if not node.routes:
+            raise _not_found(path)
+        return node, tuple(params)
+
+    def _allow(self, path: bytes) -> str:
+        if path == b"*":
+            return _allowed({route.method: route for route in self.routes})
+        node = self._literal.get(path) or self._walk(path)[0]
+        return _allowed(node.routes)
+
+
+def _segments(path: bytes) -> list[bytes]:
+    """The segments behind the leading slash; one trailing slash does not count."""
+    return path.removesuffix(b"/")[1:].split(b"/")
+
+
+def _decode(segment: bytes) -> str:
+    if _BROKEN_ESCAPE.search(segment):
+        raise ValidationError("the path holds a % that two hexadecimal digits do not follow")
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise ValidationError("the path is not UTF-8 when its % escapes are decoded") from None
+
+
+def _not_found(path: bytes) -> NotFound:
+    return NotFound(f"nothing is at {path.decode('ascii', 'replace')}")
+
+
+def _allowed(routes: dict[str, Route]) -> str:
+    methods = set(routes) | {"OPTIONS"}
+    if "GET" in methods:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods))

@@ -1,0 +1,374 @@
+"""The socket shell of the HTTP front end: sockets, timers and limits around `H1Conn`.
+
+One `Protocol` object per connection moves bytes between its transport and the sans-io
+connection. Handlers are plain functions that get a request and answer it now or later; no task,
+future or timer is made for a request. What becomes ready to send leaves in one write per
+connection and loop turn: connections with output enter a list that one callback flushes.
+
+Time is that of the injected clock. One coarse timer looks over all connections, and only while
+there are any.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Protocol, cast
+
+from corvo import limits
+from corvo._fast.http1 import H1Conn
+from corvo._fast.replies import H1Context, Request, reply_error
+from corvo.errors import CorvoError
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+BACKLOG = 1024
+
+
+class ServerClock(Protocol):
+    """The time as the server sees it, in nanoseconds."""
+
+    def elapsed_ns(self) -> int:
+        """Time that only runs forward, for waits."""
+
+    def stamp(self) -> int:
+        """Time since 1970, for the Date header."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """The bounds of the front end (guides: section 4.2); the defaults are `corvo.limits`."""
+
+    head_size_max: int = limits.HEAD_SIZE_MAX
+    head_fields_max: int = limits.HEAD_FIELDS_MAX
+    target_size_max: int = limits.TARGET_SIZE_MAX
+    body_size_max: int = limits.BODY_SIZE_MAX
+    bodies_in_flight_size_max: int = limits.BODIES_IN_FLIGHT_SIZE_MAX
+    trailer_fields_max: int = limits.TRAILER_FIELDS_MAX
+    trailer_size_max: int = limits.TRAILER_SIZE_MAX
+    chunks_max: int = limits.CHUNKS_MAX
+    chunk_mean_min: int = limits.CHUNK_MEAN_MIN
+    chunk_mean_after: int = limits.CHUNK_MEAN_AFTER
+    feed_slice: int = limits.FEED_SLICE
+    pipeline_max: int = limits.PIPELINE_MAX
+    pipeline_resume: int = limits.PIPELINE_RESUME
+    unsent_size_max: int = limits.UNSENT_SIZE_MAX
+    connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    head_wait_ns: int = limits.HEAD_WAIT_NS
+    body_idle_ns: int = limits.BODY_IDLE_NS
+    body_rate_min: int = limits.BODY_RATE_MIN
+    keep_alive_idle_ns: int = limits.KEEP_ALIVE_IDLE_NS
+    write_stall_ns: int = limits.WRITE_STALL_NS
+    linger_ns: int = limits.LINGER_NS
+
+
+class Server:
+    """All connections of one process, and what they share.
+
+    `handle` is called with every request. A `CorvoError` from it becomes the JSON reply of that
+    error; any other exception is logged and becomes a 500, and the connection lives on.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        clock: ServerClock,
+        http_limits: HttpLimits | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.handle = handle
+        self.clock = clock
+        self.limits = http_limits or HttpLimits()
+        self.loop = loop or asyncio.get_running_loop()
+        self.context = H1Context(self.limits, clock.elapsed_ns, self._date, self._id_prefix())
+        self.on_drain: Callable[[], None] | None = None
+        self.connections: set[Connection] = set()
+        self.by_address: dict[str, int] = {}
+        self.refused = 0
+        self.draining = False
+        self._dirty: list[Connection] = []
+        self._flush_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._all_gone: asyncio.Event = asyncio.Event()
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections at an address; returns the port, which matters for port 0."""
+        listener = await self.loop.create_server(
+            self.protocol, host, port, backlog=BACKLOG, start_serving=True
+        )
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
+    def protocol(self) -> "Connection":
+        """A new connection, not yet open; the protocol factory of the listeners."""
+        return Connection(self)
+
+    def flush(self) -> None:
+        """Send everything that is ready, one write per connection."""
+        self._flush_due = False
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Stop accepting, answer what is in flight, close; after the timeout close the rest.
+
+        `on_drain` is called first, so that the owner of parked requests can answer them.
+        """
+        if not self.draining:
+            self.draining = self.context.draining = True
+            for listener in self._listeners:
+                listener.close()
+            if self.on_drain is not None:
+                self.on_drain()
+        for connection in list(self.connections):
+            connection.drain()
+        self.flush()
+        if not self.connections:
+            return
+        self._all_gone.clear()
+        try:
+            await asyncio.wait_for(self._all_gone.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("closing %d connections that did not finish", len(self.connections))
+            for connection in list(self.connections):
+                connection.abort()
+            await self._all_gone.wait()
+
+    def admit(self, address: str) -> bool:
+        """Count a new connection, unless that would be one too many."""
+        count = self.by_address.get(address, 0)
+        if (
+            self.draining
+            or len(self.connections) >= self.limits.connections_max
+            or count >= self.limits.connections_per_address_max
+        ):
+            self.refused += 1
+            return False
+        self.by_address[address] = count + 1
+        return True
+
+    def opened(self, connection: "Connection") -> None:
+        """Keep an admitted connection, and the timer running."""
+        self.connections.add(connection)
+        if self._timer is None:
+            self._timer = self.loop.call_later(TICK_S, self._tick)
+
+    def gone(self, connection: "Connection") -> None:
+        """Forget a connection that was admitted."""
+        self.connections.discard(connection)
+        left = self.by_address[connection.peer] - 1
+        if left:
+            self.by_address[connection.peer] = left
+        else:
+            del self.by_address[connection.peer]
+        if not self.connections:
+            self._all_gone.set()
+
+    def mark(self, connection: "Connection") -> None:
+        """Have a connection with new output flushed at the next turn, if not before."""
+        self._dirty.append(connection)
+        if not self._flush_due:
+            self._flush_due = True
+            self.loop.call_soon(self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        if self._flush_due:
+            self.flush()
+
+    def serve(self, requests: list[Request]) -> None:
+        """Hand requests to the handler, turning what it raises into replies."""
+        for request in requests:
+            try:
+                self.handle(request)
+            except Exception as error:
+                if isinstance(error, CorvoError) and not request.replied:
+                    reply_error(request, error)
+                    continue
+                log.exception("handler of %s %r failed", request.method, request.path)
+                if not request.replied:
+                    reply_error(request, CorvoError("internal error"))
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ns = self.clock.elapsed_ns()
+        for connection in list(self.connections):
+            connection.check_time(now_ns)
+        if self.connections:
+            self._timer = self.loop.call_later(TICK_S, self._tick)
+
+    def _date(self) -> bytes:
+        return formatdate(self.clock.stamp() // limits.SECOND_NS, usegmt=True).encode()
+
+    @staticmethod
+    def _id_prefix() -> bytes:
+        return os.urandom(4).hex().encode() + b"-"
+
+
+class Connection(asyncio.Protocol):
+    """Moves bytes between one transport and its sans-io connection."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.peer = ""
+        self.transport: asyncio.Transport | None = None
+        self.h1: H1Conn | None = None
+        self._dirty = False
+        self._reading = True
+        self._next_due = False
+        self._ended = False
+        self._lingers_until_ns = 0
+        self._stalled_since_ns = 0
+        self._stalled_size = 0
+
+    # Called by the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or close it when there are too many."""
+        transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        self.peer = address[0] if isinstance(address, tuple) else ""
+        if not self.server.admit(self.peer):
+            transport.abort()
+            return
+        self.transport = transport
+        self.h1 = H1Conn(self.server.context, self.peer, self._on_output)
+        self.server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read, let the handlers run, and send what they answered at once, in one write."""
+        if self.h1 is not None and not self._lingers_until_ns:
+            self._dirty = True
+            self.server.serve(self.h1.feed(data))
+            self.flush()
+
+    def eof_received(self) -> bool:
+        """The peer has said all: answer what is in flight, then close."""
+        if self.h1 is None or self._lingers_until_ns:
+            return False
+        self._dirty = True
+        self._ended = True
+        self.h1.eof()
+        self.flush()
+        return True
+
+    def pause_writing(self) -> None:
+        """The peer does not take its replies: stop reading its requests."""
+        assert self.h1 is not None and self.transport is not None
+        self.h1.blocked = True
+        self._stalled_since_ns = self.server.clock.elapsed_ns()
+        self._stalled_size = self.transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        assert self.h1 is not None
+        self.h1.blocked = False
+        self._on_output()
+        self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed by either side: tell whoever still works for this connection."""
+        h1, self.h1, self.transport = self.h1, None, None
+        if h1 is not None:
+            self.server.gone(self)
+            h1.closed()
+
+    # Called by the server.
+
+    def flush(self) -> None:
+        """Write what is ready, then read on, wait or close."""
+        self._dirty = False
+        h1, transport = self.h1, self.transport
+        if h1 is None or transport is None:
+            return
+        if not h1.blocked:
+            data = h1.data_to_send()
+            if data:
+                transport.write(data)
+        if h1.want_close:
+            if not h1.unsent_size:
+                self._linger()
+        elif h1.holding or not self._reading:
+            self._read_on()
+
+    def check_time(self, now_ns: int) -> None:
+        """End what takes too long: requests, stalled writes, lingering."""
+        h1, transport = self.h1, self.transport
+        assert h1 is not None and transport is not None
+        if h1.blocked:
+            size = transport.get_write_buffer_size()
+            if size != self._stalled_size:
+                self._stalled_size = size
+                self._stalled_since_ns = now_ns
+            elif now_ns - self._stalled_since_ns > self.server.limits.write_stall_ns:
+                self.abort()
+                return
+        if self._lingers_until_ns:
+            if now_ns >= self._lingers_until_ns:
+                transport.close()
+            return
+        h1.check_time(now_ns)
+        if h1.want_close:
+            self._on_output()
+
+    def drain(self) -> None:
+        """Close when idle, or else with the last reply."""
+        if self.h1 is not None:
+            self.h1.drain()
+            self._on_output()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _on_output(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.server.mark(self)
+
+    def _read_on(self) -> None:
+        """Go on with input that waits, or with reading, as far as the connection allows."""
+        h1, transport = self.h1, self.transport
+        assert h1 is not None and transport is not None
+        if self._reading == h1.holding:
+            self._reading = not self._reading
+            if self._reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+        if h1.has_input and not h1.paused and not self._next_due:
+            self._next_due = True
+            self.server.loop.call_soon(self._feed_rest)
+
+    def _feed_rest(self) -> None:
+        self._next_due = False
+        if self.h1 is not None and not self._lingers_until_ns:
+            self._dirty = True
+            self.server.serve(self.h1.feed(b""))
+            self.flush()
+
+    def _linger(self) -> None:
+        """Send the end of the stream and read on for a moment.
+
+        Closing a socket with unread input resets it, and the reset may overtake the last reply.
+        """
+        transport = self.transport
+        assert transport is not None
+        if self._lingers_until_ns:
+            return
+        self._lingers_until_ns = self.server.clock.elapsed_ns() + self.server.limits.linger_ns
+        if self._ended:
+            transport.close()
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()

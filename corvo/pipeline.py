@@ -1,0 +1,431 @@
+"""The way of a write: ops in, log entries out, results back to whoever asked.
+
+What arrives while the last entry is on its way to the disk becomes the next entry; there is no
+timer, and a lone request waits for one flush and nothing else. *Seal late*: when an entry is
+committed it is first applied and answered, then the loop reads its sockets once, then the next
+entry is sealed, so that the clients just answered can still join it.
+
+A request in flight is a slot (a callback and its argument) and not a task, future or timer. Slots
+are kept by log index and resolved by apply.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from corvo import limits, ops
+from corvo._fast.batch import Batcher
+from corvo._fast.codec import encode_fields
+from corvo._fast.meters import Histogram
+from corvo.clock import Clock
+from corvo.consensus.log import Entry, Log
+from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.flusher import Disk, Flusher
+from corvo.fsm.machine import Machine
+from corvo.model import Fetched
+from corvo.waiting import DONE, PARKED, Wait, WaitingFetches
+
+logger = logging.getLogger(__name__)
+
+Slot = tuple[Callable[[Any, Any], None], Any]
+
+# Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
+# deletes) frees something or is small.
+_ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+
+_TICK_S = 1.0
+
+# Bounds of the durations of an entry's steps: 50 µs to 1 s.
+ENTRY_BOUNDS_NS = tuple(
+    us * 1_000
+    for us in (
+        50,
+        100,
+        200,
+        500,
+        1_000,
+        2_000,
+        5_000,
+        10_000,
+        20_000,
+        50_000,
+        100_000,
+        200_000,
+        500_000,
+        1_000_000,
+    )
+)
+
+
+class Loop(Protocol):
+    """What the pipeline needs of the event loop."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> Any: ...
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
+
+
+class PipelineMeters:
+    """What the pipeline has done, read at scrape time."""
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.ops = 0
+        self.overloads = 0
+        self.queue_time = Histogram(ENTRY_BOUNDS_NS)
+        self.apply_time = Histogram(ENTRY_BOUNDS_NS)
+
+
+class Pipeline:
+    """Collects ops into entries, and applies and answers what is committed."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        disk: Disk,
+        pending_max: int,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._log = log
+        self._machine = machine
+        self._pending_max = pending_max
+        self._batcher = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
+        self._in_flight: dict[int, tuple[list[Any], int]] = {}
+        self._in_flight_ops = 0
+        self._in_flight_size = 0
+        self._batch_began_ns = 0
+        self._seal_scheduled = False
+        self._arriving: dict[str, int] = {}
+        self._to_check: dict[str, None] = {}
+        self._new_waits: list[Wait] = []
+        self._deadline_timer: Any = None
+        self._deadline_armed_ns = 0
+        self._tick_timer: Any = None
+        self.waiting = WaitingFetches()
+        self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
+        self.meters = PipelineMeters()
+        self.open = False
+        self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
+        self.on_applied: list[Callable[[], None]] = []
+        self.on_fatal: Callable[[Exception], None] | None = None
+        log.on_committed = self._on_committed
+
+    # ---- life ----
+
+    def start(self) -> None:
+        """Begin to take ops."""
+        self.open = True
+        self._clock.on_jump.append(self._on_clock_jump)
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def drain(self) -> None:
+        """Take no more ops and answer the waiting fetches; what is in flight still finishes."""
+        self.open = False
+        for wait in self.waiting.all():
+            self._finish(wait, [])
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is batched and nothing is in flight."""
+        return not self._in_flight and self._batcher.count == 0
+
+    def close(self) -> None:
+        """Write what is dirty to the base and stop the timers."""
+        self.open = False
+        for timer in (self._deadline_timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._tick_timer = None
+        self.flusher.close()
+
+    @property
+    def pending(self) -> int:
+        """Ops that are batched or in flight."""
+        return self._batcher.count + self._in_flight_ops
+
+    # ---- in ----
+
+    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+        """Put an op into the next entry; `slot` is called with (argument, result) after apply.
+
+        Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
+        """
+        if not self.open:
+            raise NotReady("the server is stopping")
+        size = len(payload)
+        if op.number in _ADDS_WORK:
+            self._refuse_if_short(size)
+        self._add(op, payload, slot)
+        if not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
+    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+        if not self._batcher.count:
+            self._batch_began_ns = self._clock.monotonic_ns()
+        self._batcher.add(op.order, op.number, payload, slot)
+
+    def expect(self, queue: str, count: int) -> None:
+        """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
+        self._arriving[queue] = self._arriving.get(queue, 0) + count
+
+    def _refuse_if_short(self, size: int) -> None:
+        pending = self.pending
+        pending_size = self._batcher.size + self._in_flight_size
+        if self.flusher.disk_full:
+            raise DiskFull("the disk is full: no new jobs are taken until there is space again")
+        full = pending >= self._pending_max or pending_size + size > limits.PENDING_SIZE_MAX
+        if full or self._machine.overlay_size > limits.OVERLAY_SIZE_MAX:
+            self.meters.overloads += 1
+            wait_ms = min(
+                limits.RETRY_AFTER_MAX_MS, limits.RETRY_AFTER_MIN_MS + pending * 50 // 16_384
+            )
+            raise Overloaded(
+                f"too much work in flight: {pending} ops, {pending_size} bytes "
+                f"(limits {self._pending_max} ops, {limits.PENDING_SIZE_MAX} bytes)",
+                retry_after_ms=wait_ms,
+            )
+
+    def fetch(self, wait: Wait) -> None:
+        """Answer a fetch with jobs as soon as its queues have some, or with none in the end."""
+        if not self.open:
+            raise NotReady("the server is stopping")
+        self.waiting.park(wait)
+        self._new_waits.append(wait)
+        for name in wait.queues:
+            self._to_check[name] = None
+        if not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
+    def abandon(self, wait: Wait) -> None:
+        """The client of a fetch is gone, and has not got the answer if there was one. A fetch in
+        flight is seen to when it comes back."""
+        if wait.state == PARKED:
+            self.waiting.remove(wait)
+            wait.state = DONE
+        elif wait.state == DONE:
+            self._give_back(wait.jobs)
+            wait.jobs = []
+
+    # ---- sealing ----
+
+    def _schedule_seal(self) -> None:
+        self._seal_scheduled = True
+        self._loop.call_soon(self._seal)
+
+    def _seal_late(self) -> None:
+        self._loop.call_soon(self._seal)
+
+    def _seal(self) -> None:
+        self._seal_scheduled = False
+        if self._log.busy:
+            return
+        self._dispatch_fetches()
+        batcher = self._batcher
+        if batcher.count == 0:
+            return
+        frame, slots = batcher.seal(self._clock.stamp(), self._clock.seed64())
+        try:
+            index, _term = self._log.propose(frame)
+        except CorvoError as error:
+            self._resolve(slots, [error] * len(slots))
+            self._after_turn()
+            return
+        now_ns = self._clock.monotonic_ns()
+        self.meters.queue_time.observe(now_ns - self._batch_began_ns)
+        self._batch_began_ns = now_ns
+        self._in_flight[index] = (slots, now_ns)
+        self._in_flight_ops += len(slots)
+        self._in_flight_size += len(frame)
+        self.meters.entries += 1
+        self.meters.ops += len(slots)
+        if batcher.count and not self._log.busy:
+            self._schedule_seal()
+
+    def _dispatch_fetches(self) -> None:
+        """Turn parked fetches into ops, as many as their queues can serve. Jobs that arrive in
+        the same entry count, because fetches come last in it."""
+        check = self._to_check
+        arriving = self._arriving
+        if not check and not arriving:
+            return
+        self._to_check = {}
+        self._arriving = {}
+        for name in arriving:
+            check[name] = None
+        for name in check:
+            waiters = self.waiting.waiting(name)
+            if not waiters:
+                continue
+            for _ in range(min(waiters, self._servable(name, arriving.get(name, 0)))):
+                wait = self.waiting.take(name)
+                if wait is None:
+                    break
+                op = ops.FETCH_BATCH if wait.batch else ops.FETCH
+                self._add(op, wait.payload, (self._on_fetched, wait))
+        self._settle_new_waits()
+
+    def _servable(self, name: str, arriving: int) -> int:
+        """How many jobs of a queue this entry can hand out, its own arrivals included."""
+        count = self._machine.fetchable(name) + arriving
+        if arriving:
+            queue = self._machine.queue(name)
+            if queue is not None and queue.paused:
+                return 0
+            if queue is not None and queue.max_concurrency:
+                free = queue.max_concurrency - self._machine.active_count(name)
+                return max(0, min(count, free))
+        return count
+
+    def _settle_new_waits(self) -> None:
+        """What has just arrived and found nothing either waits or is told so."""
+        new = self._new_waits
+        if not new:
+            return
+        self._new_waits = []
+        answered = False
+        for wait in new:
+            if wait.state != PARKED:
+                continue
+            if wait.deadline_ns:
+                self.waiting.list_deadline(wait)
+            else:
+                self.waiting.remove(wait)
+                self._finish(wait, [])
+                answered = True
+        self._arm_deadline()
+        if answered:
+            self._after_turn()
+
+    def _on_fetched(self, wait: Wait, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            if wait.state != DONE:
+                wait.state = DONE
+                wait.answer(wait, result)
+            return
+        jobs = result if isinstance(result, list) else [] if result is None else [result]
+        if jobs or wait.state == DONE or not self._may_wait_on(wait):
+            self._finish(wait, jobs)
+        else:
+            self.waiting.park(wait, front=True)
+            self.waiting.list_deadline(wait)
+            self._arm_deadline()
+
+    def _may_wait_on(self, wait: Wait) -> bool:
+        return (
+            self.open and not wait.request.abandoned and wait.deadline_ns > self._clock.elapsed_ns()
+        )
+
+    def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
+        """Hand jobs to a fetch, or back to their queue when nobody is there to take them (D6)."""
+        if wait.state == DONE or wait.request.abandoned:
+            self._give_back(jobs)
+            jobs = []
+        if wait.state != DONE:
+            wait.state = DONE
+            wait.jobs = jobs
+            wait.answer(wait, jobs)
+
+    def _give_back(self, jobs: list[Fetched]) -> None:
+        for job in jobs:
+            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
+            self._add(ops.RELEASE, payload, None)
+        if jobs and not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
+    # ---- out ----
+
+    def _on_committed(self, entries: list[Entry]) -> None:
+        machine = self._machine
+        for entry in entries:
+            began_ns = self._clock.monotonic_ns()
+            try:
+                results = machine.apply(entry.index, entry.term, entry.data)
+            except Exception as error:
+                self._fatal(error)
+                return
+            self.meters.apply_time.observe(self._clock.monotonic_ns() - began_ns)
+            self.on_entry(entry.index)
+            flight = self._in_flight.pop(entry.index, None)
+            if flight is not None:
+                self._in_flight_ops -= len(flight[0])
+                self._in_flight_size -= len(entry.data)
+                self._resolve(flight[0], results)
+        for name in machine.take_woken():
+            if self.waiting.waiting(name):
+                self._to_check[name] = None
+        self.flusher.after_apply()
+        self._after_turn()
+        if not self._seal_scheduled and (self._batcher.count or self._to_check):
+            self._seal_scheduled = True
+            self._loop.call_soon(self._seal_late)
+
+    def _resolve(self, slots: list[Any], results: list[Any]) -> None:
+        assert len(slots) == len(results)
+        for slot, result in zip(slots, results, strict=True):
+            if slot is None:
+                continue
+            try:
+                slot[0](slot[1], result)
+            except Exception:
+                logger.exception("answering a request failed")
+
+    def _after_turn(self) -> None:
+        for callback in self.on_applied:
+            callback()
+
+    def _fatal(self, error: Exception) -> None:
+        """State and log no longer agree, or the base is broken: this node must not go on."""
+        self.open = False
+        if self.on_fatal is None:
+            raise error
+        self.on_fatal(error)
+
+    # ---- timers ----
+
+    def _tick(self) -> None:
+        """Once a second: give up on what is stuck, look for space again."""
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        now_ns = self._clock.monotonic_ns()
+        if self._in_flight:
+            index = next(iter(self._in_flight))
+            slots, proposed_ns = self._in_flight[index]
+            if now_ns - proposed_ns > limits.OUTCOME_WAIT_NS:
+                error = OutcomeUnknown(
+                    "the write did not reach the disk in time; it may still happen"
+                )
+                # A fetch keeps its slot: its jobs, if they come, are given back.
+                kept = [slot if slot and slot[0] == self._on_fetched else None for slot in slots]
+                self._in_flight[index] = (kept, now_ns)
+                self._resolve(slots, [error] * len(slots))
+                self._after_turn()
+        self.flusher.tick()
+
+    def _arm_deadline(self) -> None:
+        due_ns = self.waiting.next_deadline_ns()
+        if not due_ns or (self._deadline_timer is not None and self._deadline_armed_ns <= due_ns):
+            return
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_armed_ns = due_ns
+        delay = max(0, due_ns - self._clock.elapsed_ns()) / 1e9
+        self._deadline_timer = self._loop.call_later(delay, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline_timer = None
+        for wait in self.waiting.expired(self._clock.elapsed_ns()):
+            self._finish(wait, [])
+        self._arm_deadline()
+        self._after_turn()
+
+    def _on_clock_jump(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+        self._on_deadline()
+
+
+def _nobody(_index: int) -> None:
+    pass

@@ -1,0 +1,171 @@
+"""What this node says about itself: the bodies of /cluster/status and /metrics."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from corvo._fast.meters import Histogram
+from corvo.clock import Clock
+from corvo.config import Address, Config
+from corvo.consensus.log import Log
+from corvo.fsm.machine import Machine
+from corvo.limits import SECOND_NS
+from corvo.model import PRIORITY_NAMES, STATES, Queue
+from corvo.net import scrape
+from corvo.net.router import Route
+from corvo.net.server import Server
+from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
+
+_PRIORITIES = len(PRIORITY_NAMES)
+_WORKER_ACTIVE_NS = 300 * SECOND_NS
+
+
+class Report:
+    """Reads the parts of a node; changes nothing."""
+
+    def __init__(
+        self, config: Config, clock: Clock, log: Log, machine: Machine, pipeline: Pipeline
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._machine = machine
+        self._pipeline = pipeline
+        self._server: Server | None = None
+        self._routes: Sequence[Route] = ()
+        self._address = config.bind
+        self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
+
+    def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
+        """The front end is up."""
+        self._server = server
+        self._routes = routes
+        self._address = address
+
+    def status(self) -> dict[str, Any]:
+        """The body of /cluster/status."""
+        config, pipeline, meters = self._config, self._pipeline, self._pipeline.meters
+        flusher = pipeline.flusher
+        node = {
+            "id": config.node_id,
+            "address": str(config.raft_bind),
+            "http_addr": str(self._address),
+            "role": "leader",
+            "voter": True,
+            "self": True,
+            "status": "healthy",
+            "lag": 0,
+        }
+        return {
+            "mode": "single",
+            "status": "degraded" if flusher.disk_full else "healthy",
+            "state": "Leader",
+            "node_id": config.node_id,
+            "leader_id": config.node_id,
+            "leader_addr": str(self._address),
+            "term": self._log.term,
+            "applied_index": self._machine.applied_index,
+            "commit_index": self._log.commit_index,
+            "durable": config.durable,
+            "raft_nosync": not config.durable,
+            "disk_full": flusher.disk_full,
+            "apply_max_pending": config.max_pending,
+            "apply_pending_now": pipeline.pending,
+            "waiting_fetches": pipeline.waiting.count,
+            "overload_total": meters.overloads,
+            "applied_total": meters.ops,
+            "entries_total": meters.entries,
+            "queue_time_hist": _histogram(meters.queue_time),
+            "apply_time_hist": _histogram(meters.apply_time),
+            "base_flushes_total": flusher.flushes,
+            "nodes": [node],
+        }
+
+    def metrics(self) -> bytes:
+        """The body of /metrics."""
+        now_ns = self._clock.stamp()
+        queues = sorted(self._machine.queues(), key=lambda queue: queue.number)
+        meters = self._pipeline.meters
+        snapshot = scrape.Snapshot(
+            queues=[self._queue_sample(queue, now_ns) for queue in queues],
+            routes=[
+                scrape.RouteSample(
+                    route.method,
+                    route.name,
+                    route.meter.requests,
+                    route.meter.errors,
+                    route.meter.duration,
+                )
+                for route in self._routes
+                if route.meter.requests
+            ],
+            values=self._values(queues, now_ns),
+            histograms={
+                "corvo_raft_queue_time_seconds": meters.queue_time,
+                "corvo_raft_apply_time_seconds": meters.apply_time,
+                "corvo_wal_flush_seconds": self.wal_flush,
+            },
+        )
+        return scrape.render(snapshot)
+
+    def _queue_sample(self, queue: Queue, now_ns: int) -> scrape.QueueSample:
+        ages = []
+        for priority in range(_PRIORITIES):
+            ready_ns = self._machine.oldest_ready_ns(queue.name, priority)
+            ages.append(max(0, now_ns - ready_ns) / 1e9 if ready_ns else 0.0)
+        jobs = [
+            sum(queue.counts[state * _PRIORITIES : (state + 1) * _PRIORITIES])
+            for state in range(len(STATES))
+        ]
+        return scrape.QueueSample(queue.name, jobs, ages)
+
+    def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
+        machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
+        workers = machine.workers()
+        values: dict[str, float] = {
+            "corvo_throughput_enqueued": sum(queue.enqueued_total for queue in queues),
+            "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
+            "corvo_throughput_failed": sum(queue.failed_total for queue in queues),
+            "corvo_leases_expired": sum(queue.expired_total for queue in queues),
+            "corvo_raft_apply_overload": meters.overloads,
+            "corvo_raft_applied": meters.ops,
+            "corvo_raft_entries": meters.entries,
+            "corvo_raft_apply_pending": pipeline.pending,
+            "corvo_raft_apply_max_pending": self._config.max_pending,
+            "corvo_raft_state": 2,
+            "corvo_raft_applied_index": machine.applied_index,
+            "corvo_raft_commit_index": self._log.commit_index,
+            "corvo_cluster_is_leader": 1,
+            "corvo_workers_registered": len(workers),
+            "corvo_workers_active": sum(now_ns - w.seen_ns <= _WORKER_ACTIVE_NS for w in workers),
+            "corvo_fetches_waiting": pipeline.waiting.count,
+            "corvo_base_flushes": pipeline.flusher.flushes,
+            "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
+            "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
+            "corvo_overlay_bytes": machine.overlay_size,
+            "corvo_clock_pauses": self._clock.pauses,
+        }
+        if self._server is not None:
+            values["corvo_http_connections"] = len(self._server.connections)
+        return values
+
+
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    if not histogram.count:
+        return {"count": 0}
+    buckets = histogram.buckets()
+    summary: dict[str, Any] = {
+        "count": histogram.count,
+        "avg": _milliseconds(histogram.sum_ns // histogram.count),
+    }
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99)):
+        bound = next(b for b, count in buckets if count * 100 >= histogram.count * share)
+        summary[name] = "+Inf" if bound is None else _milliseconds(bound)
+    summary["buckets"] = [
+        {"le": "+Inf" if bound is None else _milliseconds(bound), "count": count}
+        for bound, count in buckets
+    ]
+    return summary
+
+
+def _milliseconds(length_ns: int) -> str:
+    return f"{length_ns / 1e6:g}ms"

@@ -1,0 +1,99 @@
+"""What the edges call: ops into the pipeline, fetches that wait, and reads of the applied state.
+
+HTTP handlers (and later the RPC service) turn their input into the values of an op's layout with
+the help of `corvo.checks`; this module stamps ids, submits, and finds things or says what is
+missing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from corvo import limits, ops
+from corvo._fast.codec import encode_fields
+from corvo.checks import shown
+from corvo.clock import Clock
+from corvo.config import Config
+from corvo.errors import NotFound
+from corvo.fsm.machine import Machine
+from corvo.ids import JobIds
+from corvo.model import Job, Queue
+from corvo.pipeline import Pipeline
+from corvo.waiting import Wait
+
+Answer = Callable[[Any, Any], None]
+
+
+class Service:
+    """The verbs of the server, independent of the protocol they arrive by."""
+
+    def __init__(
+        self, config: Config, clock: Clock, machine: Machine, pipeline: Pipeline, ids: JobIds
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.machine = machine
+        self.pipeline = pipeline
+        self._ids = ids
+
+    # ---- writes ----
+
+    def enqueue(self, queue: str, values: tuple[Any, ...], slot: tuple[Answer, Any]) -> None:
+        """Propose one job; `values` are those of the Enqueue layout after the id."""
+        payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
+        self.pipeline.submit(ops.ENQUEUE, payload, slot)
+        self.pipeline.expect(queue, 1)
+
+    def enqueue_batch(
+        self, queues: list[str], jobs: list[tuple[Any, ...]], slot: tuple[Answer, Any]
+    ) -> None:
+        """Propose many jobs in one op: all are taken or none."""
+        stamp_ns = self.clock.stamp()
+        payloads = [
+            encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
+        ]
+        payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads,))
+        self.pipeline.submit(ops.ENQUEUE_BATCH, payload, slot)
+        for queue in queues:
+            self.pipeline.expect(queue, 1)
+
+    def submit(self, op: ops.Op, values: tuple[Any, ...], slot: tuple[Answer, Any] | None) -> None:
+        """Propose any other op from the values of its layout."""
+        self.pipeline.submit(op, encode_fields(op.layout, values), slot)
+
+    def fetch(
+        self,
+        queues: list[str],
+        worker_id: str,
+        hostname: str,
+        lease_ns: int,
+        count: int,
+        wait_ns: int,
+        request: Any,
+        answer: Callable[[Wait, Any], None],
+    ) -> Wait:
+        """Wait for up to `count` jobs (0 = one, as a single fetch)."""
+        values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
+        if count:
+            payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
+        else:
+            payload = encode_fields(ops.FETCH.layout, values)
+        deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
+        wait = Wait(queues, payload, count > 0, deadline_ns, request, answer)
+        self.pipeline.fetch(wait)
+        return wait
+
+    # ---- reads ----
+
+    def job(self, job_id: str) -> Job:
+        """A job of the applied state, or NotFound."""
+        job = self.machine.job(job_id)
+        if job is None:
+            raise NotFound(f"job {shown(job_id)} not found")
+        return job
+
+    def queue(self, name: str) -> Queue:
+        """A queue that exists, or NotFound."""
+        queue = self.machine.queue(name)
+        if queue is None:
+            raise NotFound(f"queue {shown(name)} not found")
+        return queue

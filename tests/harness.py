@@ -1,0 +1,364 @@
+"""Real servers and small clients for the process tests.
+
+A server is started as users start it (`corvo server`), on a port of its own, and is ready when it
+says so. `Api` is a plain keep-alive HTTP client that answers (status, JSON), with the verbs of
+producers and workers on top. `Poll` is a long poll on a thread, known to wait when it is made.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+READY_WAIT_S = 60
+WAIT_S = 20  # for what the server does by itself when it is due
+
+
+def server_command(data_dir: Path, port: int, *flags: str) -> list[str]:
+    """`corvo server` as users type it."""
+    command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
+    return [*command, "--bind", f"127.0.0.1:{port}", *flags]
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without settings of Corvo."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("CORVO_")}
+
+
+def failed_start(data_dir: Path, *flags: str, port: int = 0) -> str:
+    """What a server says that must not start like this."""
+    run = subprocess.run(
+        server_command(data_dir, port, *flags),
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        cwd=data_dir.parent,
+        timeout=READY_WAIT_S,
+    )
+    assert run.returncode not in (0, -9), run.stderr
+    assert "Traceback" not in run.stderr, run.stderr
+    return run.stderr
+
+
+class ServerProcess:
+    """One `corvo server`; keeps its port over restarts, so that clients find it again."""
+
+    def __init__(self, data_dir: Path, *flags: str) -> None:
+        self.data_dir = data_dir
+        self.flags = flags
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self.log: list[str] = []
+
+    def start(self) -> "ServerProcess":
+        """Start and wait until the server says that it is ready."""
+        self.process = subprocess.Popen(
+            server_command(self.data_dir, self.port, *self.flags),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+            cwd=self.data_dir.parent,
+        )
+        ready = threading.Event()
+        started = len(self.log)
+        reader = threading.Thread(target=self._read_log, args=(self.process, ready), daemon=True)
+        reader.start()
+        if not ready.wait(READY_WAIT_S) or "corvo server ready" not in "".join(self.log[started:]):
+            self.kill()
+            raise AssertionError("the server did not start:\n" + "".join(self.log[-40:]))
+        return self
+
+    def _read_log(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.log.append(line)
+            if "corvo server ready" in line:
+                match = re.search(r'bind="?127\.0\.0\.1:(\d+)', line)
+                assert match, line
+                self.port = int(match.group(1))
+                ready.set()
+        ready.set()
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def api(self) -> "Api":
+        """A new client of this server."""
+        return Api(self.port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Reply(NamedTuple):
+    """A response as it came."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+class Api:
+    """A keep-alive client. A call that finds the connection closed is sent once more; what fails
+    then is raised (OSError or http.client.HTTPException)."""
+
+    def __init__(self, port: int, timeout_s: float = 70) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+
+    def raw(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request under /api/v1 (or from the root when the path starts with `//`)."""
+        target = path[1:] if path.startswith("//") else "/api/v1" + path
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        try:
+            return self._send(method, target, data, headers or {})
+        except (http.client.RemoteDisconnected, BrokenPipeError):
+            self._connection.close()
+            return self._send(method, target, data, headers or {})
+
+    def _send(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Reply:
+        try:
+            self._connection.request(method, target, data, headers)
+            response = self._connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def call(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Like `raw`, with the body decoded."""
+        reply = self.raw(method, path, body, headers)
+        if not reply.body:
+            return reply.status, None
+        is_json = "json" in (reply.headers.get("content-type") or "")
+        return reply.status, json.loads(reply.body) if is_json else reply.body.decode()
+
+    def post(self, path: str, body: Any = None) -> tuple[int, Any]:
+        return self.call("POST", path, {} if body is None else body)
+
+    def get(self, path: str) -> tuple[int, Any]:
+        return self.call("GET", path)
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer of a call that must succeed."""
+        status, answer = self.call(method, path, body)
+        assert status < 300, (method, path, status, answer)
+        return answer
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # ---- producers, workers, and what tests look at ----
+
+    def enqueue(self, queue: str, **fields: Any) -> str:
+        """The id of a new job."""
+        answer = self.ok("POST", "/enqueue", {"queue": queue, **fields})
+        assert not answer["unique_existing"], answer
+        return str(answer["job_id"])
+
+    def enqueue_many(self, queue: str, count: int, **fields: Any) -> list[str]:
+        """The ids of new jobs with payloads 0, 1, 2, ..."""
+        jobs = [{"queue": queue, "payload": number, **fields} for number in range(count)]
+        ids: list[str] = self.ok("POST", "/enqueue/batch", {"jobs": jobs})["job_ids"]
+        return ids
+
+    def fetch(self, *queues: str, timeout: float = 0, **fields: Any) -> Any:
+        """A job, or None when there was none within the timeout."""
+        return self.ok("POST", "/fetch", {"queues": queues, "timeout": timeout, **fields})
+
+    def take(self, *queues: str, timeout: float = WAIT_S, **fields: Any) -> dict[str, Any]:
+        """A job that must come."""
+        job: dict[str, Any] | None = self.fetch(*queues, timeout=timeout, **fields)
+        assert job is not None, f"no job came from {queues}"
+        return job
+
+    def fetch_batch(self, *queues: str, count: int = 512, **fields: Any) -> list[dict[str, Any]]:
+        """The jobs that one reply brings, without waiting."""
+        body = {"queues": queues, "count": count, "timeout": 0, **fields}
+        jobs: list[dict[str, Any]] = self.ok("POST", "/fetch/batch", body)["jobs"]
+        return jobs
+
+    def take_many(self, *queues: str, count: int, **fields: Any) -> list[dict[str, Any]]:
+        """That many jobs, in the order of delivery."""
+        jobs: list[dict[str, Any]] = []
+        while len(jobs) < count:
+            body = {"queues": queues, "timeout": WAIT_S, "count": count - len(jobs), **fields}
+            more = self.ok("POST", "/fetch/batch", body)["jobs"]
+            assert more, f"only {len(jobs)} of {count} jobs came from {queues}"
+            jobs += more
+        return jobs
+
+    def ack(self, job: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        """Ack with the token of this delivery; so do the next ones."""
+        return self._with_token("ack", job, fields)
+
+    def fail(self, job: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        return self._with_token("fail", job, fields)
+
+    def release(self, job: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        return self._with_token("release", job, fields)
+
+    def _with_token(self, verb: str, job: dict[str, Any], fields: Any) -> tuple[int, Any]:
+        body = {"lease_token": job["lease_token"], **fields}
+        return self.post(f"/{verb}/{job['job_id']}", body)
+
+    def beat(self, job: dict[str, Any], **fields: Any) -> str:
+        """What a heartbeat says about this delivery."""
+        beat = {"lease_token": job["lease_token"], **fields}
+        answer = self.ok("POST", "/heartbeat", {"jobs": {job["job_id"]: beat}})
+        return str(answer["jobs"][job["job_id"]]["status"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        document: dict[str, Any] = self.ok("GET", f"/jobs/{job_id}")
+        return document
+
+    def queue(self, name: str) -> dict[str, Any]:
+        document: dict[str, Any] = self.ok("GET", f"/queues/{name}")
+        return document
+
+    def wait_state(self, job_id: str, state: str) -> None:
+        """Until the job is in this state."""
+        until(lambda: self.job(job_id)["state"] == state, f"{job_id} is never {state}")
+
+    def wait_parked(self, count: int) -> None:
+        """Until exactly so many fetches wait in the server."""
+
+        def parked() -> bool:
+            return bool(self.ok("GET", "/cluster/status")["waiting_fetches"] == count)
+
+        until(parked, f"never {count} waiting fetches")
+
+
+class Poll:
+    """A long poll of one job on a thread of its own; the server has it when this is made."""
+
+    def __init__(self, api: Api, server: "ServerProcess", *queues: str, **fields: Any) -> None:
+        waiting = api.ok("GET", "/cluster/status")["waiting_fetches"]
+        self._api = server.api()
+        self._fields = {"queues": queues, "timeout": 60, **fields}
+        self.reply: tuple[int, Any] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        api.wait_parked(waiting + 1)
+
+    def _run(self) -> None:
+        self.reply = self._api.post("/fetch", self._fields)
+
+    def job(self) -> dict[str, Any]:
+        """The job it got, long before its timeout."""
+        status, job = self.answer()
+        assert status == 200, (status, job)
+        return dict(job)
+
+    def answer(self) -> tuple[int, Any]:
+        self._thread.join(WAIT_S)
+        assert self.reply is not None, "the long poll was not woken"
+        return self.reply
+
+
+def post_bytes(path: str, body: Any, close: bool = False) -> bytes:
+    """A POST under /api/v1 as it goes over the wire; `close` makes it the connection's last."""
+    data = json.dumps(body).encode()
+    head = f"POST /api/v1{path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n"
+    return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + data
+
+
+def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
+    """A connection without a client."""
+    return socket.create_connection(("127.0.0.1", port), WAIT_S, (source, 0))
+
+
+def raw_fetch(port: int, queue: str, source: str = "127.0.0.1") -> socket.socket:
+    """A connection on which a long poll was sent and nothing read."""
+    connection = connect(port, source)
+    connection.sendall(post_bytes("/fetch", {"queues": [queue], "timeout": 60}))
+    return connection
+
+
+def until(check: Callable[[], Any], what: str) -> None:
+    """Ask again and again until the answer is yes."""
+    deadline = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < deadline, what
+
+
+def refused(reply: tuple[int, Any], status: int, code: str) -> dict[str, Any]:
+    """The body of a refusal, which must have this status and code, and a text."""
+    assert reply[0] == status, reply
+    assert reply[1]["code"] == code, reply
+    assert reply[1]["error"], reply
+    answer: dict[str, Any] = reply[1]
+    return answer
+
+
+def nanoseconds(text: str) -> int:
+    """Unix nanoseconds of an RFC 3339 time in UTC."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
+    return seconds * 10**9 + int(fraction.ljust(9, "0"))
+
+
+def rfc3339(at_ns: int) -> str:
+    """The RFC 3339 text of unix nanoseconds."""
+    seconds, fraction = divmod(at_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
+
+
+@contextlib.contextmanager
+def running_server(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
+    """A server for the length of a block; killed at its end if it still runs."""
+    server = ServerProcess(data_dir, *flags).start()
+    try:
+        yield server
+    finally:
+        if server.process is not None and server.process.poll() is None:
+            server.kill()
+
+
+def advance(api: Api, duration: str) -> None:
+    """Move the test clock."""
+    api.ok("POST", "/test/clock", {"advance": duration})
+
+
+def clock_ns(api: Api) -> int:
+    """The time that the test clock shows."""
+    return nanoseconds(api.ok("POST", "/test/clock", {})["now"])
+
+
+def set_clock(api: Api, at_ns: int) -> None:
+    """Set the test clock to a later time."""
+    api.ok("POST", "/test/clock", {"set": rfc3339(at_ns)})
+
+
+@contextlib.contextmanager
+def frozen_clock(api: Api) -> Iterator[int]:
+    """A block in which the test clock moves only by hand; gives the time it stands at."""
+    api.ok("POST", "/test/clock", {"freeze": True})
+    try:
+        yield clock_ns(api)
+    finally:
+        api.ok("POST", "/test/clock", {"freeze": False})

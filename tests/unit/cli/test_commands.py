@@ -1,0 +1,410 @@
+"""Every client command against a server that answers as the API does: plain, JSON, and refused."""
+
+import io
+import json
+import re
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corvo.cli import COMMANDS, main
+
+JOBS = "/api/v1/jobs/j1"
+QUEUE = {"name": "mail", "paused": True, "pending": 12, "active": 1, "completed": 5, "future": {}}
+STATUS = {"mode": "single", "status": "healthy", "nodes": []}
+
+# words, request, its body, answer, plain output
+SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
+    ("retry j1", "POST", f"{JOBS}/retry", {}, {"status": "retried"}, "Job retried\n"),
+    ("cancel j1", "POST", f"{JOBS}/cancel", {}, {"status": "cancelling"}, "Job j1: cancelling\n"),
+    (
+        "cancel j1 --force",
+        "POST",
+        f"{JOBS}/cancel",
+        {"force": True},
+        {"status": "cancelled"},
+        "Job j1: cancelled\n",
+    ),
+    ("delete j1", "DELETE", JOBS, None, {"status": "deleted"}, "Job deleted\n"),
+    (
+        "pause a/b",
+        "POST",
+        "/api/v1/queues/a%2Fb/pause",
+        {},
+        {"status": "paused"},
+        "Queue a/b paused\n",
+    ),
+    ("resume q", "POST", "/api/v1/queues/q/resume", {}, {"status": "resumed"}, "Queue q resumed\n"),
+    (
+        "concurrency q 5",
+        "POST",
+        "/api/v1/queues/q/concurrency",
+        {"max": 5},
+        {"status": "ok"},
+        "Queue q concurrency set to 5\n",
+    ),
+    (
+        "concurrency q 0",
+        "POST",
+        "/api/v1/queues/q/concurrency",
+        {"max": 0},
+        {"status": "ok"},
+        "Queue q concurrency limit removed\n",
+    ),
+    (
+        """enqueue q '{"n": 1}' --priority high --max-retries 5 --tags '{"a": "b"}'
+        --retry-base-delay 1m30s --retry-jitter 0.5 --unique-key k --unique-period 2h""",
+        "POST",
+        "/api/v1/enqueue",
+        {
+            "queue": "q",
+            "payload": {"n": 1},
+            "priority": "high",
+            "max_retries": 5,
+            "tags": {"a": "b"},
+            "retry_base_delay": 90,
+            "retry_jitter": 0.5,
+            "unique_key": "k",
+            "unique_period": 7200,
+        },
+        {"job_id": "j9", "status": "pending", "unique_existing": False},
+        "Job enqueued: j9 (status: pending)\n",
+    ),
+    (
+        "ack j1 --token t --result '[1]' --checkpoint null",
+        "POST",
+        "/api/v1/ack/j1",
+        {"lease_token": "t", "result": [1], "checkpoint": None},
+        {"status": "ok", "state": "completed"},
+        "Job j1: completed\n",
+    ),
+    (
+        "fail j1 --error boom --backtrace here --retry-after 500ms",
+        "POST",
+        "/api/v1/fail/j1",
+        {"error": "boom", "backtrace": "here", "retry_after": 0.5},
+        {
+            "status": "retrying",
+            "next_attempt_at": "2026-01-02T03:04:05Z",
+            "attempts_remaining": 2,
+        },
+        "Job j1: retrying, next attempt at 2026-01-02T03:04:05Z (2 left)\n",
+    ),
+    (
+        "fail j1 --token t --error boom --no-retry",
+        "POST",
+        "/api/v1/fail/j1",
+        {"lease_token": "t", "error": "boom", "retry": False},
+        {"status": "dead", "attempts_remaining": 0},
+        "Job j1: dead\n",
+    ),
+    (
+        "release j1 --token t --delay 10 --checkpoint '{}'",
+        "POST",
+        "/api/v1/release/j1",
+        {"lease_token": "t", "delay": 10, "checkpoint": {}},
+        {"status": "pending"},
+        "Job j1 released\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "method", "path", "body", "answer", "plain"), SIMPLE)
+def test_one_request_one_answer(
+    server: Any, run: Any, words: str, method: str, path: str, body: Any, answer: Any, plain: str
+) -> None:
+    server.can(method, path, answer)
+    assert run(*shlex.split(words)) == (0, plain, "")
+    assert [request[:2] for request in server.requests] == [(method, path)]
+    assert server.bodies == ([] if body is None else [body])
+
+    server.can(method, path, answer)
+    status, out, err = run(*shlex.split(words), "--output", "json")
+    assert (status, out, err) == (0, json.dumps(answer, indent=2) + "\n", "")
+
+    refusal = {"error": "not now", "code": "INVALID_STATE", "state": "dead"}
+    server.can(method, path, refusal, 409)
+    assert run(*shlex.split(words)) == (1, "", "Error: not now\n")
+    server.can(method, path, refusal, 409)
+    status, out, err = run(*shlex.split(words), "--output-json")
+    assert (status, out, json.loads(err)) == (1, "", refusal)
+
+
+def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
+    raw = b'{"id":"j1","payload":{"big":12345678901234567890123,"x":1.10,"x":2}}'
+    server.can("GET", JOBS, raw)
+    plain = run("inspect", "j1").out
+    assert plain.splitlines()[3:6] == [
+        '    "big": 12345678901234567890123,',
+        '    "x": 1.10,',
+        '    "x": 2',
+    ]
+    server.can("GET", JOBS, raw)
+    assert run("inspect", "j1", "--output=json").out == plain
+
+
+def test_queues(server: Any, run: Any) -> None:
+    server.can("GET", "/api/v1/queues", [QUEUE, {"name": "a-much-longer-name", "pending": 3}])
+    assert run("queues").out.splitlines() == [
+        "QUEUE               PENDING  ACTIVE  HELD  COMPLETED  DEAD  PAUSED",
+        "mail                12       1       0     5          0     yes",
+        "a-much-longer-name  3        0       0     0          0",
+    ]
+    server.can("GET", "/api/v1/queues", [QUEUE])
+    assert json.loads(run("queues", "--output-json").out) == [QUEUE]
+    server.can("GET", "/api/v1/queues", [])
+    assert run("queues").out == "No queues\n"
+
+
+def test_status(server: Any, run: Any) -> None:
+    server.can("GET", "/api/v1/cluster/status", STATUS)
+    server.can("GET", "/api/v1/queues", [QUEUE])
+    assert run("status").out.splitlines() == [
+        "Mode: single  Status: healthy",
+        "",
+        "QUEUE  PENDING  ACTIVE  HELD  COMPLETED  DEAD",
+        "mail   12       1       0     5          0",
+    ]
+    server.can("GET", "/api/v1/cluster/status", STATUS)
+    server.can("GET", "/api/v1/queues", [])
+    assert run("status").out.endswith("\n\nNo queues\n")
+    server.can("GET", "/api/v1/cluster/status", STATUS)
+    server.can("GET", "/api/v1/queues", [QUEUE])
+    assert json.loads(run("status", "--output", "json").out) == {
+        "cluster": STATUS,
+        "queues": [QUEUE],
+    }
+
+
+def test_workers(server: Any, run: Any) -> None:
+    worker = {
+        "id": "w1",
+        "hostname": "h",
+        "queues": ["q"],
+        "last_heartbeat": "2026-01-01T00:00:00Z",
+    }
+    server.can("GET", "/api/v1/workers", [worker])
+    assert run("workers").out.splitlines() == [
+        "ID  HOSTNAME  LAST HEARTBEAT",
+        "w1  h         2026-01-01T00:00:00Z",
+    ]
+    server.can("GET", "/api/v1/workers", [])
+    assert run("workers").out == "No workers connected\n"
+    server.can("GET", "/api/v1/workers", [worker])
+    assert json.loads(run("workers", "--output", "json").out) == [worker]
+
+
+def test_fetch_prints_the_commands_that_end_the_job(server: Any, run: Any) -> None:
+    server.put({"queue": "b", "payload": {"to": "x"}})
+    status, out, _ = run("fetch", "a", "b", "--worker-id", "me", "--lease-duration", "2m")
+    assert status == 0
+    assert out.startswith("Job:         job-0\nQueue:       b\nAttempt:     1 of 3\n")
+    assert 'Payload:\n  {\n    "to": "x"\n  }\n' in out
+    body = server.bodies[0]
+    assert (body["queues"], body["worker_id"]) == (["a", "b"], "me")
+    assert (body["timeout"], body["lease_duration"]) == (30, 120)
+    (command,) = re.findall(r"Done\? +corvo (.*)", out)
+    assert run(*shlex.split(command)) == (0, "Job job-0: completed\n", "")
+    (command,) = re.findall(r"Failed\? +corvo (.*)", out)
+    assert shlex.split(command)[:4] == ["fail", "job-0", "--token", "tok en-job-0"]
+
+
+def test_fetch_several(server: Any, run: Any) -> None:
+    for number in range(3):
+        server.put({"queue": "q", "payload": number})
+    out = run("fetch", "q", "--count", "2").out
+    assert [line for line in out.splitlines() if line.startswith("Job:")] == [
+        "Job:         job-0",
+        "Job:         job-1",
+    ]
+    jobs = json.loads(run("fetch", "q", "--count", "2", "--output", "json").out)["jobs"]
+    assert [job["job_id"] for job in jobs] == ["job-2"]
+
+
+def test_fetch_of_nothing(run: Any) -> None:
+    assert run("fetch", "q", "--timeout", "0") == (0, "No job\n", "")
+    assert run("fetch", "q", "--timeout", "0", "--count", "5") == (0, "No job\n", "")
+    assert run("fetch", "q", "--timeout", "0", "--output", "json") == (0, "null\n", "")
+
+
+def test_payload_is_sent_byte_for_byte(
+    server: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '{"b": 1.0,  "a": 123456789012345678901234567890, "é": "\\u00e9"}'
+    file = tmp_path / "payload.json"
+    file.write_text(text + "\n")
+    stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    for word in (text, f"@{file}", "-"):
+        assert run("enqueue", "q", word).status == 0
+    sent = [raw for _, _, raw in server.requests]
+    assert len(sent) == 3
+    assert all(b'"payload":' + text.encode() + b"}" in raw for raw in sent)
+
+
+@pytest.mark.parametrize("text", ["{", "", "nope", "NaN", '{"a": 1} x', "@/nowhere/at/all"])
+def test_bad_payload_is_never_sent(server: Any, run: Any, text: str) -> None:
+    status, out, err = run("enqueue", "q", text)
+    assert (status, out) == (1, "")
+    assert err.startswith("Error: Invalid value for 'PAYLOAD': ")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("quees", "No such command 'quees'. (Did you mean one of: 'enqueue', 'queues'?)"),
+        ("enqueue q", "Missing argument 'PAYLOAD'."),
+        ("enqueue q {} more", "Got unexpected extra argument (more)"),
+        ("queues --sever x", "No such option '--sever'. Did you mean '--server'?"),
+        ("queues --output xml", "'xml' is not one of 'plain', 'json'"),
+        ("queues --timeout -1s", "--timeout"),
+        ("concurrency q -- -1", "-1 is not in the range"),
+        ("fail j1", "Missing option '--error'"),
+        ("fail j1 --error e --backtrace @/nowhere", "No such file"),
+        ("fetch", "Missing argument 'QUEUE...'"),
+        ("fetch q --count 513", "513 is not in the range"),
+        ("bench --protocol rpc", 'invalid --protocol "rpc" (expected http)'),
+        ("bench --jobs 0", "0 is not in the range"),
+        ("completion tcsh", "'tcsh' is not one of"),
+        ("--nope", "No such option '--nope'"),
+    ],
+)
+def test_usage_errors_exit_with_1(server: Any, run: Any, words: str, says: str) -> None:
+    status, out, err = run(*words.split())
+    assert (status, out) == (1, "")
+    assert err.startswith("Error: ") and says in err
+    first, *rest = words.split()
+    status, out, err = run(first, "--output=json", *rest)
+    assert (status, out) == (1, "")
+    assert set(json.loads(err)) >= {"error", "code"}
+    assert server.requests == []
+
+
+def test_empty_name_is_refused(server: Any, run: Any) -> None:
+    assert run("pause", "").err == "Error: a job id or queue name must not be empty\n"
+    assert server.requests == []
+
+
+def test_argument_that_is_not_utf8(run: Any) -> None:
+    assert run("pause", "\udcff").err == "Error: an argument is not valid UTF-8\n"
+
+
+def test_no_server(run: Any) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        status, out, err = run("queues", "--server", url)
+        assert (status, out) == (1, "")
+        assert err.splitlines()[0] == "Error: request failed: Connection refused"
+        assert url in err and "`corvo server`" in err
+        err = run("queues", "--server", url, "--output", "json").err
+    assert json.loads(err) == {
+        "error": "request failed: Connection refused",
+        "code": "REQUEST_FAILED",
+    }
+
+
+def test_server_that_never_answers(run: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        err = run("queues", "--server", url, "--timeout", "20ms").err
+    assert err.startswith("Error: request failed: no answer within 0.02 s\n")
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "http://x:port", "http://[::1", "http://x:99999"]
+)
+def test_bad_server_url(run: Any, url: str) -> None:
+    status, out, err = run("queues", "--server", url)
+    assert (status, out) == (1, "")
+    assert f'--server "{url}"' in err
+
+
+def test_server_without_scheme(server: Any, run: Any) -> None:
+    server.can("GET", "/api/v1/queues", [])
+    assert run("queues", "--server", server.url.removeprefix("http://")).status == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"<html>Bad gateway</html>", 502, "Error: <html>Bad gateway</html>"),
+        (b"", 503, "Error: 503 Service Unavailable"),
+        (b"[]", 500, "Error: []"),
+        (b'{"error": ""}', 500, "Error: 500 Internal Server Error"),
+        (b'{"error":"x","self":1,"message":2}', 400, "Error: x"),
+        (b"", 302, "Error: 302 Found"),
+        (b"<html>", 200, "Error: request failed: the answer is not what was expected"),
+        (b'{"job_id": 5}', 200, "Error: request failed: the answer is not what was expected"),
+    ],
+)
+def test_strange_answers(server: Any, run: Any, body: bytes, status: int, says: str) -> None:
+    server.can("POST", "/api/v1/enqueue", body, status)
+    outcome = run("enqueue", "q", "{}")
+    assert outcome.status == 1
+    assert outcome.err.startswith(says)
+    server.can("POST", "/api/v1/enqueue", body, status)
+    assert "error" in json.loads(run("enqueue", "q", "{}", "--output", "json").err)
+
+
+def test_server_data_never_reaches_the_terminal_raw(server: Any, run: Any) -> None:
+    evil = "\x1b[2J\x9b31m\r\n\x07\u202eexe\x7f"
+    shown = "\\x1b[2J\\x9b31m\\r\\n\\x07\\u202eexe\\x7f"
+    server.can("GET", "/api/v1/queues", [{"name": evil}])
+    assert shown in run("queues").out
+    server.can("GET", "/api/v1/queues", {"error": evil, "code": evil}, 400)
+    assert run("queues").err == f"Error: {shown}\n"
+    for words in (("inspect", "j1"), ("inspect", "j1", "--output", "json")):
+        server.can("GET", JOBS, json.dumps({"id": evil}, ensure_ascii=False).encode())
+        out = run(*words).out
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
+        assert json.loads(out) == {"id": evil}
+    server.put({"queue": evil, "payload": evil})
+    out = run("fetch", evil).out
+    assert shown in out and "\x1b" not in out
+    server.can("POST", "/api/v1/enqueue", {"job_id": evil, "status": evil})
+    assert "\x1b" not in run("enqueue", "q", "{}").out
+
+
+def test_debug_log_shows_the_request(
+    server: Any, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", "corvo.cli"):
+        run("--log-level", "debug", "queues")
+    assert "GET /api/v1/queues status=404" in caplog.text
+
+
+def test_help_lists_what_there_is(run: Any) -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", out, re.MULTILINE)
+        assert run(name, "--help").out.startswith(f"Usage: corvo {name} ")
+    assert run().out == out
+
+
+def test_version(run: Any) -> None:
+    assert re.fullmatch(r"corvo [\d.]+ \(API v1, Python [\d.]+\)\n", run("version").out)
+    facts = json.loads(run("version", "--output", "json").out)
+    assert set(facts) == {"version", "api_version", "python"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run: Any, shell: str) -> None:
+    assert "_CORVO_COMPLETE" in run("completion", shell).out
+
+
+def test_completion_knows_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_CORVO_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "corvo re")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split() == ["plain,retry", "plain,release", "plain,resume"]

@@ -1,0 +1,27 @@
+"""The table of commands against the modules that define them."""
+
+import click
+
+from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, server, worker
+
+MODULES = (about, bench, cluster, jobs, queues, server, worker)
+
+
+def test_every_command_is_in_the_table() -> None:
+    defined = {
+        name: module.__name__.rpartition(".")[2]
+        for module in MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, click.Command)
+    }
+    assert defined == COMMANDS
+
+
+def test_every_flag_and_command_says_what_it_does() -> None:
+    for module in MODULES:
+        for command in vars(module).values():
+            if isinstance(command, click.Command):
+                assert command.help
+                for option in command.params:
+                    shown = isinstance(option, click.Option) and not option.hidden
+                    assert not shown or option.help, (command.name, option.name)

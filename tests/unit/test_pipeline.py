@@ -1,0 +1,470 @@
+"""The pipeline over a scripted log and state machine: batching, fetches, refusals, flushes."""
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from corvo import limits, ops
+from corvo._fast.codec import decode_fields, decode_frame
+from corvo.consensus.log import Entry
+from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.fsm.machine import FlushReport
+from corvo.pipeline import Pipeline
+from corvo.waiting import Wait
+
+SECOND = limits.SECOND_NS
+
+
+class Loop:
+    """Runs callbacks when told to; timers fire when the clock is moved past them."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._soon: deque[tuple[Any, tuple[Any, ...]]] = deque()
+        self._later: list[Any] = []
+
+    def call_soon(self, callback: Any, *args: Any) -> None:
+        self._soon.append((callback, args))
+
+    def call_later(self, delay: float, callback: Any, *args: Any) -> Any:
+        timer = SimpleNamespace(
+            at_ns=self._clock.now_ns + int(delay * 1e9), callback=callback, args=args
+        )
+        timer.cancel = lambda: self._later.remove(timer) if timer in self._later else None
+        self._later.append(timer)
+        return timer
+
+    def turn(self) -> None:
+        """Run what is ready now, and nothing that it schedules."""
+        for _ in range(len(self._soon)):
+            callback, args = self._soon.popleft()
+            callback(*args)
+
+    def run(self) -> None:
+        while self._soon:
+            self.turn()
+
+    def move(self, length_ns: int) -> None:
+        """Let time pass, firing timers in order."""
+        end_ns = self._clock.now_ns + length_ns
+        while True:
+            due = [timer for timer in self._later if timer.at_ns <= end_ns]
+            if not due:
+                break
+            timer = min(due, key=lambda t: t.at_ns)
+            self._later.remove(timer)
+            self._clock.now_ns = max(self._clock.now_ns, timer.at_ns)
+            timer.callback(*timer.args)
+            self.run()
+        self._clock.now_ns = end_ns
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * SECOND
+        self.on_jump: list[Any] = []
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    elapsed_ns = monotonic_ns
+    stamp = monotonic_ns
+
+    def seed64(self) -> int:
+        return 7
+
+
+class Log:
+    """Keeps proposals until `commit`."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.entries: list[Entry] = []
+        self.on_committed: Any = None
+        self.refuse: CorvoError | None = None
+        self.trimmed = 0
+        self.full = False
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        assert not self.busy
+        if self.refuse is not None:
+            raise self.refuse
+        self.busy = True
+        self.entries.append(Entry(len(self.entries) + 1, 1, data))
+        return len(self.entries), 1
+
+    def commit(self) -> None:
+        self.busy = False
+        self.on_committed([self.entries[-1]])
+
+    def sync(self) -> None:
+        pass
+
+    def trim(self, index: int) -> None:
+        self.trimmed = index
+
+    def numbers(self) -> list[int]:
+        """Op numbers of the newest entry, without its Stamp."""
+        return [number for number, _ in decode_frame(self.entries[-1].data)][1:]
+
+
+class Disk:
+    """As much space as the test says."""
+
+    def __init__(self) -> None:
+        self.free = 1 << 40
+        self.ballast = True
+
+    def disk_free(self) -> int:
+        return self.free
+
+    def release_ballast(self) -> None:
+        self.ballast = False
+
+    def restore_ballast(self) -> bool:
+        self.ballast = True
+        return True
+
+
+class Machine:
+    """Answers each op with its number; fetches with what the test has put out."""
+
+    def __init__(self) -> None:
+        self.ready: dict[str, int] = {}
+        self.jobs: list[Any] = []
+        self.overlay_documents = 0
+        self.overlay_size = 0
+        self.applied_index = 0
+        self.flushes = 0
+        self.flush_error: Exception | None = None
+        self.woken: list[str] = []
+
+    def apply(self, index: int, term: int, data: bytes) -> list[Any]:
+        self.applied_index = index
+        self.overlay_documents += 1
+        results: list[Any] = []
+        for number, _ in decode_frame(data)[1:]:
+            if number == ops.FETCH.number:
+                results.append(self.jobs.pop(0) if self.jobs else None)
+            else:
+                results.append(number)
+        return results
+
+    def take_woken(self) -> list[str]:
+        woken, self.woken = self.woken, []
+        return woken
+
+    def fetchable(self, queue: str) -> int:
+        return self.ready.get(queue, 0)
+
+    def queue(self, name: str) -> None:
+        return None
+
+    def flush(self) -> FlushReport:
+        if self.flush_error is not None:
+            raise self.flush_error
+        self.flushes += 1
+        self.overlay_documents = 0
+        return FlushReport(1, 1, self.applied_index)
+
+
+class Rig:
+    """A pipeline with everything around it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.loop = Loop(self.clock)
+        self.log = Log()
+        self.machine = Machine()
+        self.disk = Disk()
+        parts: tuple[Any, ...] = (self.loop, self.clock, self.log, self.machine, self.disk)
+        self.pipeline = Pipeline(*parts, 100)
+        self.pipeline.start()
+        self.answers: list[Any] = []
+
+    def submit(self, op: ops.Op = ops.ENQUEUE, payload: bytes = b"x", tag: Any = None) -> None:
+        self.pipeline.submit(op, payload, (self._on_result, tag))
+
+    def _on_result(self, tag: Any, result: Any) -> None:
+        self.answers.append((tag, result))
+
+    def fetch(self, queue: str = "q", wait_ns: int = SECOND) -> Wait:
+        request = SimpleNamespace(abandoned=False)
+        deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
+        wait = Wait([queue], b"f", False, deadline_ns, request, self._on_jobs)
+        self.pipeline.fetch(wait)
+        return wait
+
+    def _on_jobs(self, wait: Wait, jobs: list[Any]) -> None:
+        self.answers.append((wait, jobs))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def a_job(job_id: str = "job_1") -> Any:
+    return SimpleNamespace(job_id=job_id, token="token")
+
+
+def test_what_arrives_in_one_turn_is_one_entry(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.submit(ops.ACK, tag=2)
+    assert rig.log.entries == []
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.ACK.number, ops.ENQUEUE.number]
+    assert rig.answers == []
+    rig.log.commit()
+    assert sorted(rig.answers) == [(1, ops.ENQUEUE.number), (2, ops.ACK.number)]
+
+
+def test_what_arrives_during_a_write_is_the_next_entry(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.submit(tag=2)
+    rig.submit(tag=3)
+    rig.loop.run()
+    assert len(rig.log.entries) == 1
+    rig.log.commit()
+    assert rig.answers == [(1, ops.ENQUEUE.number)]
+    # Sealed late: the loop gets a turn to read what the answers bring in.
+    rig.loop.turn()
+    assert len(rig.log.entries) == 1
+    rig.submit(tag=4)
+    rig.loop.run()
+    assert len(rig.log.entries) == 2
+    rig.log.commit()
+    assert [tag for tag, _ in rig.answers] == [1, 2, 3, 4]
+
+
+def test_an_idle_pipeline_writes_nothing(rig: Rig) -> None:
+    rig.loop.move(5 * SECOND)
+    assert rig.log.entries == [] and rig.machine.flushes == 0
+
+
+def test_a_fetch_rides_in_the_entry_of_the_job_it_takes(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.loop.run()
+    assert rig.log.entries == []
+    rig.submit(tag="new")
+    rig.pipeline.expect("q", 1)
+    rig.machine.jobs = [a_job()]
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.ENQUEUE.number, ops.FETCH.number]
+    rig.log.commit()
+    assert rig.answers[1][0] is wait and rig.answers[1][1][0].job_id == "job_1"
+
+
+def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
+    waits = [rig.fetch() for _ in range(10)]
+    rig.machine.ready["q"] = 3
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number] * 3
+    rig.machine.jobs = [a_job(str(n)) for n in range(3)]
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    assert [wait for wait, _ in rig.answers] == waits[:3]
+    assert rig.pipeline.waiting.count == 7
+
+
+def test_a_fetch_tried_in_vain_stays_in_front(rig: Rig) -> None:
+    first = rig.fetch()
+    rig.machine.ready["q"] = 1
+    rig.loop.run()
+    rig.fetch()
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.answers == []
+    rig.machine.ready["q"] = 1
+    rig.machine.jobs = [a_job()]
+    rig.submit(ops.RESUME_QUEUE)
+    rig.machine.woken = ["q"]
+    rig.loop.run()
+    rig.log.commit()
+    rig.loop.run()
+    rig.log.commit()
+    assert [wait for wait, jobs in rig.answers if jobs and jobs != ops.RESUME_QUEUE.number] == [
+        first
+    ]
+
+
+def test_a_fetch_that_may_not_wait_is_answered_at_once(rig: Rig) -> None:
+    wait = rig.fetch(wait_ns=0)
+    rig.loop.run()
+    assert rig.answers == [(wait, [])]
+    assert rig.log.entries == []
+
+
+def test_a_fetch_gives_up_in_time(rig: Rig) -> None:
+    wait = rig.fetch(wait_ns=2 * SECOND)
+    rig.loop.run()
+    rig.loop.move(SECOND)
+    assert rig.answers == []
+    rig.loop.move(SECOND + SECOND // 5)
+    assert rig.answers == [(wait, [])]
+
+
+def test_jobs_for_a_vanished_client_are_released(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.machine.ready["q"] = 1
+    rig.machine.jobs = [a_job()]
+    rig.loop.run()
+    wait.request.abandoned = True
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.RELEASE.number]
+    payload = decode_frame(rig.log.entries[-1].data)[1][1]
+    assert decode_fields(ops.RELEASE.layout, payload)[:2] == ("job_1", "token")
+
+
+def test_jobs_in_an_answer_that_was_not_sent_are_released(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.machine.ready["q"] = 1
+    rig.machine.jobs = [a_job()]
+    rig.loop.run()
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    assert len(rig.answers) == 1
+    # The answer waited behind another one of its connection, and that is gone now.
+    rig.pipeline.abandon(wait)
+    rig.pipeline.abandon(wait)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.RELEASE.number]
+
+
+def test_a_parked_fetch_of_a_vanished_client_takes_nothing(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.loop.run()
+    rig.pipeline.abandon(wait)
+    rig.machine.ready["q"] = 1
+    rig.submit()
+    rig.pipeline.expect("q", 1)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.ENQUEUE.number]
+
+
+def test_new_jobs_are_refused_when_too_much_is_in_flight(rig: Rig) -> None:
+    for _ in range(100):
+        rig.submit()
+    with pytest.raises(Overloaded) as refused:
+        rig.submit()
+    assert refused.value.fields["retry_after_ms"] > 0
+    rig.submit(ops.ACK)
+    rig.machine.overlay_size = limits.OVERLAY_SIZE_MAX + 1
+    rig.loop.run()
+    rig.log.commit()
+    with pytest.raises(Overloaded):
+        rig.submit()
+
+
+def test_a_log_without_space_refuses_and_changes_nothing(rig: Rig) -> None:
+    rig.log.refuse = DiskFull("no space")
+    rig.submit(tag=1)
+    rig.loop.run()
+    assert [type(result) for _, result in rig.answers] == [DiskFull]
+    rig.log.refuse = None
+    rig.submit(tag=2)
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.answers[-1] == (2, ops.ENQUEUE.number)
+
+
+def test_a_full_disk_under_the_base_is_not_fatal(rig: Rig) -> None:
+    rig.machine.flush_error = DiskFull("no space")
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    rig.loop.move(2 * SECOND)
+    assert not rig.disk.ballast
+    with pytest.raises(DiskFull):
+        rig.submit()
+    rig.submit(ops.ACK, tag="ack")
+    rig.loop.run()
+    rig.log.commit()
+    assert ("ack", ops.ACK.number) in rig.answers
+    rig.machine.flush_error = None
+    rig.loop.move(2 * SECOND)
+    assert rig.disk.ballast
+    rig.submit(tag="again")
+
+
+def test_new_jobs_are_refused_before_the_disk_is_full(rig: Rig) -> None:
+    rig.disk.free = limits.DISK_FREE_REFUSE - 1
+    rig.loop.move(2 * SECOND)
+    with pytest.raises(DiskFull):
+        rig.submit()
+    # A little more is not enough, or it would go back and forth.
+    rig.disk.free = limits.DISK_FREE_REFUSE + 1
+    rig.loop.move(2 * SECOND)
+    with pytest.raises(DiskFull):
+        rig.submit()
+    rig.disk.free = 2 * limits.DISK_FREE_REFUSE
+    rig.loop.move(2 * SECOND)
+    rig.submit()
+
+
+def test_the_base_is_flushed_when_idle_and_the_log_may_go(rig: Rig) -> None:
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.flushes == 0
+    rig.loop.move(SECOND)
+    assert rig.machine.flushes == 1
+    assert rig.log.trimmed == 1
+
+
+def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
+    rig.machine.overlay_documents = limits.FLUSH_DOCUMENTS
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.flushes == 1
+
+
+def test_a_write_that_does_not_come_back_has_an_unknown_outcome(rig: Rig) -> None:
+    wait = rig.fetch(wait_ns=60 * SECOND)
+    rig.machine.ready["q"] = 1
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.loop.move(limits.OUTCOME_WAIT_NS + 3 * SECOND)
+    assert [type(result) for tag, result in rig.answers if tag == 1] == [OutcomeUnknown]
+    assert [type(result) for tag, result in rig.answers if tag is wait] == [OutcomeUnknown]
+    # The disk comes back after all: nobody is answered twice, and the job is given back.
+    rig.machine.jobs = [a_job()]
+    answered = len(rig.answers)
+    rig.log.commit()
+    rig.loop.run()
+    assert len(rig.answers) == answered
+    assert rig.log.numbers() == [ops.RELEASE.number]
+
+
+def test_an_apply_that_fails_stops_the_node(rig: Rig) -> None:
+    errors: list[Exception] = []
+    rig.pipeline.on_fatal = errors.append
+    rig.machine.apply = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.log.commit()
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+    assert rig.answers == []
+    with pytest.raises(NotReady):
+        rig.submit()
+
+
+def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
+    wait = rig.fetch()
+    rig.loop.run()
+    rig.pipeline.drain()
+    assert rig.answers == [(wait, [])]
+    with pytest.raises(NotReady):
+        rig.submit()
+    with pytest.raises(NotReady):
+        rig.fetch()
+    assert rig.pipeline.idle
