@@ -7,6 +7,8 @@ PURE := .venv-pure
 DEBUG := .venv-debug
 DATA_DIR ?= data
 ARGS ?=
+# Tests run on all cores; those of one file stay together and share a server.
+SPREAD := -n auto --dist loadfile
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := pip install --quiet --constraint constraints.txt
@@ -30,7 +32,7 @@ server: build  ## Build, then run a server on 127.0.0.1:8080 with its data in ./
 build: $(VENV)/built  ## Make .venv and compile in place; nothing is done twice
 
 test: build  ## Build, then run the whole fast test suite on it
-	CORVO_BUILD=compiled $(BIN)/pytest $(ARGS)
+	CORVO_BUILD=compiled $(BIN)/pytest $(SPREAD) $(ARGS)
 
 check: $(VENV)/installed  ## Lint, formatting, types and layers
 	$(BIN)/ruff check .
@@ -44,10 +46,10 @@ format: $(VENV)/installed  ## Format the sources
 	$(BIN)/ruff format .
 
 test-pure: $(PURE)/built  ## The same suite against an interpreted install in .venv-pure
-	CORVO_BUILD=interpreted $(PURE)/bin/pytest $(ARGS)
+	CORVO_BUILD=interpreted $(PURE)/bin/pytest $(SPREAD) $(ARGS)
 
 debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds checks in .venv-debug
-	CORVO_BUILD=compiled $(DEBUG)/bin/pytest $(ARGS)
+	CORVO_BUILD=compiled $(DEBUG)/bin/pytest $(SPREAD) $(ARGS)
 
 bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
 	$(BIN)/corvo bench $(ARGS)

@@ -2,6 +2,7 @@
 again from its base at random points and has to answer, hash and store exactly the same.
 """
 
+from pathlib import Path
 from typing import Any
 
 from consistency import check_machine, check_rows, memory
@@ -14,6 +15,7 @@ from corvo import ops
 from corvo._fast.codec import encode_fields
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
+from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
 from corvo.model import (
@@ -32,8 +34,8 @@ from corvo.model import (
 
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
-IDS = st.integers(0, 40).map(lambda n: f"job_{n:02}")
-SECONDS = st.sampled_from([0, 1, 2, 30, 61, 3_700])
+PICK = st.integers(0, 999)
+SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
 def plain(result: Any) -> Any:
@@ -116,13 +118,16 @@ class Program(RuleBasedStateMachine):
         assert self.lived.apply(index, self.term, b"") == []
         assert self.reborn.apply(index, self.term, b"") == []
 
-    @rule()
-    def flush_one(self) -> None:
+    @rule(start=st.booleans(), new_term=st.booleans())
+    def flush_one(self, start: bool, new_term: bool) -> None:
         self.reborn.flush()
         check_rows(self.bases[1])
+        if start:
+            self.start()
+            self.term += new_term
 
     @rule()
-    def crash(self) -> None:
+    def start(self) -> None:
         """The base is as of the last flush; the log brings the rest."""
         self.reborn = Machine(self.bases[1])
         for index in range(self.reborn.applied_index + 1, len(self.log) + 1):
@@ -137,10 +142,17 @@ class Program(RuleBasedStateMachine):
         check_machine(self.lived, self.bases[0])
 
     @rule()
-    def new_term(self) -> None:
+    def new_leader(self) -> None:
         self.term += 1
 
     # The rules.
+
+    def pick(self, n: int, *states: int) -> str:
+        """A job in one of these states; now and then any one, or an unknown id."""
+        ids = [job_id for job_id, job in self.jobs.items() if job.state in states]
+        if n % 8 == 0 or not ids:
+            ids = [*self.jobs, "nope"]
+        return ids[n // 8 % len(ids)]
 
     def place(self) -> int:
         self.next_place += 1
@@ -278,8 +290,9 @@ class Program(RuleBasedStateMachine):
                 self.started(next(taken), head, lease_s)
         assert next(taken, None) is None
 
-    @rule(job_id=IDS, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
-    def ack(self, job_id: str, kind: str, again: bool) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
+    def ack(self, n: int, kind: str, again: bool) -> None:
+        job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         welcome = self.welcome(job_id, token)
         job = self.jobs.get(job_id)
@@ -293,12 +306,13 @@ class Program(RuleBasedStateMachine):
             assert acked.count == (len(items) if repeated else 0)
 
     @rule(
-        job_id=IDS,
+        n=PICK,
         kind=st.sampled_from(["own", "own", "none", "stale"]),
         no_retry=st.booleans(),
         after=st.sampled_from([-1, -1, 0, 3]),
     )
-    def fail(self, job_id: str, kind: str, no_retry: bool, after: int) -> None:
+    def fail(self, n: int, kind: str, no_retry: bool, after: int) -> None:
+        job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         after_ns = after * SECOND_NS if after >= 0 else -1
         result = self.do(ops.FAIL, job_id, token, b'"e"', b"", no_retry, after_ns, False)
@@ -320,8 +334,9 @@ class Program(RuleBasedStateMachine):
             return
         assert result.state == job.state
 
-    @rule(job_id=IDS, kind=st.sampled_from(["own", "none", "stale"]), progress=st.booleans())
-    def heartbeat(self, job_id: str, kind: str, progress: bool) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "none", "stale"]), progress=st.booleans())
+    def heartbeat(self, n: int, kind: str, progress: bool) -> None:
+        job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         beat = (job_id, token, b'{"n":1}' if progress else b"", b"2" if progress else b"")
         answer = self.do(ops.HEARTBEAT, [encode_fields(ops.BEAT_LAYOUT, beat)])[job_id]
@@ -335,8 +350,9 @@ class Program(RuleBasedStateMachine):
         if progress:
             job.releases = 0
 
-    @rule(job_id=IDS, kind=st.sampled_from(["own", "own", "none"]), delay_s=st.integers(0, 2))
-    def release(self, job_id: str, kind: str, delay_s: int) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "own", "none"]), delay_s=st.integers(0, 2))
+    def release(self, n: int, kind: str, delay_s: int) -> None:
+        job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"")
         if not self.welcome(job_id, token):
@@ -354,8 +370,9 @@ class Program(RuleBasedStateMachine):
             job.due_ns = self.now_ns + wait_s * SECOND_NS
         assert result == job.state
 
-    @rule(job_id=IDS)
-    def retry(self, job_id: str) -> None:
+    @rule(n=PICK)
+    def retry(self, n: int) -> None:
+        job_id = self.pick(n, DEAD, CANCELLED, COMPLETED, *WAITING)
         result = self.do(ops.RETRY_JOB, job_id)
         job = self.jobs.get(job_id)
         if job is None or job.state in (PENDING, ACTIVE):
@@ -370,8 +387,9 @@ class Program(RuleBasedStateMachine):
         job.state, job.attempt, job.releases = PENDING, 0, 0
         job.place, job.keeps_place = self.place(), False
 
-    @rule(job_id=IDS, force=st.booleans())
-    def cancel(self, job_id: str, force: bool) -> None:
+    @rule(n=PICK, force=st.booleans())
+    def cancel(self, n: int, force: bool) -> None:
+        job_id = self.pick(n, ACTIVE, PENDING, *WAITING)
         result = self.do(ops.CANCEL_JOB, job_id, force)
         job = self.jobs.get(job_id)
         if job is None or job.state in (COMPLETED, DEAD, CANCELLED):
@@ -384,8 +402,9 @@ class Program(RuleBasedStateMachine):
             self.finish(job_id, CANCELLED)
             job.keeps_place = False
 
-    @rule(job_id=IDS)
-    def delete(self, job_id: str) -> None:
+    @rule(n=PICK)
+    def delete(self, n: int) -> None:
+        job_id = self.pick(n, PENDING, ACTIVE, DEAD, *WAITING)
         result = self.do(ops.DELETE_JOB, job_id)
         if job_id not in self.jobs:
             assert isinstance(result, CorvoError)
@@ -489,9 +508,32 @@ class Program(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.flush_both()
-        self.crash()
+        self.start()
         assert memory(self.reborn) == memory(self.lived)
 
 
-Program.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Program.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 TestProgram = Program.TestCase
+
+
+def test_on_disk_as_in_memory(tmp_path: Path) -> None:
+    """The same entries over LMDB and over a dict: same rows, and the disk opens again."""
+    disk, rows = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0), MemoryBase()
+    fetch = (ops.FETCH_BATCH, (["q"], "w", "h", SECOND_NS, 1 << 20, 3))
+    machines = [Machine(disk), Machine(rows)]
+    for index in range(1, 40):
+        steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
+        steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
+        steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
+        steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"")) for n in range(3)]
+        data = encode_entry(START_NS + index * SECOND_NS, index, steps)
+        results = [plain(machine.apply(index, 1, data)) for machine in machines]
+        assert results[0] == results[1]
+        if index % 3 == 0:
+            assert machines[0].flush().size == machines[1].flush().size
+    disk.close()
+    disk = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0)
+    check_machine(Machine(disk), disk)
+    prefixes = sorted({key.partition(b"|")[0] + b"|" for key in rows._rows})
+    assert [row for prefix in prefixes for row in disk.scan(prefix)] == sorted(rows._rows.items())
+    disk.close()
