@@ -20,9 +20,8 @@ from corvo._fast.meters import Histogram
 from corvo.clock import Clock
 from corvo.consensus.log import Entry, Log
 from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
-from corvo.flusher import Disk, Flusher
-from corvo.fsm.machine import Machine
-from corvo.model import Fetched
+from corvo.flusher import Disk, Flushable, Flusher
+from corvo.model import Fetched, Queue
 from corvo.waiting import DONE, PARKED, Wait, WaitingFetches
 
 logger = logging.getLogger(__name__)
@@ -64,6 +63,16 @@ class Loop(Protocol):
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
+class State(Flushable, Protocol):
+    """What the pipeline needs of `corvo.fsm.machine.Machine`."""
+
+    def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
+    def take_woken(self) -> list[str]: ...
+    def fetchable(self, queue: str) -> int: ...
+    def active_count(self, queue: str) -> int: ...
+    def queue(self, name: str) -> Queue | None: ...
+
+
 class PipelineMeters:
     """What the pipeline has done, read at scrape time."""
 
@@ -83,7 +92,7 @@ class Pipeline:
         loop: Loop,
         clock: Clock,
         log: Log,
-        machine: Machine,
+        machine: State,
         disk: Disk,
         pending_max: int,
     ) -> None:
