@@ -50,6 +50,8 @@ MYPYC = {
         "corvo/times.py",
         "corvo/waiting.py",
         "corvo/net/documents.py",
+        "corvo/net/router.py",
+        "corvo/net/server.py",
         "corvo/net/handlers/producer.py",
         "corvo/net/handlers/worker.py",
         "corvo/consensus/solo.py",

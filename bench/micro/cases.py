@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.micro.rig import ENQUEUE, FETCH, PAYLOAD, Rig, http_request
+from bench.micro.rig import ENQUEUE, FETCH, MAP_SIZE, PAYLOAD, Rig, http_request
 from corvo import ops
 from corvo._fast import codec, record
 from corvo._fast.batch import Batcher
@@ -208,7 +208,7 @@ def _apply_life() -> Loop:
 @case("flush.waiting", "encode, apply and flush to disk a job that waits", BATCH * 16)
 def _flush_waiting() -> Loop:
     directory = tempfile.TemporaryDirectory()
-    jobs = _Jobs(Base.open(Path(directory.name)))
+    jobs = _Jobs(Base.open(Path(directory.name), MAP_SIZE))
 
     def run(count: int) -> None:
         assert directory

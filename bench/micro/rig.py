@@ -1,6 +1,7 @@
 """The server without sockets, for measuring: connections that are fed bytes, everything from the
 HTTP parser to the base behind them, and a loop that runs when it is told to."""
 
+import gc
 import tempfile
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from corvo.net.server import Server
 from corvo.pipeline import Pipeline
 from corvo.service import Service
 
+MAP_SIZE = 4096 * limits.MIB  # what Valgrind has room for
 PAYLOAD = b'{"data":"%s"}' % (b"x" * 136)
 HEAD = (
     b"POST /api/v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -69,6 +71,8 @@ class Rig:
     flushes are not measured; with `memory` neither is the base."""
 
     def __init__(self, connections: int, memory: bool = False) -> None:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 1_000_000_000)  # as the server does
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name)
         self.loop = cast(Any, Loop())
@@ -82,7 +86,7 @@ class Rig:
             files=files,
             flusher=InlineSync(files),
         )
-        base = MemoryBase() if memory else Base.open(path)
+        base = MemoryBase() if memory else Base.open(path, MAP_SIZE)
         self.machine = Machine(base)
         disk: Any = Disk()
         self.pipeline = Pipeline(

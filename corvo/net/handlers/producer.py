@@ -2,16 +2,26 @@
 
 from typing import Any
 
+from msgspec.structs import astuple
+
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.model import STATES, Enqueued
-from corvo.net.bodies import EnqueueBatchBody, EnqueueBody, decode, json_value, tags_object
+from corvo.net.bodies import (
+    NOTHING,
+    EnqueueBatchBody,
+    EnqueueBody,
+    decode,
+    json_value,
+    tags_object,
+)
 from corvo.net.documents import reply_json
 from corvo.service import Service
 from corvo.times import parse_duration, parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
+_ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
 class Producer:
@@ -23,7 +33,8 @@ class Producer:
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
-        self._service.enqueue(*self._job_values(body), slot=(self._on_enqueued, request))
+        queue, values = self._job_values(body)
+        self._service.enqueue(queue, values, (self._on_enqueued, request))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -44,42 +55,57 @@ class Producer:
     def _job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
-        queue = checks.queue_name(body.queue or "")
-        payload = checks.json_size(bytes(body.payload), "payload", config.max_payload_size)
+        (
+            name,
+            payload,
+            priority,
+            max_retries,
+            retry_backoff,
+            retry_base_delay,
+            retry_max_delay,
+            retry_jitter,
+            scheduled_at,
+            tags_given,
+            checkpoint,
+            parent_id,
+            unique_key_given,
+            unique_until,
+            period,
+        ) = astuple(body)
+        queue = checks.queue_name(name or "")
         base_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
         max_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
-        if body.retry_base_delay is not None:
-            base_ms = _milliseconds(body.retry_base_delay, "retry_base_delay")
-        if body.retry_max_delay is not None:
-            max_ms = _milliseconds(body.retry_max_delay, "retry_max_delay")
-        tags = tags_object(body.tags) if body.tags else b""
+        if retry_base_delay is not None:
+            base_ms = _milliseconds(retry_base_delay, "retry_base_delay")
+        if retry_max_delay is not None:
+            max_ms = _milliseconds(retry_max_delay, "retry_max_delay")
+        tags = tags_object(tags_given) if tags_given else b""
         if len(tags) > limits.TAGS_SIZE_MAX:
             raise PayloadTooLarge(
                 f"tags too large: {len(tags)} bytes (max {limits.TAGS_SIZE_MAX})", field="tags"
             )
-        unique_key = (body.unique_key or "").encode()
+        unique_key = unique_key_given.encode() if unique_key_given else b""
         if len(unique_key) > limits.UNIQUE_KEY_SIZE_MAX:
             raise ValidationError(
                 f"unique_key has {len(unique_key)} bytes (limit {limits.UNIQUE_KEY_SIZE_MAX})"
             )
-        period = body.unique_period
         return queue, (
             queue,
-            checks.priority(body.priority),
-            payload or b"{}",
+            checks.priority(priority),
+            checks.json_size(bytes(payload), "payload", config.max_payload_size) or b"{}",
             tags,
-            checks.max_retries(body.max_retries),
-            checks.backoff(body.retry_backoff),
+            checks.max_retries(max_retries),
+            checks.backoff(retry_backoff),
             base_ms,
             max_ms,
-            checks.jitter_ppm(body.retry_jitter),
-            parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
-            checks.json_size(
-                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
-            ),
-            checks.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
+            checks.jitter_ppm(retry_jitter),
+            parse_time(scheduled_at, "scheduled_at") if scheduled_at else 0,
+            checks.json_size(json_value(checkpoint), "checkpoint", config.max_checkpoint_size)
+            if checkpoint is not NOTHING
+            else b"",
+            checks.text(parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
             unique_key,
-            checks.unique_until(body.unique_until),
+            checks.unique_until(unique_until),
             checks.length_ns(period, "unique_period") if period is not None else 0,
         )
 
@@ -92,9 +118,7 @@ class Producer:
                 request.reply(200, text.encode())
             else:
                 request.reply(
-                    201,
-                    b'{"job_id":"%b","status":"%b","unique_existing":false}'
-                    % (result.job_id.encode(), STATES[result.state].encode()),
+                    201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
                 )
         else:
             reply_error(request, result)

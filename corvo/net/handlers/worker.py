@@ -9,6 +9,7 @@ from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.ids import check_job_id
 from corvo.model import STATES, Acked, Failed, Fetched
 from corvo.net.bodies import (
+    NOTHING,
     AckBatchBody,
     AckBody,
     FailBody,
@@ -116,13 +117,16 @@ class WorkerVerbs:
     def _ack_values(
         self, job_id: str, token: str | None, result: Any, checkpoint: Any
     ) -> tuple[Any, ...]:
+        config = self._service.config
         return (
             job_id,
             checks.text(token, "lease_token", limits.JOB_ID_SIZE_MAX),
-            checks.json_size(json_value(result), "result", self._service.config.max_result_size),
-            checks.json_size(
-                json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size
-            ),
+            checks.json_size(json_value(result), "result", config.max_result_size)
+            if result is not NOTHING
+            else b"",
+            checks.json_size(json_value(checkpoint), "checkpoint", config.max_checkpoint_size)
+            if checkpoint is not NOTHING
+            else b"",
         )
 
     @staticmethod

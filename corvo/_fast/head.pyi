@@ -1,0 +1,3 @@
+from corvo._fast.replies import Request
+
+def read_fields(request: Request, head: bytes, fields_max: int) -> None: ...
