@@ -1,10 +1,13 @@
-"""Picks the header fields that mean something here out of the bytes of a request head.
+"""Finding things in the bytes of a request: ends of lines, the header fields that we keep.
 
 llhttp has found the head well formed before; a callback for each field would cost more than all
 the rest of reading a request.
 """
 
 import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memchr
 
 from corvo.errors import BadRequest, HeadersTooLarge
 
@@ -24,6 +27,32 @@ def _is(
     while i < size and (p[at + i] | 0x20) == expected[i]:
         i += 1
     return i == size
+
+
+def find_byte(data, byte, start):
+    """Where the byte is at or behind `start`, which must not be behind the end; -1 = nowhere."""
+    if cython.compiled:
+        p: cython.p_const_uchar = data
+        found = cython.cast(
+            cython.p_const_uchar,
+            memchr(p + start, byte, cython.cast(cython.size_t, len(data) - start)),
+        )
+        return -1 if found is cython.NULL else found - p
+    else:
+        return data.find(byte, start)
+
+
+def find_head_end(data, start):
+    """The position behind the next blank line that begins at or behind `start`; -1 = there is
+    none."""
+    at: cython.Py_ssize_t = find_byte(data, _CR, start)
+    end: cython.Py_ssize_t = len(data) - 3
+    p: cython.p_const_uchar = data
+    while 0 <= at < end:
+        if p[at + 1] == _LF and p[at + 2] == _CR and p[at + 3] == _LF:
+            return at + 4
+        at = find_byte(data, _CR, at + 1)
+    return -1
 
 
 # Each field that is kept may occur once only: a second Authorization, say, would leave it to chance

@@ -1,4 +1,4 @@
-from corvo._fast.head cimport read_fields
+from corvo._fast.head cimport find_byte, find_head_end, read_fields
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 
 cdef int _LINE
@@ -6,6 +6,11 @@ cdef int _FIELDS
 cdef int _LENGTH
 cdef int _CHUNKED
 cdef int _STOPPED
+cdef int _LF
+cdef int _SPACE
+cdef int _SLASH
+cdef int _HASH
+cdef int _QUESTION
 
 
 cdef class H1Conn(ReplyQueue):

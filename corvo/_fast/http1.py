@@ -21,7 +21,7 @@ from typing import Final
 import cython
 import httptools
 
-from corvo._fast.head import read_fields
+from corvo._fast.head import find_byte, find_head_end, read_fields
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -36,6 +36,7 @@ from corvo.errors import (
 )
 
 _LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
+_LF, _SPACE, _HASH, _SLASH, _QUESTION = 10, 32, 35, 47, 63
 
 # A request line is refused unfinished only when no method and version could still fit.
 _LINE_EXTRA_MAX: Final = 64
@@ -222,7 +223,7 @@ class H1Conn(ReplyQueue):
         if not self._began:
             self._began = True
             self._started_ns = self._read_ns
-        end = data.find(b"\n", pos) + 1
+        end: cython.Py_ssize_t = find_byte(data, _LF, pos) + 1
         if end == 0:
             size = len(data) - pos
             if size > context.target_size_max + _LINE_EXTRA_MAX:
@@ -232,7 +233,8 @@ class H1Conn(ReplyQueue):
             else:
                 self._line = data[pos:]
             return len(data)
-        line = data[pos:end]
+        p: cython.p_const_uchar = data
+        line: bytes = p[pos:end]
         if line == b"\r\n":
             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
             self._began = False
@@ -252,21 +254,20 @@ class H1Conn(ReplyQueue):
         return pos
 
     def _take_line(self, request, line):
-        first: cython.Py_ssize_t = line.find(b" ")
-        second: cython.Py_ssize_t = line.rfind(b" ")
-        target: bytes = line[first + 1 : second]
-        method = line[:first]
-        if method == b"POST":
-            request.method = "POST"
-        else:
-            request.method = _METHODS.get(method) or method.decode("latin-1")
-            request.head_only = request.method == "HEAD"
-        if first == second and line[first + 1 : first + 2] == b"/":
+        p: cython.p_const_uchar = line
+        size: cython.Py_ssize_t = len(line)
+        first: cython.Py_ssize_t = find_byte(line, _SPACE, 0)
+        second: cython.Py_ssize_t = -1 if first < 0 else find_byte(line, _SPACE, first + 1)
+        method: bytes = p[:first] if first >= 0 else line
+        request.method = _METHODS.get(method) or method.decode("latin-1")
+        request.head_only = request.method == "HEAD"
+        if first >= 0 and second < 0 and p[first + 1] == _SLASH:
             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
-        if first == second or b" " in target:
+        if second < 0 or find_byte(line, _SPACE, second + 1) >= 0:
             raise BadRequest("the request line is not: method, space, target, space, version")
+        target: bytes = p[first + 1 : second]
         if not line.endswith(b" HTTP/1.1\r\n"):
-            version = line[second + 1 :]
+            version: bytes = p[second + 1 : size]
             if version == b"HTTP/1.0\r\n":
                 request._old_client = True
             elif _VERSION.fullmatch(version):
@@ -277,9 +278,9 @@ class H1Conn(ReplyQueue):
             raise self._target_too_long()
         if not target.startswith(b"/"):
             target = self._take_other_target(request, target)
-        if b"#" in target:
+        if find_byte(target, _HASH, 0) >= 0:
             raise BadRequest("the request target holds a fragment")
-        question: cython.Py_ssize_t = target.find(b"?")
+        question: cython.Py_ssize_t = find_byte(target, _QUESTION, 0)
         if question < 0:
             request.path = target
         else:
@@ -305,7 +306,8 @@ class H1Conn(ReplyQueue):
         room = context.head_size_max - self._head_size
         if end - pos > room:
             end = pos + room
-        piece = data[pos:end]
+        p: cython.p_const_uchar = data
+        piece: bytes = p[pos:end]
         self._head_size += end - pos
         self._head.append(piece)
         self._parse(piece)
@@ -318,9 +320,10 @@ class H1Conn(ReplyQueue):
         return end
 
     def _read_length(self, data, pos):
-        end = min(pos + self._body_left, len(data))
+        end: cython.Py_ssize_t = min(pos + self._body_left, len(data))
         self._body_left -= end - pos
-        self._parse(data[pos:end])
+        p: cython.p_const_uchar = data
+        self._parse(p[pos:end])
         return end
 
     def _read_chunked(self, data, pos):
@@ -342,8 +345,8 @@ class H1Conn(ReplyQueue):
             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
             if seam >= 0:
                 return pos + seam + 4 - len(self._tail)
-        at = data.find(_BLANK_LINE, pos)
-        return at + 4 if at >= 0 else len(data)
+        end: cython.Py_ssize_t = find_head_end(data, pos)
+        return end if end >= 0 else len(data)
 
     def _keep_tail(self, piece):
         tail = self._tail + piece if len(piece) < 3 else piece
