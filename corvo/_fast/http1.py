@@ -132,9 +132,9 @@ class H1Conn(ReplyQueue):
         if self._line:
             data = self._line + data
             self._line = b""
-        pos = 0
-        size = len(data)
-        turn_max = self.context.pipeline_max
+        pos: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t = len(data)
+        turn_max: cython.Py_ssize_t = self.context.pipeline_max
         while (
             pos < size
             and len(ready) < turn_max
@@ -302,8 +302,8 @@ class H1Conn(ReplyQueue):
 
     def _read_fields(self, data, pos):
         context = self.context
-        end = self._next_cut(data, pos)
-        room = context.head_size_max - self._head_size
+        end: cython.Py_ssize_t = self._next_cut(data, pos)
+        room: cython.Py_ssize_t = context.head_size_max - self._head_size
         if end - pos > room:
             end = pos + room
         p: cython.p_const_uchar = data
@@ -418,7 +418,7 @@ class H1Conn(ReplyQueue):
     def on_body(self, data):
         """Some of the body."""
         context = self.context
-        size = len(data)
+        size: cython.Py_ssize_t = len(data)
         if self._body_size + size > context.body_size_max:
             self._fail(self._body_too_large())
         if self._chunks > context.chunks_max:
@@ -478,10 +478,11 @@ class H1Conn(ReplyQueue):
         elif length is not None:
             if not length.isdigit():
                 raise BadRequest("Content-Length is not a number")
-            if len(length) > 18 or int(length) > self.context.body_size_max:
+            size: cython.longlong = int(length) if len(length) <= 18 else -1
+            if not 0 <= size <= self.context.body_size_max:
                 raise self._body_too_large()
-            self._body_left = int(length)
-            if self._body_left:
+            self._body_left = size
+            if size:
                 self._phase = _LENGTH
 
     def on_trailer(self, name, value):
