@@ -311,6 +311,20 @@ def test_a_client_that_left_does_not_hold_up_the_next(
     assert (run["job_id"], run["attempt"]) == (job_id, 1)
 
 
+def test_a_client_that_leaves_with_its_job_keeps_it(
+    shared_server: ServerProcess, api: Api, queue: str
+) -> None:
+    """curl closes its connection as soon as it has the reply."""
+    job_id = api.enqueue(queue)
+    for path, close in (("/fetch", True), ("/fetch/batch", False)):
+        with connect(shared_server.port) as curl:
+            curl.sendall(post_bytes(path, {"queues": [queue], "timeout": 60}, close))
+            assert job_id.encode() in read_reply(curl)
+        job_id, before = api.enqueue(queue), job_id
+        assert api.job(before)["state"] == "active"
+    assert api.queue(queue)["active"] == 2
+
+
 def test_a_storm_of_clients_that_leave(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
