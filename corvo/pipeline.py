@@ -101,6 +101,7 @@ class Pipeline:
         self._arriving: dict[str, int] = {}
         self._to_check: dict[str, None] = {}
         self._new_waits: list[Wait] = []
+        self._tried_in_vain: list[Wait] = []
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
@@ -232,6 +233,8 @@ class Pipeline:
         except CorvoError as error:
             self._resolve(slots, [error] * len(slots))
             self._after_turn()
+            if batcher.count:
+                self._schedule_seal()
             return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
@@ -306,12 +309,25 @@ class Pipeline:
             wait.state = DONE
             return
         jobs = result if isinstance(result, list) else [] if result is None else [result]
+        if len(wait.queues) > 1:
+            # It was counted on for one of its queues and may have been served by another.
+            for name in wait.queues:
+                self._to_check[name] = None
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
             self._finish(wait, jobs)
         else:
+            self._tried_in_vain.append(wait)
+
+    def _park_again(self) -> None:
+        """Fetches that were tried in vain go back to the front, in the order they had."""
+        back = self._tried_in_vain
+        if not back:
+            return
+        self._tried_in_vain = []
+        for wait in reversed(back):
             self.waiting.park(wait, front=True)
             self.waiting.list_deadline(wait)
-            self._arm_deadline()
+        self._arm_deadline()
 
     def _may_wait_on(self, wait: Wait) -> bool:
         return (
@@ -353,6 +369,7 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
+        self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None

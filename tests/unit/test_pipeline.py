@@ -192,10 +192,10 @@ class Rig:
     def _on_result(self, tag: Any, result: Any) -> None:
         self.answers.append((tag, result))
 
-    def fetch(self, queue: str = "q", wait_ns: int = SECOND) -> Wait:
+    def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
         request = SimpleNamespace(abandoned=False)
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
-        wait = Wait([queue], b"f", False, deadline_ns, request, self._on_jobs)
+        wait = Wait(list(queues) or ["q"], b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
         return wait
 
@@ -468,3 +468,52 @@ def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
     with pytest.raises(NotReady):
         rig.fetch()
     assert rig.pipeline.idle
+
+
+def test_fetches_tried_in_vain_keep_their_order(rig: Rig) -> None:
+    waits = [rig.fetch() for _ in range(3)]
+    rig.machine.ready["q"] = 3
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number] * 3
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    rig.loop.run()
+    for number, wait in enumerate(waits, 1):
+        rig.machine.jobs = [a_job(str(number))]
+        rig.machine.ready["q"] = 1
+        rig.machine.woken = ["q"]
+        rig.submit(ops.RESUME_QUEUE)
+        rig.loop.run()
+        rig.log.commit()
+        rig.loop.run()
+        rig.machine.ready["q"] = 0
+        rig.log.commit()
+        assert rig.answers[-1][0] is wait
+
+
+def test_a_fetch_served_by_its_other_queue_leaves_no_job_unseen(rig: Rig) -> None:
+    rig.fetch("other", "q")
+    second = rig.fetch("q")
+    rig.loop.run()
+    rig.machine.ready = {"q": 1, "other": 1}
+    rig.machine.woken = ["q", "other"]
+    rig.submit(ops.RESUME_QUEUE)
+    rig.loop.run()
+    rig.log.commit()
+    rig.loop.run()
+    # One fetch for the one job of "q"; it takes that of "other".
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.ready = {"q": 1}
+    rig.machine.jobs = [a_job("other"), a_job("q")]
+    rig.log.commit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.answers[-1][0] is second
+
+
+def test_what_did_not_fit_is_not_forgotten_when_the_log_refuses(rig: Rig) -> None:
+    for tag in range(3):
+        rig.submit(ops.ACK, bytes(limits.ENTRY_SEAL_SIZE // 2 + 1), tag=tag)
+    rig.log.refuse = DiskFull("no space")
+    rig.loop.run()
+    assert [tag for tag, _ in rig.answers] == [0, 1, 2]
