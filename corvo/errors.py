@@ -1,4 +1,4 @@
-"""The one tree of errors: code, HTTP status and exit status of everything Corvo refuses.
+"""The one tree of errors: code and HTTP status of everything Corvo refuses.
 
 An error travels as a value inside the state machine (apply returns it as the result of an op)
 and as an exception everywhere else. `fields` are extra members of the JSON body.
@@ -12,7 +12,6 @@ class CorvoError(Exception):
 
     code = "INTERNAL_ERROR"
     status = 500
-    exit_status = 1
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -116,13 +115,6 @@ class NotImplementedHere(CorvoError):
 
     code = "NOT_IMPLEMENTED"
     status = 501
-
-
-class NoLeader(CorvoError):
-    """No leader to take the write."""
-
-    code = "NO_LEADER"
-    status = 503
 
 
 class NotReady(CorvoError):

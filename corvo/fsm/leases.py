@@ -7,7 +7,7 @@ from corvo.errors import CorvoError, LeaseLost, NotFound
 from corvo.fsm import states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.fsm.tokens import build_token
+from corvo.fsm.tokens import SEED_BITS, build_token
 from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
 from corvo.model import (
     ACTIVE,
@@ -20,7 +20,7 @@ from corvo.model import (
 )
 
 EXTENSION_MIN_NS: Final = LEASE_DEFAULT_S * SECOND_NS
-_SEED_MASK: Final = (1 << 32) - 1
+_SEED_MASK: Final = (1 << SEED_BITS) - 1
 
 EXPIRED_TEXT: Final = b'"lease expired"'
 DELIVERY_UNKNOWN_TEXT: Final = b'"delivery unknown: the worker may never have got the job"'

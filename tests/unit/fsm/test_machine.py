@@ -13,7 +13,6 @@ from corvo.fsm import store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
-from corvo.limits import FLUSH_AGE_NS, FLUSH_DOCUMENTS, FLUSH_SIZE
 from corvo.model import ACTIVE, COMPLETED, PENDING
 
 
@@ -263,23 +262,6 @@ def test_full_disk_loses_nothing_and_stays_readable() -> None:
     driver.machine.flush()
     assert driver.state("a") == COMPLETED and driver.machine.job("b") is None
     check_machine(driver.machine, base)
-
-
-def test_flush_is_wanted_by_count_size_or_age() -> None:
-    driver = Driver()
-    assert not driver.machine.flush_wanted(1)
-    driver.enqueue("j")
-    assert not driver.machine.flush_wanted(100)
-    assert not driver.machine.flush_wanted(99 + FLUSH_AGE_NS)
-    assert driver.machine.flush_wanted(100 + FLUSH_AGE_NS)
-    driver.machine.flush()
-    assert not driver.machine.flush_wanted(101 + FLUSH_AGE_NS)
-    driver.entry(*(enqueue_step(f"j{n}") for n in range(FLUSH_DOCUMENTS)))
-    assert driver.machine.flush_wanted(102 + FLUSH_AGE_NS)
-    driver.machine.flush()
-    for n in range(FLUSH_SIZE // 250_000 + 1):
-        driver.enqueue(f"k{n}", payload=b"x" * 250_000)
-    assert driver.machine.flush_wanted(103 + FLUSH_AGE_NS)
 
 
 def test_overlay_size_follows_what_it_holds() -> None:
