@@ -5,7 +5,7 @@ Every refusal names the field, the value and the limit, and happens before anyth
 
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
-from corvo.model import BACKOFFS, PRIORITY_NAMES
+from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES
 from corvo.times import parse_duration
 
 _SHOWN_MAX = 64
@@ -73,7 +73,7 @@ def priority(value: str | int | None) -> int:
         raise ValidationError(
             f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)"
         )
-    if not 0 <= value < limits.PRIORITIES:
+    if not 0 <= value < PRIORITIES:
         raise ValidationError(f"priority {value} is out of range (0-2)")
     return value
 

@@ -26,7 +26,6 @@ JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
 RETRIES_MAX: Final = 1_000_000
-PRIORITIES: Final = 3
 
 # Requests (D9, D10, S13; http-api 3).
 ENQUEUE_BATCH_MAX: Final = 10_000

@@ -32,6 +32,7 @@ STATES: Final = (
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
+PRIORITIES: Final = len(PRIORITY_NAMES)
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 
@@ -125,13 +126,17 @@ class Queue:
         self.max_concurrency: int = 0  # 0 = no limit
         self.created_ns: int = 0
         self.next_seq: int = 1
-        self.counts: list[int] = [0] * (len(STATES) * 3)  # state * 3 + priority
+        self.counts: list[int] = [0] * (len(STATES) * PRIORITIES)  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
         self.expired_total: int = 0  # leases
         self.dirty: bool = False
+
+    def jobs(self, state: int) -> int:
+        """How many of its jobs are in this state."""
+        return sum(self.counts[state * PRIORITIES : (state + 1) * PRIORITIES])
 
 
 @final

@@ -7,14 +7,14 @@ from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import Change
 from corvo.fsm import index_rows
-from corvo.fsm.lane import PRIORITIES, Lane
+from corvo.fsm.lane import Lane
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
 from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import WORKER_TOUCH_NS
-from corvo.model import ACTIVE, ENDED, PENDING, Job, Queue, Worker
+from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Worker
 
 SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 

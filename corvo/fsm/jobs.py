@@ -10,7 +10,7 @@ from corvo.errors import CorvoError
 from corvo.fsm import leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.core import Core
-from corvo.fsm.lane import PRIORITIES, Lane
+from corvo.fsm.lane import Lane
 from corvo.fsm.timers import drop_promoted
 from corvo.limits import (
     RELEASE_DELAY_MAX_NS,
@@ -23,6 +23,7 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     FAILED,
+    PRIORITIES,
     RETRYING,
     SCHEDULED,
     STATES,

@@ -180,7 +180,7 @@ class Machine:
         return self._core.lane_of(job).queue
 
     def queues(self) -> list[Queue]:
-        """All queues sorted by name. Counters: Queue.counts[state * 3 + priority]."""
+        """All queues sorted by name."""
         lanes = self._core.lanes
         return [lanes[name].queue for name in sorted(lanes)]
 

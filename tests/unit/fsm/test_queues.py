@@ -16,8 +16,7 @@ def queue(driver: Driver, name: str = "q") -> Queue:
 
 def counts(driver: Driver) -> dict[str, int]:
     """Jobs by state, where there are any."""
-    numbers = queue(driver).counts
-    sums = {state: sum(numbers[n * 3 : n * 3 + 3]) for n, state in enumerate(STATES)}
+    sums = {state: queue(driver).jobs(n) for n, state in enumerate(STATES)}
     return {state: number for state, number in sums.items() if number}
 
 
