@@ -8,6 +8,8 @@ from corvo.errors import PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES
 from corvo.times import parse_duration
 
+Duration = str | int | float | None
+
 _SHOWN_MAX = 64
 _UNIQUE_UNTIL = {
     "final": 0,
@@ -118,10 +120,16 @@ def unique_until(value: str | None) -> int:
     return _UNIQUE_UNTIL[value]
 
 
-def lease_ns(value_ns: int | None) -> int:
+def lease_token(value: str | None) -> str:
+    """An optional lease token; one that is too long is none of ours."""
+    return text(value, "lease_token", limits.JOB_ID_SIZE_MAX)
+
+
+def lease_ns(value: Duration) -> int:
     """A lease length (D9, S13)."""
-    if value_ns is None:
+    if value is None:
         return limits.LEASE_DEFAULT_S * limits.SECOND_NS
+    value_ns = parse_duration(value, "lease_duration")
     low = limits.LEASE_MIN_S * limits.SECOND_NS
     high = limits.LEASE_MAX_S * limits.SECOND_NS
     if not low <= value_ns <= high:
@@ -132,9 +140,16 @@ def lease_ns(value_ns: int | None) -> int:
     return value_ns
 
 
-def length_ns(value: str | int | float, field: str) -> int:
-    """A duration as ops carry it: one of more than 292 years saturates."""
-    return min(parse_duration(value, field), limits.DUE_MAX_NS)
+def length_ns(value: Duration, field: str, absent: int = 0) -> int:
+    """An optional duration as ops carry it: one of more than 292 years saturates."""
+    return absent if value is None else min(parse_duration(value, field), limits.DUE_MAX_NS)
+
+
+def length_ms(value: Duration, field: str, absent: int) -> int:
+    """An optional duration in milliseconds."""
+    if value is None:
+        return absent
+    return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)
 
 
 def count(value: int, field: str, count_max: int) -> int:

@@ -15,12 +15,11 @@ import msgspec
 from msgspec import Raw
 
 from corvo import limits
-from corvo.checks import shown
+from corvo.checks import Duration, shown
 from corvo.errors import ParseError, ValidationError
 
 Text = str | None
 Number = int | float
-Duration = str | int | float | None
 NOTHING = Raw(b"")
 
 
@@ -73,13 +72,10 @@ class AckBody(_Body):
     checkpoint: Raw = NOTHING
 
 
-class AckItem(_Body):
+class AckItem(AckBody):
     """One item of POST /ack/batch."""
 
     job_id: Text = None
-    lease_token: Text = None
-    result: Raw = NOTHING
-    checkpoint: Raw = NOTHING
 
 
 class AckBatchBody(_Body):
