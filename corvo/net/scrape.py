@@ -15,14 +15,14 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from corvo import limits
 from corvo._fast.meters import Histogram
 from corvo.model import PRIORITY_NAMES, STATES
 
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST.encode()
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4.encode()
 OTHER: Final = "other"
 
 

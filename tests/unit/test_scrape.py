@@ -75,4 +75,3 @@ def test_values_and_routes() -> None:
 def test_what_does_not_exist_is_not_shown() -> None:
     names = {name for name, *_ in samples(Snapshot())}
     assert names == {"corvo_queues_total", "corvo_jobs"}
-    assert scrape.CONTENT_TYPE.startswith(b"text/plain; version=")
