@@ -6,13 +6,6 @@ import sys
 
 from corvo.times import format_time
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -49,6 +42,4 @@ def configure(level: str, style: str) -> None:
     passed as `extra={"fields": {...}}`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(_LEVELS[level])
+    logging.basicConfig(level=level.upper(), handlers=[handler])
