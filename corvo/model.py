@@ -82,7 +82,7 @@ class Job:
         self.priority: int = 2
         self.state: int = PENDING
         self.attempt: int = 0
-        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
+        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
         self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted (S11)
         self.ready_ns: int = 0  # when it last became pending
         self.started_ns: int = 0

@@ -35,7 +35,8 @@ class Core:
         self.workers: dict[str, Worker] = {}
         # Ends of leases; an entry is live while `Lane.active` says the same time.
         self.leases = DueHeap()
-        # Scheduled and retrying jobs; `left` are the places of those that did not wait.
+        # Scheduled and retrying jobs; `left` are the places of those that did not wait for their
+        # time. Their entries in the heap are void, and nobody will wait in these places again.
         self.waiting = DueHeap()
         self.left: set[int] = set()
         self.woken: list[str] = []
@@ -175,6 +176,11 @@ class Core:
             del lane.active[job.seq]
             if queue.max_concurrency:
                 self.wake(lane)
+        elif not ENDED[job.state]:
+            if job.scheduled_ns > self.stamp_ns:  # it does not wait for its time
+                self.left.add(place(job))
+            job.scheduled_ns = 0
+            job.keeps_place = False
 
     def _arrive(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
@@ -192,12 +198,6 @@ class Core:
             self.store.places.pop(lane.first_place | job.seq, None)
         else:
             self.waiting.push(index_rows.due_ns(job), lane.first_place | job.seq)
-
-    def leave_waiting(self, job: Job) -> None:
-        """A scheduled or retrying job does not wait for its time: its entry in the heap is void.
-        Its place will never be waited in again."""
-        if job.scheduled_ns > self.stamp_ns:
-            self.left.add(place(job))
 
     def extend(self, lane: Lane, job: Job, expires_ns: int) -> None:
         """Let the lease of an active job end later."""

@@ -356,12 +356,8 @@ def retry_job(core: Core, payload: bytes) -> object:
         if conflict is not None:
             return conflict
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
     job.attempt = 0
     job.releases = 0
-    job.scheduled_ns = 0
-    job.keeps_place = False
     job.completed_ns = 0
     job.failed_ns = 0
     job.provider_error = False
@@ -390,9 +386,6 @@ def cancel_job(core: Core, payload: bytes) -> object:
             core.emit(lane, job, feed.CANCELLING, b"")
         return "cancelling"
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
-        job.scheduled_ns = 0
     leases.finish_cancel(core, lane, job, trigger)
     return "cancelled"
 
@@ -405,8 +398,6 @@ def delete_job(core: Core, payload: bytes) -> object:
         return leases.not_found(job_id)
     lane = core.lane_of(job)
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
     unique.release(core, lane, job, unique.DELETED)
     core.move(lane, job, states.next_state(job.state, states.DELETE))
     core.emit(lane, job, feed.DELETED, b"")
@@ -428,8 +419,6 @@ def promote_due(core: Core, payload: bytes) -> object:
         core.store.touch(job)
         lane = core.lane_of(job)
         tail = job.state == SCHEDULED and not job.keeps_place
-        job.scheduled_ns = 0
-        job.keeps_place = False
         core.move(lane, job, state, tail)
         core.emit(lane, job, feed.PROMOTED, b"")
         promoted += 1
