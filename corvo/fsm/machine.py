@@ -115,6 +115,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
+        self._core.changes = []
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -145,7 +146,7 @@ class Machine:
         core.end()
 
     def take_changes(self) -> list[Change]:
-        """Change records since the last call, in order."""
+        """Change records of the last apply, in order."""
         changes = self._core.changes
         self._core.changes = []
         return changes

@@ -135,10 +135,10 @@ def test_events_of_a_job_are_a_chain(flushed: bool) -> None:
     assert driver.machine.events("nope") == []
 
 
-def test_long_error_is_in_the_record_only() -> None:
+@pytest.mark.parametrize("error", [b"", b'"' + b"e" * 2_000 + b'"'])
+def test_event_of_a_failure_without_text_or_with_too_much(error: bytes) -> None:
     driver = Driver()
     driver.enqueue("j")
-    error = b'"' + b"e" * 2_000 + b'"'
     driver.fail("j", driver.take().token, error=error)
     failed = next(change for change in driver.machine.events("j") if change.type == feed.FAILED)
     assert failed.data == b'{"attempt":1}'
@@ -147,10 +147,12 @@ def test_long_error_is_in_the_record_only() -> None:
 
 def test_changes_are_handed_out_once() -> None:
     driver = Driver()
-    driver.enqueue("a")
-    driver.enqueue("b")
+    driver.entry(enqueue_step("a"), enqueue_step("b"))
     seqs = [change.seq for change in driver.machine.take_changes()]
     assert seqs == [1, 2] and driver.machine.take_changes() == []
+    driver.enqueue("c")
+    driver.enqueue("d")
+    assert [change.job_id for change in driver.machine.take_changes()] == ["d"], "of the last entry"
 
 
 def test_hash_depends_on_everything_that_changed() -> None:
