@@ -6,6 +6,13 @@ import sys
 
 from corvo.times import format_time
 
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -42,4 +49,4 @@ def configure(level: str, style: str) -> None:
     passed as `extra={"fields": {...}}`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler])
