@@ -116,6 +116,9 @@ LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {}
 
+# Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
+ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/")
+
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
@@ -408,6 +411,14 @@ def unfinished(sources: list[Source]) -> Iterator[str]:
                 yield f"{source.path}:{number}: note of unfinished work"
 
 
+def references(sources: list[Source]) -> Iterator[str]:
+    """Comments stand on their own."""
+    for source in sources:
+        for number, line in enumerate(source.lines, 1):
+            if match := ELSEWHERE.search(line):
+                yield f"{source.path}:{number}: {match[0]} is nowhere to be looked up"
+
+
 def docstrings(sources: list[Source]) -> Iterator[str]:
     """Every module and every public class and function says what it is."""
     for source in sources:
@@ -512,6 +523,8 @@ RULES: list[tuple[Rule, Files, Files]] = [
     ),
     (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
+    (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
+    (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),
     (docstrings, {"corvo/x.py": "x = 1"}, {"corvo/x.py": '"""It."""'}),
     (
         docstrings,
