@@ -438,7 +438,7 @@ def docstrings(sources: list[Source]) -> Iterator[str]:
 
 
 def apply_functions(sources: list[Source]) -> Iterator[str]:
-    """Every op that is built has an apply function of its own name in the table of the machine."""
+    """Every op has an apply function of its own name in the table of the machine."""
     machine = [source for source in sources if source.module == "corvo.fsm.machine"]
     applied = {
         ast.unparse(key): ast.unparse(value).rpartition(".")[2]
@@ -450,18 +450,18 @@ def apply_functions(sources: list[Source]) -> Iterator[str]:
     }
     for source in sources if machine else ():
         if source.module == "corvo.ops":
-            for row, name in built_ops(source):
+            for row, name in op_rows(source):
                 verb = re.sub("(?<=.)([A-Z])", r"_\1", name).lower()
                 if name != "Stamp" and applied.get(f"ops.{row}.number") != verb:
                     yield f"corvo/fsm/machine.py: op {row} is not applied by {verb}"
 
 
-def built_ops(source: Source) -> Iterator[tuple[str, str]]:
-    """Constant and name of every op that has a layout."""
+def op_rows(source: Source) -> Iterator[tuple[str, str]]:
+    """Constant and name of every op."""
     for node in source.nodes():
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
             call = node.value
-            if ast.unparse(call.func) == "_op" and len(call.args) > 2:
+            if ast.unparse(call.func) == "_op":
                 yield ast.unparse(node.target), ast.literal_eval(call.args[1])
 
 
