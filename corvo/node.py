@@ -11,9 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -220,17 +218,12 @@ Corvo is listening. Try it from another terminal:
 def run(config: Config) -> int:
     """Run a server with this configuration until it is told to stop; the exit status."""
     logs.configure(config.log_level, config.log_format)
-    return with_loop(lambda loop: Node(config, loop).run())
-
-
-def with_loop(main: Callable[[asyncio.AbstractEventLoop], Any]) -> int:
-    """Run a coroutine on a fresh uvloop."""
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return int(loop.run_until_complete(main(loop)))
+        return loop.run_until_complete(Node(config, loop).run())
     except CorvoError as error:
         logger.error("%s", error.message)
-        return error.exit_status
+        return 1
     finally:
         loop.close()

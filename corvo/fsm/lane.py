@@ -1,11 +1,9 @@
 """A queue with its indexes in memory, all of which are rebuilt from the index rows at start."""
 
-from typing import Final, final
+from typing import final
 
 from corvo._fast.ready import SEQ_BITS, ReadyIndex
-from corvo.model import PENDING, PRIORITY_NAMES, Queue
-
-PRIORITIES: Final = len(PRIORITY_NAMES)
+from corvo.model import PENDING, Queue
 
 
 @final
@@ -29,7 +27,7 @@ class Lane:
         queue = self.queue
         if queue.paused:
             return 0
-        ready = sum(queue.counts[PENDING * PRIORITIES : (PENDING + 1) * PRIORITIES])
+        ready = queue.jobs(PENDING)
         if queue.max_concurrency > 0:
             return max(0, min(ready, queue.max_concurrency - len(self.active)))
         return ready

@@ -11,10 +11,7 @@ from corvo.fsm import jobs, leases, queues, timers
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import (
-    EVENT_LOG_SIZE_MAX,
-    EVENT_TRIM_BLOCKS_MAX,
-)
+from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
 from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Worker
 
 ERRORS_READ_MAX: Final = 1_000
@@ -109,7 +106,7 @@ class Machine:
         CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
         PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, for it would not know what the others do (D30).
+        raised: the node must stop, for it would not know what the others do.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -184,7 +181,7 @@ class Machine:
         return self._core.lane_of(job).queue
 
     def queues(self) -> list[Queue]:
-        """All queues sorted by name. Counters: Queue.counts[state * 3 + priority]."""
+        """All queues sorted by name."""
         lanes = self._core.lanes
         return [lanes[name].queue for name in sorted(lanes)]
 

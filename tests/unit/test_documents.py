@@ -104,7 +104,7 @@ META = {
 def attributes(thing: Any) -> set[str]:
     """Names of the fields of a native class, compiled or not."""
     names = vars(thing) if hasattr(thing, "__dict__") else dir(thing)
-    return {name for name in names if not name.startswith("_")}
+    return {n for n in names if not n.startswith("_") and not callable(getattr(thing, n))}
 
 
 def filled(thing: Any, values: dict[str, Any]) -> Any:
