@@ -68,7 +68,7 @@ BODY = {
     "unique_period_ns": U64,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
-NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored", "stored_row"}
+NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
