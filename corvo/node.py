@@ -79,7 +79,13 @@ class Node:
             node_id=self.config.node_id,
             incarnation=self.clock.random_bytes(8).hex(),
         )
-        return DataDir(self.config.data_dir, identity, Files())
+        config = self.config
+        try:
+            return DataDir(config.data_dir, identity, Files(), bootstrap=config.bootstrap)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot use the data directory {config.data_dir}: {error.strerror}"
+            ) from None
 
     def open(self) -> None:
         """Replay the log over the base and begin to take ops."""
