@@ -118,13 +118,6 @@ class NotImplementedHere(CorvoError):
     status = 501
 
 
-class NoLeader(CorvoError):
-    """No leader to take the write."""
-
-    code = "NO_LEADER"
-    status = 503
-
-
 class NotReady(CorvoError):
     """The server is starting or stopping."""
 
