@@ -28,7 +28,7 @@ def shown(value: object) -> str:
 
 
 def queue_name(name: str, field: str = "queue") -> str:
-    """A valid queue name (D19): 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
+    """A valid queue name: 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
     if not name:
         raise ValidationError(f"{field} is required")
     size = len(name) if name.isascii() else len(name.encode())
@@ -54,7 +54,7 @@ def text(value: str | None, field: str, size_max: int) -> str:
 
 
 def json_size(value: bytes, field: str, size_max: int) -> bytes:
-    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes (S13)."""
+    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes."""
     if len(value) > size_max:
         raise PayloadTooLarge(
             f"{field} too large: {len(value)} bytes (max {size_max})",
@@ -66,7 +66,7 @@ def json_size(value: bytes, field: str, size_max: int) -> bytes:
 
 
 def priority(value: str | int | None) -> int:
-    """A priority by name or number (S13)."""
+    """A priority by name or number."""
     if value is None:
         return 2
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def priority(value: str | int | None) -> int:
 
 
 def max_retries(value: int | None) -> int:
-    """Total number of runs allowed (D5); 0 and 1 both mean one."""
+    """Total number of runs allowed; 0 and 1 both mean one."""
     if value is None:
         return 3
     if not 0 <= value <= limits.RETRIES_MAX:
@@ -110,7 +110,7 @@ def jitter_ppm(value: float | None) -> int:
 
 
 def unique_until(value: str | None) -> int:
-    """When a unique lock ends (D15)."""
+    """When a unique lock ends."""
     if value is None:
         return 0
     if value not in _UNIQUE_UNTIL:
@@ -121,7 +121,7 @@ def unique_until(value: str | None) -> int:
 
 
 def lease_ns(value_ns: int | None) -> int:
-    """A lease length (D9, S13)."""
+    """A lease length."""
     if value_ns is None:
         return limits.LEASE_DEFAULT_S * limits.SECOND_NS
     low = limits.LEASE_MIN_S * limits.SECOND_NS

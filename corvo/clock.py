@@ -95,7 +95,7 @@ class Clock:
 
 
 class TestClock(Clock):
-    """A clock that can be set (S4). It runs from real time, is not kept over a restart, and a jump
+    """A clock that can be set. It runs from real time, is not kept over a restart, and a jump
     by hand is no pause."""
 
     __test__ = False  # not a test, whatever its name

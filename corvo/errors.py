@@ -63,28 +63,28 @@ class RequestTimeout(CorvoError):
 
 
 class InvalidState(CorvoError):
-    """The job is in a state that does not allow the operation (D7)."""
+    """The job is in a state that does not allow the operation."""
 
     code = "INVALID_STATE"
     status = 409
 
 
 class LeaseLost(CorvoError):
-    """The lease token is not the live one; nothing was changed (D2)."""
+    """The lease token is not the live one; nothing was changed."""
 
     code = "LEASE_LOST"
     status = 409
 
 
 class UniqueConflict(CorvoError):
-    """Another live job holds the unique key (D15)."""
+    """Another live job holds the unique key."""
 
     code = "UNIQUE_CONFLICT"
     status = 409
 
 
 class PayloadTooLarge(CorvoError):
-    """More bytes than the limit that the message names (D18)."""
+    """More bytes than the limit that the message names."""
 
     code = "PAYLOAD_TOO_LARGE"
     status = 413
@@ -140,7 +140,7 @@ class VersionNotSupported(CorvoError):
 
 
 class DiskFull(CorvoError):
-    """The disk is full: new work is refused, acks and deletes still run (D7)."""
+    """The disk is full: new work is refused, acks and deletes still run."""
 
     code = "DISK_FULL"
     status = 507
@@ -154,14 +154,14 @@ class ConfigError(CorvoError):
 
 
 class StorageError(CorvoError):
-    """The log or the base is damaged or from a newer version; the node stops (D30)."""
+    """The log or the base is damaged or from a newer version; the node stops."""
 
     code = "STORAGE_ERROR"
     status = 500
 
 
 class UnknownOp(CorvoError):
-    """An op number or payload format this node does not know; the node stops (D30)."""
+    """An op number or payload format this node does not know; the node stops."""
 
     code = "UNKNOWN_OP"
     status = 500

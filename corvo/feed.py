@@ -8,7 +8,7 @@ queue.configured `{"max_concurrency"}`; nothing for the others.
 
 from typing import Final, final
 
-# Event types (job-model 14), by number (the number is stored; append only).
+# Event types, by number (the number is stored; append only).
 EVENT_TYPES: Final = (
     "enqueued",
     "promoted",

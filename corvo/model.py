@@ -40,7 +40,7 @@ DIRTY_HEAD: Final = 1
 DIRTY_BODY: Final = 2
 DIRTY_DATA: Final = 4
 
-# Kinds of error records (S8), by number.
+# Kinds of error records, by number.
 FAILED: Final = 0
 LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
@@ -74,15 +74,15 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0
-        self.unique_period_ns: int = 0  # 0 = as long as the mode says (S2)
+        self.unique_period_ns: int = 0  # 0 = as long as the mode says
         # Head.
         self.queue_number: int = 0
-        self.seq: int = 0  # place in its queue (D11); changes only when the job goes to the tail
+        self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
         self.priority: int = 2
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
-        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted (S11)
+        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted
         self.ready_ns: int = 0  # when it last became pending
         self.started_ns: int = 0
         self.completed_ns: int = 0
@@ -135,7 +135,7 @@ class Queue:
 
 @final
 class Worker:
-    """A worker as it last showed itself; written at most every 5 s (review P17)."""
+    """A worker as it last showed itself; written at most every 5 s."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -169,7 +169,7 @@ class Enqueued:
         self.job_id = job_id
         self.state = state  # of the new job, or of the job that holds the unique key
         self.duplicate = duplicate
-        self.result = result  # of a completed holder (D15, S7)
+        self.result = result  # of a completed holder
 
 
 @final

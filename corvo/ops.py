@@ -2,8 +2,8 @@
 
 An op is the only way to change state. It travels inside a log entry as a number and a payload;
 the payload is one version byte followed by the fields of its layout (`corvo._fast.codec` says how
-each letter is written). Numbers and the CB1 frame are the contract (spec/ops.md 1.1, D36); layouts
-are ours, fields are only ever appended.
+each letter is written). Numbers and the CB1 frame never change; to a layout, fields are only ever
+appended.
 
 Adding an op: mark its row as built by giving it a layout and an order class, and write its apply
 function in `corvo.fsm`.
@@ -15,7 +15,7 @@ Layout letters: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` 
 
 from typing import Final, final
 
-# Order inside an entry (design 5): lease ops first, then everything else, fetches last.
+# Order inside an entry: lease ops first, then everything else, fetches last.
 LEASE: Final = 0
 OTHER: Final = 1
 FETCH_CLASS: Final = 2

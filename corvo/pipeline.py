@@ -319,7 +319,7 @@ class Pipeline:
         )
 
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
-        """Hand jobs to a fetch, or back to their queue when nobody is there to take them (D6)."""
+        """Hand jobs to a fetch, or back to their queue when nobody is there to take them."""
         if wait.state == DONE or wait.request.abandoned:
             wait.state = DONE
             self._give_back(jobs)

@@ -1,9 +1,9 @@
 """The leader's timers: proposes what is due, and nothing else changes state by itself.
 
-One wake-up at the next due time serves promotions and expiries (within 100 ms: D8). The ops name
+One wake-up at the next due time serves promotions and expiries (within 100 ms). The ops name
 the jobs that are due; apply checks each again, so a stale proposal does no harm.
 
-Leases get a grace of 15 s (S19) after a start, a leader change or a pause of this process: every
+Leases get a grace of 15 s after a start, a leader change or a pause of this process: every
 lease granted before it is left alone that long, because its worker could not reach us.
 """
 

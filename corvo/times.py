@@ -1,4 +1,4 @@
-"""Times and durations as text: RFC 3339 and `1h30m` outside, integer nanoseconds inside (D20).
+"""Times and durations as text: RFC 3339 and `1h30m` outside, integer nanoseconds inside.
 
 A leap second (`:60`) is refused, as most languages' clocks do: unix time has no number for it.
 Times before 1970 are refused, because 0 means "unset" in every document.

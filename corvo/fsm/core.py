@@ -224,7 +224,7 @@ class Core:
         return job
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
-        """A worker showed itself; its row is rewritten at most every few seconds (review P17)."""
+        """A worker showed itself; its row is rewritten at most every few seconds."""
         if not worker_id:
             return
         worker = self.workers.get(worker_id)

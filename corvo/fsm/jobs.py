@@ -34,7 +34,7 @@ from corvo.model import (
     Job,
 )
 
-# Counted for each job of a batch reply beside its texts (D10).
+# Counted for each job of a batch reply beside its texts.
 FETCHED_OVERHEAD: Final = 512
 # A longer error is in its error record only, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
@@ -179,7 +179,7 @@ def fetch_batch(core: Core, payload: bytes) -> object:
 
 
 def ack(core: Core, payload: bytes) -> CorvoError | None:
-    """The job is done. The token that completed it may say so again (D7)."""
+    """The job is done. The token that completed it may say so again."""
     job_id: str
     token: str
     result: bytes
@@ -223,7 +223,7 @@ def ack_batch(core: Core, payload: bytes) -> object:
 
 
 def fail(core: Core, payload: bytes) -> object:
-    """The attempt failed: again later, or dead; cancelled if that was asked for (S1)."""
+    """The attempt failed: again later, or dead; cancelled if that was asked for."""
     job_id: str
     token: str
     error: bytes
@@ -298,7 +298,7 @@ def heartbeat(core: Core, payload: bytes) -> object:
 
 
 def release(core: Core, payload: bytes) -> object:
-    """The worker gives the job back, unharmed: the attempt does not count (D6). The result is
+    """The worker gives the job back, unharmed: the attempt does not count. The result is
     the new state."""
     job_id: str
     token: str
@@ -333,7 +333,7 @@ def release(core: Core, payload: bytes) -> object:
 
 
 def release_delay_ns(releases: int) -> int:
-    """The shortest delay after so many releases in a row without progress (S19)."""
+    """The shortest delay after so many releases in a row without progress."""
     doublings = releases - RELEASES_IMMEDIATE - 1
     if doublings < 0:
         return 0
@@ -341,7 +341,7 @@ def release_delay_ns(releases: int) -> int:
 
 
 def retry_job(core: Core, payload: bytes) -> object:
-    """Run again from the start, at the tail of the queue (D11)."""
+    """Run again from the start, at the tail of the queue."""
     job_id: str = decode_fields(ops.RETRY_JOB.layout, payload)[0]
     job = core.store.find(job_id)
     if job is None:
@@ -368,7 +368,7 @@ def retry_job(core: Core, payload: bytes) -> object:
 
 
 def cancel_job(core: Core, payload: bytes) -> object:
-    """Stop a job. An active one is only marked, unless forced (S1)."""
+    """Stop a job. An active one is only marked, unless forced."""
     job_id: str
     force: bool
     job_id, force = decode_fields(ops.CANCEL_JOB.layout, payload)

@@ -109,7 +109,7 @@ class Machine:
         CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
         PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, for it would not know what the others do (D30).
+        raised: the node must stop, for it would not know what the others do.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:

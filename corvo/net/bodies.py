@@ -1,7 +1,7 @@
 """The JSON edge: request bodies as msgspec Structs, decoded strictly and with clear errors.
 
-A member that holds any JSON is kept as `Raw`, the bytes received (S14). Unknown members are
-refused with the nearest known name (D17, S23); members of features that this version does not
+A member that holds any JSON is kept as `Raw`, the bytes received. Unknown members are
+refused with the nearest known name; members of features that this version does not
 have are refused by name.
 
 This module is never compiled by mypyc: it would silently drop the Structs' class keywords.
@@ -89,7 +89,7 @@ class AckBatchBody(_Body):
 
 
 class FailBody(_Body):
-    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives (T23)."""
+    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives."""
 
     lease_token: Text = None
     error: Raw = NOTHING

@@ -1,4 +1,4 @@
-"""JSON of jobs, queues and events, as the API shows them (job-model 1.1, http-api 3-5).
+"""JSON of jobs, queues and events, as the API shows them.
 
 Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
 """

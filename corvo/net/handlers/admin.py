@@ -76,7 +76,7 @@ class Admin:
         )
 
     def test_clock(self, request: Request) -> None:
-        """Move, set, freeze or read the clock of a server started with --test-clock (S4)."""
+        """Move, set, freeze or read the clock of a server started with --test-clock."""
         clock = self._service.clock
         if not isinstance(clock, TestClock):
             raise NotFound("the test clock is off; start the server with --test-clock")

@@ -92,7 +92,7 @@ class WorkerVerbs:
     # ---- ack ----
 
     def ack(self, request: Request) -> None:
-        """200 when the job is completed, also when repeated with the completing token (D7)."""
+        """200 when the job is completed, also when repeated with the completing token."""
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
         values = self._ack_values(job_id, body.lease_token, body.result, body.checkpoint)
@@ -213,7 +213,7 @@ class WorkerVerbs:
             reply_json(request, 200, {"jobs": jobs})
 
     def release(self, request: Request) -> None:
-        """200 when the job is given back with its attempt (D6)."""
+        """200 when the job is given back with its attempt."""
         body = decode_optional(request.body, ReleaseBody)
         delay = body.delay
         values = (

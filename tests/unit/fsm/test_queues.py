@@ -85,7 +85,7 @@ def test_slots_are_freed_in_every_way_a_lease_can_end() -> None:
 
 
 def test_late_calls_never_touch_the_slots() -> None:
-    """T29: whatever a worker says whose lease has ended, there is one active job at most."""
+    """Whatever a worker says whose lease has ended, there is one active job at most."""
     driver = Driver()
     driver.do(ops.SET_CONCURRENCY, "q", 1)
     driver.enqueue("j", max_retries=100)
