@@ -85,6 +85,7 @@ BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
+WORKER_UNSEEN_NS: Final = 30 * SECOND_NS
 WORKER_SILENT_NS: Final = 86_400 * SECOND_NS
 
 # Metrics: queues with series of their own; those made later share the series "other".

@@ -142,6 +142,7 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.seen_ns = 1_000 * SECOND
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
@@ -158,8 +159,11 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(self, queue: str) -> int:
-        return self.ready.get(queue, 0)
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        return self.ready.get(queue, 0) + arriving
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        return self.seen_ns
 
     def queue(self, name: str) -> None:
         return None
@@ -258,6 +262,20 @@ def test_a_fetch_rides_in_the_entry_of_the_job_it_takes(rig: Rig) -> None:
     assert rig.log.numbers() == [ops.ENQUEUE.number, ops.FETCH.number]
     rig.log.commit()
     assert rig.answers[1][0] is wait and rig.answers[1][1][0].job_id == "job_1"
+
+
+def test_a_worker_of_empty_queues_is_seen_now_and_then(rig: Rig) -> None:
+    rig.machine.seen_ns = rig.clock.now_ns - limits.WORKER_UNSEEN_NS - 1
+    rig.fetch()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.seen_ns = rig.clock.now_ns
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.answers == [] and rig.pipeline.waiting.count == 1
+    rig.fetch()
+    rig.loop.run()
+    assert len(rig.log.entries) == 1
 
 
 def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
