@@ -310,7 +310,7 @@ def tags_object(tags: dict[str, Raw] | None) -> bytes:
         first = value[:1]
         if first != b'"':
             if first in b"{[" or value == b"null":
-                raise ValidationError(f"tag {shown(key)} must be a string, number or boolean")
+                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
             value = b'"' + value + b'"'
         parts.append(msgspec.json.encode(key) + b":" + value)
     return b"{" + b",".join(parts) + b"}"
