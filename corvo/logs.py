@@ -55,4 +55,4 @@ def configure(level: str, style: str) -> None:
     passed as `extra={"fields": {...}}`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    logging.basicConfig(level=_LEVELS[level], handlers=[handler])
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)

@@ -199,7 +199,7 @@ class Rig:
     def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
         request = SimpleNamespace(abandoned=False)
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
-        wait = Wait(list(queues) or ["q"], b"f", False, deadline_ns, request, self._on_jobs)
+        wait = Wait(list(queues) or ["q"], "w", b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
         return wait
 
