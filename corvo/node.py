@@ -94,11 +94,11 @@ class Node:
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
+            machine.take_changes()
             replayed += 1
             if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
                 machine.flush()
         machine.take_woken()
-        machine.take_changes()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
         logger.info(

@@ -212,6 +212,7 @@ class Pipeline:
         if wait.state == PARKED:
             self.waiting.remove(wait)
             wait.state = DONE
+            wait.request = None
         elif wait.state == DONE:
             self._give_back(wait.jobs)
             wait.jobs = []
@@ -309,9 +310,7 @@ class Pipeline:
 
     def _on_fetched(self, wait: Wait, result: Any) -> None:
         if isinstance(result, CorvoError):
-            if wait.state != DONE and not wait.request.abandoned:
-                wait.answer(wait, result)
-            wait.state = DONE
+            self._answer(wait, result)
             return
         jobs = result if isinstance(result, list) else [] if result is None else [result]
         if len(wait.queues) > 1:
@@ -342,12 +341,19 @@ class Pipeline:
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
         """Hand jobs to a fetch, or back to their queue when nobody is there to take them."""
         if wait.state == DONE or wait.request.abandoned:
-            wait.state = DONE
             self._give_back(jobs)
-            return
-        wait.state = DONE
-        wait.jobs = jobs
-        wait.answer(wait, jobs)
+            jobs = []
+        else:
+            wait.jobs = jobs
+        self._answer(wait, jobs)
+
+    def _answer(self, wait: Wait, answer: list[Fetched] | CorvoError) -> None:
+        """Once, and not to a client that is gone: the connection has answered in our place."""
+        if wait.state != DONE:
+            wait.state = DONE
+            if not wait.request.abandoned:
+                wait.answer(wait, answer)
+            wait.request = None
 
     def _give_back(self, jobs: list[Fetched]) -> None:
         for job in jobs:
@@ -375,6 +381,7 @@ class Pipeline:
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
         self._park_again()
+        machine.take_changes()  # nobody reads the feed yet
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None

@@ -53,7 +53,7 @@ class Wait:
         self.payload = payload  # of the Fetch or FetchBatch op
         self.batch = batch
         self.deadline_ns = deadline_ns  # on Clock.elapsed_ns; 0 = do not wait
-        self.request = request
+        self.request = request  # None once answered: the two would keep each other alive
         self.answer = answer
         self.state = PARKED
         self.jobs: list[Any] = []  # what it was answered with

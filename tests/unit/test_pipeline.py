@@ -1,5 +1,7 @@
 """The pipeline over a scripted log and state machine: batching, fetches, refusals, flushes."""
 
+import gc
+import weakref
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -143,10 +145,12 @@ class Machine:
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
         self.seen_ns = 1_000 * SECOND
+        self.changes: list[int] = []
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
         self.overlay_documents += 1
+        self.changes.append(index)
         results: list[Any] = []
         for number, _ in decode_frame(data)[1:]:
             if number == ops.FETCH.number:
@@ -165,6 +169,10 @@ class Machine:
     def worker_seen_ns(self, worker_id: str) -> int:
         return self.seen_ns
 
+    def take_changes(self) -> list[int]:
+        changes, self.changes = self.changes, []
+        return changes
+
     def queue(self, name: str) -> None:
         return None
 
@@ -174,6 +182,13 @@ class Machine:
         self.flushes += 1
         self.overlay_documents = 0
         return FlushReport(1, 1, self.applied_index)
+
+
+class Request:
+    """What the pipeline and a handler need of one."""
+
+    abandoned = False
+    context: Any = None
 
 
 class Rig:
@@ -197,7 +212,7 @@ class Rig:
         self.answers.append((tag, result))
 
     def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
-        request = SimpleNamespace(abandoned=False)
+        request = Request()
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
         wait = Wait(list(queues) or ["q"], "w", b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
@@ -337,6 +352,7 @@ def test_jobs_for_a_vanished_client_are_released(rig: Rig) -> None:
     rig.machine.ready["q"] = 0
     rig.log.commit()
     rig.loop.run()
+    assert rig.answers == []  # the connection has answered already, if it could
     assert rig.log.numbers() == [ops.RELEASE.number]
     payload = decode_frame(rig.log.entries[-1].data)[1][1]
     assert decode_fields(ops.RELEASE.layout, payload)[:2] == ("job_1", "token")
@@ -535,3 +551,41 @@ def test_what_did_not_fit_is_not_forgotten_when_the_log_refuses(rig: Rig) -> Non
     rig.log.refuse = DiskFull("no space")
     rig.loop.run()
     assert [tag for tag, _ in rig.answers] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["jobs", "none", "left"])
+def test_an_answered_fetch_leaves_nothing_behind(rig: Rig, end: str) -> None:
+    """No cycle of references, because those are collected late or never."""
+    wait = rig.fetch()
+    request = wait.request
+    request.context = wait
+    rig.loop.run()
+    if end == "jobs":
+        rig.machine.ready["q"] = 1
+        rig.machine.jobs = [a_job()]
+        rig.machine.woken = ["q"]
+        rig.submit(ops.RESUME_QUEUE)
+        for _ in range(2):
+            rig.loop.run()
+            rig.log.commit()
+        assert rig.answers[-1][1] == wait.jobs
+    elif end == "none":
+        rig.loop.move(2 * SECOND)
+        assert rig.answers == [(wait, [])]
+    else:
+        rig.pipeline.abandon(wait)
+    rig.answers.clear()
+    gone = weakref.ref(request)
+    gc.disable()
+    try:
+        del request, wait
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_change_records_do_not_gather(rig: Rig) -> None:
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.changes == []
