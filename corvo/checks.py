@@ -3,6 +3,8 @@
 Every refusal names the field, the value and the limit, and happens before anything is proposed.
 """
 
+import json
+
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
@@ -19,7 +21,7 @@ _UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
 
 def shown(value: object) -> str:
     """A value as an error message shows it: quoted, short, without control characters."""
-    text = ascii(value)
+    text = json.dumps(value)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 

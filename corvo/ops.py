@@ -2,7 +2,8 @@
 
 An op is the only way to change state. It travels inside a log entry as a number and a payload;
 the payload is one version byte followed by the fields of its layout (`corvo._fast.codec` says how
-each letter is written). Numbers never change, and fields are only ever appended.
+each letter is written). Numbers and the CB1 frame never change; to a layout, fields are only ever
+appended.
 
 Adding an op: give it a row here and an apply function in `corvo.fsm`.
 

@@ -35,7 +35,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return value
         try:
-            length_ns = parse_duration(str(value))
+            length_ns = parse_duration(str(value), "it")
         except ValidationError as e:
             self.fail(e.message, param, ctx)
         seconds, rest_ns = divmod(length_ns, SECOND_NS)
@@ -149,6 +149,7 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
         "--server",
         envvar="CORVO_URL",
         show_envvar=True,
+        metavar="URL",
         default=DEFAULT_SERVER,
         show_default=True,
         help="URL of the server.",

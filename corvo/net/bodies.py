@@ -192,7 +192,7 @@ def decode(body: bytes, kind: type[_B]) -> _B:
     except msgspec.DecodeError as error:
         if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
             return _decode_lone_surrogates(body, kind, decoder)
-        raise ParseError(f"invalid JSON: {error}") from None
+        raise ParseError(f"invalid JSON: {error}" if body else "the body is empty") from None
     except RecursionError:
         raise ParseError("invalid JSON: nested too deeply") from None
 
@@ -310,7 +310,7 @@ def tags_object(tags: dict[str, Raw] | None) -> bytes:
         first = value[:1]
         if first != b'"':
             if first in b"{[" or value == b"null":
-                raise ValidationError(f"tags.{shown(key)} must be a string, number or boolean")
+                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
             value = b'"' + value + b'"'
         parts.append(msgspec.json.encode(key) + b":" + value)
     return b"{" + b",".join(parts) + b"}"

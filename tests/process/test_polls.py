@@ -311,9 +311,7 @@ def test_a_client_that_left_does_not_hold_up_the_next(
     assert (run["job_id"], run["attempt"]) == (job_id, 1)
 
 
-def test_a_storm_of_clients_that_leave(
-    shared_server: ServerProcess, api: Api, queue: str
-) -> None:
+def test_a_storm_of_clients_that_leave(shared_server: ServerProcess, api: Api, queue: str) -> None:
     """They hang up at every moment of a fetch: before it is read, while it is on its way, when it
     is answered. Each job comes again, at once or when the lease nobody knows of is over."""
     ids = api.enqueue_many(queue, 100, max_retries=100)
