@@ -7,20 +7,16 @@ import json
 
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
-from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES
+from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.times import parse_duration
 
 Duration = str | int | float | None
 
 _SHOWN_MAX = 64
-_UNIQUE_UNTIL = {
-    "final": 0,
-    "start": 1,
-    "success": 2,
-    "completion": 2,
-    "period": 3,
-    "expiry": 3,
-}
+_NORMAL = PRIORITY_NAMES.index("normal")
+_EXPONENTIAL = BACKOFFS.index("exponential")
+_FINAL = UNIQUE_UNTIL.index("final")
+_UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
 
 
 def shown(value: object) -> str:
@@ -70,7 +66,7 @@ def json_size(value: bytes, field: str, size_max: int) -> bytes:
 def priority(value: str | int | None) -> int:
     """A priority by name or number."""
     if value is None:
-        return 2
+        return _NORMAL
     if isinstance(value, str):
         if value in PRIORITY_NAMES:
             return PRIORITY_NAMES.index(value)
@@ -85,7 +81,7 @@ def priority(value: str | int | None) -> int:
 def max_retries(value: int | None) -> int:
     """Total number of runs allowed; 0 and 1 both mean one."""
     if value is None:
-        return 3
+        return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
         raise ValidationError(f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})")
     return value
@@ -94,7 +90,7 @@ def max_retries(value: int | None) -> int:
 def backoff(value: str | None) -> int:
     """A backoff strategy by name."""
     if value is None:
-        return 3
+        return _EXPONENTIAL
     if value not in BACKOFFS:
         raise ValidationError(
             f"retry_backoff {shown(value)} is unknown (use {', '.join(BACKOFFS)})"
@@ -114,12 +110,13 @@ def jitter_ppm(value: float | None) -> int:
 def unique_until(value: str | None) -> int:
     """When a unique lock ends."""
     if value is None:
-        return 0
-    if value not in _UNIQUE_UNTIL:
+        return _FINAL
+    name = _UNIQUE_ALIASES.get(value, value)
+    if name not in UNIQUE_UNTIL:
         raise ValidationError(
-            f"unique_until {shown(value)} is unknown (use {', '.join(_UNIQUE_UNTIL)})"
+            f"unique_until {shown(value)} is unknown (use {', '.join(UNIQUE_UNTIL)})"
         )
-    return _UNIQUE_UNTIL[value]
+    return UNIQUE_UNTIL.index(name)
 
 
 def lease_token(value: str | None) -> str:

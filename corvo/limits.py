@@ -25,6 +25,7 @@ UNIQUE_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
+RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
 
 # Requests.
@@ -84,9 +85,13 @@ DISK_FREE_REFUSE: Final = 128 * MIB
 BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
+
+# Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
-WORKER_UNSEEN_NS: Final = 30 * SECOND_NS
-WORKER_SILENT_NS: Final = 86_400 * SECOND_NS
+WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen
+WORKER_STALE_NS: Final = 60 * SECOND_NS
+WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
+WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
@@ -125,6 +130,7 @@ assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX
+assert WORKER_TOUCH_NS < WORKER_STALE_NS < WORKER_OFFLINE_NS < WORKER_FORGOTTEN_NS
 assert BALLAST_SIZE < DISK_FREE_REFUSE
 # A queue name as prefix of an index row, and a job id in any key, fit LMDB's 511 bytes.
 assert QUEUE_NAME_SIZE_MAX + JOB_ID_SIZE_MAX + 32 < 511

@@ -64,10 +64,10 @@ class Job:
     def __init__(self, id: str) -> None:
         # Body.
         self.id = id
-        self.payload: bytes = b"{}"
+        self.payload: bytes = b""
         self.tags: bytes = b""
-        self.max_retries: int = 3
-        self.backoff: int = 3
+        self.max_retries: int = 0
+        self.backoff: int = 0
         self.base_delay_ms: int = 0
         self.max_delay_ms: int = 0
         self.jitter_ppm: int = 0
@@ -79,7 +79,7 @@ class Job:
         # Head.
         self.queue_number: int = 0
         self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
-        self.priority: int = 2
+        self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0

@@ -128,7 +128,7 @@ class Scheduler:
         now_ns = self._clock.stamp()
         if now_ns - self._housekeeping_ns >= _HOUSEKEEPING_NS:
             self._housekeeping_ns = now_ns
-            cutoff_ns = now_ns - limits.WORKER_SILENT_NS
+            cutoff_ns = now_ns - limits.WORKER_FORGOTTEN_NS
             if any(worker.seen_ns < cutoff_ns for worker in machine.workers()):
                 payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
                 self._submit(ops.REMOVE_STALE_WORKERS, payload)

@@ -570,12 +570,3 @@ def test_import_linter_knows_the_same_layers() -> None:
     rows = [re.findall(r"corvo[\w.]*", row) for row in contract["layers"]]
     theirs = {name: len(rows) - 1 - place for place, row in enumerate(rows) for name in row}
     assert theirs == {name: layer for name, layer in LAYERS.items() if name != "corvo"}
-
-
-def test_the_architecture_document_knows_the_same_layers() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (\d) \| (.*) \|$", text, re.MULTILINE)
-    theirs = {
-        name: int(layer) for layer, row in rows for name in re.findall(r"`(corvo\.\w+)`", row)
-    }
-    assert theirs == {name: layer for name, layer in LAYERS.items() if name != "corvo"}

@@ -11,7 +11,7 @@ from msgspec import Raw
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.machine import Machine
-from corvo.limits import SECOND_NS
+from corvo.limits import SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
     ACTIVE,
     BACKOFFS,
@@ -29,8 +29,6 @@ from corvo.model import (
 from corvo.times import format_time
 
 _ENCODE = msgspec.json.Encoder().encode
-_WORKER_HEALTHY_NS = 60 * SECOND_NS
-_WORKER_STALE_NS = 300 * SECOND_NS
 
 
 def reply_json(request: Request, status: int, document: Any) -> None:
@@ -173,8 +171,8 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
 def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
     """One worker as it last showed itself."""
     silent_ns = now_ns - worker.seen_ns
-    status = "healthy" if silent_ns <= _WORKER_HEALTHY_NS else "stale"
-    if silent_ns > _WORKER_STALE_NS:
+    status = "healthy" if silent_ns <= WORKER_STALE_NS else "stale"
+    if silent_ns > WORKER_OFFLINE_NS:
         status = "offline"
     return {
         "id": worker.id,
