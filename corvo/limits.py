@@ -86,8 +86,10 @@ BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 
-# Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
+# Workers: a row is written at most, and a fetch that waits is seen at least, this often; silent
+# ones are stale, then offline, then forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
+WORKER_UNSEEN_NS: Final = 30 * SECOND_NS
 WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
@@ -129,7 +131,8 @@ assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX
-assert WORKER_TOUCH_NS < WORKER_STALE_NS < WORKER_OFFLINE_NS < WORKER_FORGOTTEN_NS
+assert WORKER_TOUCH_NS < WORKER_UNSEEN_NS < WORKER_STALE_NS
+assert WORKER_STALE_NS < WORKER_OFFLINE_NS < WORKER_FORGOTTEN_NS
 assert BALLAST_SIZE < DISK_FREE_REFUSE
 # A queue name as prefix of an index row, and a job id in any key, fit LMDB's 511 bytes.
 assert QUEUE_NAME_SIZE_MAX + JOB_ID_SIZE_MAX + 32 < 511

@@ -55,6 +55,4 @@ def configure(level: str, style: str) -> None:
     passed as `extra={"fields": {...}}`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(_LEVELS[level])
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)

@@ -95,8 +95,9 @@ class Scheduler:
             self._propose(ops.EXPIRE_LEASES, ids)
         due_ns = self._next_ns()
         if due_ns:
-            # What is due now was just named, and wakes us again when it is applied.
-            self._arm(max(due_ns, now_ns + _AGAIN_NS))
+            # What is due now was just named, and wakes us again when it is applied. A stamp that
+            # runs slower than the loop's timer may still be a moment before the due time.
+            self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
 
     def _propose(self, op: ops.Op, ids: list[str]) -> None:
         if ids:

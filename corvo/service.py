@@ -74,7 +74,7 @@ class Service:
         else:
             payload = encode_fields(ops.FETCH.layout, values)
         deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
-        wait = Wait(queues, payload, count > 0, deadline_ns, request, answer)
+        wait = Wait(queues, worker_id, payload, count > 0, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait
 

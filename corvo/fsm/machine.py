@@ -162,10 +162,11 @@ class Machine:
 
     # Reads.
 
-    def fetchable(self, queue: str) -> int:
-        """Jobs a fetch could get now: min(ready, free slots); 0 when paused or unknown."""
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        """Jobs a fetch could get now, min(ready, free slots) and 0 when paused; or could get
+        behind ops that add `arriving` jobs and end `leaving` leases."""
         lane = self._core.lanes.get(queue)
-        return 0 if lane is None else lane.fetchable()
+        return arriving if lane is None else lane.fetchable(arriving, leaving)
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
@@ -184,6 +185,11 @@ class Machine:
         """All queues sorted by name."""
         lanes = self._core.lanes
         return [lanes[name].queue for name in sorted(lanes)]
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        """When a worker was last seen; 0 when it is unknown."""
+        worker = self._core.workers.get(worker_id)
+        return 0 if worker is None else worker.seen_ns
 
     def workers(self) -> list[Worker]:
         """All workers sorted by id."""

@@ -142,6 +142,7 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.seen_ns = 1_000 * SECOND
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
@@ -158,8 +159,11 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(self, queue: str) -> int:
-        return self.ready.get(queue, 0)
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        return self.ready.get(queue, 0) + arriving
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        return self.seen_ns
 
     def queue(self, name: str) -> None:
         return None
@@ -192,10 +196,10 @@ class Rig:
     def _on_result(self, tag: Any, result: Any) -> None:
         self.answers.append((tag, result))
 
-    def fetch(self, queue: str = "q", wait_ns: int = SECOND) -> Wait:
+    def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
         request = SimpleNamespace(abandoned=False)
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
-        wait = Wait([queue], b"f", False, deadline_ns, request, self._on_jobs)
+        wait = Wait(list(queues) or ["q"], "w", b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
         return wait
 
@@ -258,6 +262,20 @@ def test_a_fetch_rides_in_the_entry_of_the_job_it_takes(rig: Rig) -> None:
     assert rig.log.numbers() == [ops.ENQUEUE.number, ops.FETCH.number]
     rig.log.commit()
     assert rig.answers[1][0] is wait and rig.answers[1][1][0].job_id == "job_1"
+
+
+def test_a_worker_of_empty_queues_is_seen_now_and_then(rig: Rig) -> None:
+    rig.machine.seen_ns = rig.clock.now_ns - limits.WORKER_UNSEEN_NS - 1
+    rig.fetch()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.seen_ns = rig.clock.now_ns
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.answers == [] and rig.pipeline.waiting.count == 1
+    rig.fetch()
+    rig.loop.run()
+    assert len(rig.log.entries) == 1
 
 
 def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
@@ -468,3 +486,52 @@ def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
     with pytest.raises(NotReady):
         rig.fetch()
     assert rig.pipeline.idle
+
+
+def test_fetches_tried_in_vain_keep_their_order(rig: Rig) -> None:
+    waits = [rig.fetch() for _ in range(3)]
+    rig.machine.ready["q"] = 3
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number] * 3
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    rig.loop.run()
+    for number, wait in enumerate(waits, 1):
+        rig.machine.jobs = [a_job(str(number))]
+        rig.machine.ready["q"] = 1
+        rig.machine.woken = ["q"]
+        rig.submit(ops.RESUME_QUEUE)
+        rig.loop.run()
+        rig.log.commit()
+        rig.loop.run()
+        rig.machine.ready["q"] = 0
+        rig.log.commit()
+        assert rig.answers[-1][0] is wait
+
+
+def test_a_fetch_served_by_its_other_queue_leaves_no_job_unseen(rig: Rig) -> None:
+    rig.fetch("other", "q")
+    second = rig.fetch("q")
+    rig.loop.run()
+    rig.machine.ready = {"q": 1, "other": 1}
+    rig.machine.woken = ["q", "other"]
+    rig.submit(ops.RESUME_QUEUE)
+    rig.loop.run()
+    rig.log.commit()
+    rig.loop.run()
+    # One fetch for the one job of "q"; it takes that of "other".
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.ready = {"q": 1}
+    rig.machine.jobs = [a_job("other"), a_job("q")]
+    rig.log.commit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.answers[-1][0] is second
+
+
+def test_what_did_not_fit_is_not_forgotten_when_the_log_refuses(rig: Rig) -> None:
+    for tag in range(3):
+        rig.submit(ops.ACK, bytes(limits.ENTRY_SEAL_SIZE // 2 + 1), tag=tag)
+    rig.log.refuse = DiskFull("no space")
+    rig.loop.run()
+    assert [tag for tag, _ in rig.answers] == [0, 1, 2]
