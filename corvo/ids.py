@@ -5,6 +5,7 @@ Inside one millisecond the random part is counted up, so ids sort in the order t
 also keeps the writes of new documents in one place of the tree.
 """
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -66,7 +67,7 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
     letters = job_id.replace("_", "").replace("-", "")
     if not job_id or not job_id.isascii() or (letters and not letters.isalnum()):
         raise ValidationError(
-            f"{field} must consist of letters, digits, '_' and '-', not {job_id!a}"
+            f"{field} must consist of letters, digits, '_' and '-', not {json.dumps(job_id)}"
         )
     return job_id
 

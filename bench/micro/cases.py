@@ -83,7 +83,7 @@ def _batch() -> Loop:
     def run(count: int) -> None:
         for _ in range(count):
             for _ in range(BATCH):
-                batcher.add(ops.OTHER, 1, payload, None)
+                batcher.add(ops.OTHERS, 1, payload, None)
             batcher.seal(1, 1)
 
     return run

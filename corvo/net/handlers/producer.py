@@ -6,10 +6,9 @@ from msgspec.structs import astuple
 
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
+from corvo.errors import CorvoError
 from corvo.model import STATES, Enqueued
 from corvo.net.bodies import (
-    NOTHING,
     EnqueueBatchBody,
     EnqueueBody,
     decode,
@@ -18,7 +17,7 @@ from corvo.net.bodies import (
 )
 from corvo.net.documents import reply_json
 from corvo.service import Service
-from corvo.times import parse_duration, parse_time
+from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
@@ -60,53 +59,38 @@ class Producer:
             payload,
             priority,
             max_retries,
-            retry_backoff,
-            retry_base_delay,
-            retry_max_delay,
-            retry_jitter,
+            backoff,
+            base_delay,
+            max_delay,
+            jitter,
             scheduled_at,
-            tags_given,
+            tags,
             checkpoint,
             parent_id,
-            unique_key_given,
+            unique_key,
             unique_until,
-            period,
+            unique_period,
         ) = astuple(body)
         queue = checks.queue_name(name or "")
-        base_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
-        max_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
-        if retry_base_delay is not None:
-            base_ms = _milliseconds(retry_base_delay, "retry_base_delay")
-        if retry_max_delay is not None:
-            max_ms = _milliseconds(retry_max_delay, "retry_max_delay")
-        tags = tags_object(tags_given) if tags_given else b""
-        if len(tags) > limits.TAGS_SIZE_MAX:
-            raise PayloadTooLarge(
-                f"tags too large: {len(tags)} bytes (max {limits.TAGS_SIZE_MAX})", field="tags"
-            )
-        unique_key = unique_key_given.encode() if unique_key_given else b""
-        if len(unique_key) > limits.UNIQUE_KEY_SIZE_MAX:
-            raise ValidationError(
-                f"unique_key has {len(unique_key)} bytes (limit {limits.UNIQUE_KEY_SIZE_MAX})"
-            )
+        base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
+        max_default_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
+        size_max = config.max_checkpoint_size
         return queue, (
             queue,
             checks.priority(priority),
             checks.json_size(bytes(payload), "payload", config.max_payload_size) or b"{}",
-            tags,
+            checks.json_size(tags_object(tags), "tags", limits.TAGS_SIZE_MAX) if tags else b"",
             checks.max_retries(max_retries),
-            checks.backoff(retry_backoff),
-            base_ms,
-            max_ms,
-            checks.jitter_ppm(retry_jitter),
+            checks.backoff(backoff),
+            checks.length_ms(base_delay, "retry_base_delay", base_default_ms),
+            checks.length_ms(max_delay, "retry_max_delay", max_default_ms),
+            checks.jitter_ppm(jitter),
             parse_time(scheduled_at, "scheduled_at") if scheduled_at else 0,
-            checks.json_size(json_value(checkpoint), "checkpoint", config.max_checkpoint_size)
-            if checkpoint is not NOTHING
-            else b"",
+            checks.json_size(json_value(checkpoint), "checkpoint", size_max) if checkpoint else b"",
             checks.text(parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
-            unique_key,
+            checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(unique_until),
-            checks.length_ns(period, "unique_period") if period is not None else 0,
+            checks.length_ns(unique_period, "unique_period"),
         )
 
     @staticmethod
@@ -133,7 +117,3 @@ class Producer:
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)
-
-
-def _milliseconds(value: str | float, field: str) -> int:
-    return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)
