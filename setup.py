@@ -17,6 +17,10 @@ PURE = os.environ.get("CORVO_PURE") == "1"
 DEBUG = os.environ.get("CORVO_DEBUG") == "1"
 FLAVOUR = "pure" if PURE else "debug" if DEBUG else "release"
 
+# Nobody replaces our functions by preloading, and calls need not go through a jump table: 5 % of
+# the processor time of a request.
+FLAGS = ["-O0", "-g"] if DEBUG else ["-O3", "-g0", "-fno-semantic-interposition", "-fno-plt"]
+
 ROOT = Path(__file__).parent
 CORES = os.cpu_count() or 1
 
@@ -68,13 +72,12 @@ def cython_extensions() -> list[Extension]:
     """One extension module for each file of `corvo/_fast`."""
     from Cython.Build import cythonize
 
-    flags = ["-O0", "-g"] if DEBUG else ["-O2", "-g0"]
     return cythonize(
         [
             Extension(
                 path.rpartition(".")[0].replace("/", "."),
                 [path],
-                extra_compile_args=[*flags, "-Wno-unused-function", "-Wno-unreachable-code"],
+                extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code"],
             )
             for path in CYTHON
         ],
@@ -98,13 +101,16 @@ def mypyc_extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
     groups = [(files, name) for name, files in MYPYC.items() if files]
-    return mypycify(
+    extensions = mypycify(
         [path for files, _ in groups for path in files],
         separate=groups,
-        opt_level="0" if DEBUG else "2",
+        opt_level="0" if DEBUG else "3",
         debug_level="1" if DEBUG else "0",
         target_dir=f"build/{FLAVOUR}/mypyc",
     )
+    for extension in extensions:
+        extension.extra_compile_args += FLAGS
+    return extensions
 
 
 class BuildExt(build_ext):

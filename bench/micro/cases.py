@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from bench.micro.rig import ENQUEUE, FETCH, MAP_SIZE, PAYLOAD, Rig, http_request
 from corvo import ops
 from corvo._fast import codec, record
@@ -27,21 +29,24 @@ FLUSH = 1_000
 @dataclass(frozen=True)
 class Case:
     """`prepare()` gives a function that does its work so many times; each time counts for `unit`
-    operations."""
+    operations. With `one_thread` the CPU time of other threads does not count."""
 
     prepare: Callable[[], Loop]
     what: str
     unit: int = 1
+    one_thread: bool = False
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(name: str, what: str, unit: int = 1) -> Callable[[Callable[[], Loop]], Callable[[], Loop]]:
+def case(
+    name: str, what: str, unit: int = 1, one_thread: bool = False
+) -> Callable[[Callable[[], Loop]], Callable[[], Loop]]:
     """Enter the function that follows into the table."""
 
     def enter(prepare: Callable[[], Loop]) -> Callable[[], Loop]:
-        CASES[name] = Case(prepare, what, unit)
+        CASES[name] = Case(prepare, what, unit, one_thread)
         return prepare
 
     return enter
@@ -234,6 +239,29 @@ def _entry() -> Loop:
         for _ in range(count):
             submit(ops.HEARTBEAT, payload, slot)
             run_loop()
+
+    return run
+
+
+@case(
+    "entry.durable",
+    "the same, flushed: what the loop pays, which sleeps and is woken",
+    one_thread=True,
+)
+def _entry_durable() -> Loop:
+    loop = uvloop.new_event_loop()
+    rig = Rig(0, loop=loop)
+    payload = codec.encode_fields(ops.HEARTBEAT.layout, ([],))
+
+    def run(count: int) -> None:
+        def answer(left: int, _result: object) -> None:
+            if left:
+                loop.call_soon(rig.pipeline.submit, ops.HEARTBEAT, payload, (answer, left - 1))
+            else:
+                loop.stop()
+
+        answer(count, None)
+        loop.run_forever()
 
     return run
 

@@ -1,6 +1,7 @@
 """The server without sockets, for measuring: connections that are fed bytes, everything from the
 HTTP parser to the base behind them, and a loop that runs when it is told to."""
 
+import asyncio
 import gc
 import tempfile
 from collections import deque
@@ -16,6 +17,7 @@ from corvo.consensus.datadir import Identity
 from corvo.consensus.files import Files
 from corvo.consensus.inline_sync import InlineSync
 from corvo.consensus.solo import SoloLog
+from corvo.consensus.wal import new_flusher
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
@@ -67,24 +69,29 @@ class Loop:
 
 
 class Rig:
-    """Everything between the sockets and the disk. The log is not durable, so that the disk's
-    flushes are not measured; with `memory` neither is the base."""
+    """Everything between the sockets and the disk. With a real loop the log is durable, else the
+    disk's flushes are not measured; with `memory` neither is the base."""
 
-    def __init__(self, connections: int, memory: bool = False) -> None:
+    def __init__(
+        self,
+        connections: int,
+        memory: bool = False,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         gc.freeze()
         gc.set_threshold(50_000, 20, 1_000_000_000)  # as the server does
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name)
-        self.loop = cast(Any, Loop())
+        self.loop = cast(Any, loop or Loop())
         self.clock = Clock()
         files = Files()
         self.log = SoloLog(
             str(path / "wal"),
             Identity("0" * 32, "bench", "0" * 16),
-            durable=False,
+            durable=loop is not None,
             new_salt=lambda: 1,
             files=files,
-            flusher=InlineSync(files),
+            flusher=new_flusher(files) if loop else InlineSync(files),
         )
         base = MemoryBase() if memory else Base.open(path, MAP_SIZE)
         self.machine = Machine(base)
@@ -101,7 +108,8 @@ class Rig:
         self.router = Router(routes(service, admin, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
         self.connections = [H1Conn(self.server.context, "::1") for _ in range(connections)]
-        self.loop.run()
+        if loop is None:
+            self.loop.run()
 
     def turn(self, requests: list[bytes]) -> list[bytes]:
         """One request on each connection, until all are answered."""
@@ -117,3 +125,6 @@ class Disk:
 
     def disk_free(self) -> int:
         return 1 << 40
+
+    def restore_ballast(self) -> bool:
+        return True

@@ -255,14 +255,14 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
     """How many bytes the field takes at most. What is wrong with a text, bytes or a list is found
     here, what is wrong with a number when it is written."""
     size: cython.Py_ssize_t
+    if letter == "u" or letter == "i" or letter == "q" or letter == "f":
+        return UVARINT_SIZE_MAX
     if letter == "s":
         return _text_size(value)
     if letter == "b":
         return _bytes_size(value)
     if letter == "t":
         return 2 * UVARINT_SIZE_MAX
-    if letter == "u" or letter == "i" or letter == "q" or letter == "f":
-        return UVARINT_SIZE_MAX
     if type(value) is not list:
         raise TypeError(f"list expected, not {type(value).__name__}")
     items: list = value
@@ -287,12 +287,12 @@ def _put_field(
 ) -> cython.Py_ssize_t:
     """Write a field that `_field_size` has found room for."""
     bits: cython.ulonglong
+    if letter == "u":
+        return _put_uvarint(p, at, _unsigned(value))
     if letter == "s":
         return _put_text(p, at, value)
     if letter == "b":
         return _put_bytes(p, at, value)
-    if letter == "u":
-        return _put_uvarint(p, at, _unsigned(value))
     if letter == "i":
         return _put_uvarint(p, at, _zigzag(_signed(value)))
     if letter == "t":
