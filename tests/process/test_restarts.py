@@ -284,6 +284,13 @@ def test_a_taken_port_is_named(data_dir: Path, tmp_path: Path) -> None:
         assert str(server.port) in message
 
 
+def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("not a directory")
+    message = failed_start(path)
+    assert f"cannot use the data directory {path}: File exists" in message
+
+
 @pytest.mark.parametrize(
     ("flags", "word"),
     [

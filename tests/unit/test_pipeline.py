@@ -144,6 +144,7 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.seen_ns = 1_000 * SECOND
         self.changes: list[int] = []
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
@@ -162,12 +163,15 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        return self.ready.get(queue, 0) + arriving
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        return self.seen_ns
+
     def take_changes(self) -> list[int]:
         changes, self.changes = self.changes, []
         return changes
-
-    def fetchable(self, queue: str) -> int:
-        return self.ready.get(queue, 0)
 
     def queue(self, name: str) -> None:
         return None
@@ -210,7 +214,7 @@ class Rig:
     def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
         request = Request()
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
-        wait = Wait(list(queues) or ["q"], b"f", False, deadline_ns, request, self._on_jobs)
+        wait = Wait(list(queues) or ["q"], "w", b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
         return wait
 
@@ -273,6 +277,20 @@ def test_a_fetch_rides_in_the_entry_of_the_job_it_takes(rig: Rig) -> None:
     assert rig.log.numbers() == [ops.ENQUEUE.number, ops.FETCH.number]
     rig.log.commit()
     assert rig.answers[1][0] is wait and rig.answers[1][1][0].job_id == "job_1"
+
+
+def test_a_worker_of_empty_queues_is_seen_now_and_then(rig: Rig) -> None:
+    rig.machine.seen_ns = rig.clock.now_ns - limits.WORKER_UNSEEN_NS - 1
+    rig.fetch()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.seen_ns = rig.clock.now_ns
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.answers == [] and rig.pipeline.waiting.count == 1
+    rig.fetch()
+    rig.loop.run()
+    assert len(rig.log.entries) == 1
 
 
 def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
