@@ -95,7 +95,6 @@ class Node:
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
-            machine.take_changes()
             replayed += 1
             if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
                 machine.flush()
