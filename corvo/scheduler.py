@@ -112,7 +112,11 @@ class Scheduler:
             return
         self._proposed.add(op.number)
 
-    def _on_done(self, number: int, _result: Any) -> None:
+    def _on_done(self, number: int, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            # There is no space in the log, say, and there will not be any at once.
+            self._loop.call_later(_AGAIN_NS / 1e9, self._on_done, number, None)
+            return
         self._proposed.discard(number)
         if number in _DUE_OPS:
             self._loop.call_soon(self._wake)
