@@ -90,7 +90,7 @@ class DataDir:
             self._files.close(fd)
         try:
             return _parse_identity(json.loads(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StorageError(f"{self._identity_path}: {error}", path=self.path) from None
 
     def _write_identity(self, identity: Identity) -> Identity:

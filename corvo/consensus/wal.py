@@ -58,8 +58,7 @@ try:
 except ImportError:
     WalThread = None  # type: ignore[assignment, misc]
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NO_FILE = (errno.EMFILE, errno.ENFILE)  # they come back when clients go
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)  # there may be some again
 _NEVER = 1 << 62
 # Kept free at the end of each segment: a clean close, then a segment end.
 _END_SIZE = 2 * RECORD_SIZE_MIN
@@ -206,6 +205,8 @@ class Wal:
             elif name in ("spare", "next"):
                 files.unlink(f"{self.path}/{name}")
         found.sort()
+        if applied_index and not found:
+            raise StorageError(f"{self.path}: there is no log, but a base of one", path=self.path)
         self._sealed = [(f"{self.path}/{segment_name(*names)}", names[1]) for names in found]
         # A segment is needed unless the next one begins at or below the first entry wanted.
         first = 0
@@ -524,9 +525,8 @@ class Wal:
                 return False
             self._files.rename(path, f"{self.path}/spare")
         except OSError as error:
-            if error.errno in _NO_FILE:
-                return False
-            self._fail(path, error.errno or errno.EIO)
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                self._fail(path, error.errno or errno.EIO)
             return False
         self._prepare(fd)
         return True
@@ -538,7 +538,7 @@ class Wal:
         self._flusher.zero(fd, self._segment_size, self._directory_fd)
 
     def _zeroed(self, error: int) -> None:
-        if error in _NO_SPACE:
+        if error in _NO_ROOM:
             self._drop_spare()
             self.full = True
         elif error:
@@ -574,7 +574,7 @@ class Wal:
             if fd >= 0:
                 self._files.close(fd)
                 self._unlink(path)
-            self.full = error.errno in (*_NO_SPACE, *_NO_FILE)
+            self.full = error.errno in _NO_ROOM
             if not self.full:
                 self._fail(path, error.errno or errno.EIO)
             return -1

@@ -2,6 +2,7 @@
 cannot start says why."""
 
 import contextlib
+import shutil
 import threading
 import time
 from http.client import HTTPException
@@ -308,3 +309,15 @@ def test_a_wrong_setting_is_named(data_dir: Path, flags: tuple[str, ...], word: 
 def test_the_test_clock_is_off_unless_asked_for(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         refused(server.api().post("/test/clock", {"advance": "1s"}), 404, "NOT_FOUND")
+
+
+def test_a_lost_log_is_not_replaced(data_dir: Path) -> None:
+    with running_server(data_dir) as server:
+        server.api().enqueue("q")
+        assert server.stop() == 0
+    shutil.move(data_dir / "wal", data_dir.parent / "wal")
+    assert "there is no log" in failed_start(data_dir)
+    (data_dir / "wal").rmdir()
+    shutil.move(data_dir.parent / "wal", data_dir / "wal")
+    with running_server(data_dir) as server:
+        assert server.api().queue("q")["pending"] == 1

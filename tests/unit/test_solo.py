@@ -124,6 +124,9 @@ def test_terms_rise_with_every_start_however_it_ended(tmp_path: Path) -> None:
 def test_the_term_is_above_that_of_the_base(tmp_path: Path) -> None:
     async def main() -> None:
         driver = Driver(tmp_path / "wal")
+        await driver.start()
+        driver.log.close()
+        driver = Driver(tmp_path / "wal")
         assert await driver.start(applied_index=10, applied_term=7) == []
         assert plain(driver.committed) == [(11, 8, b"")]
         driver.log.close()
@@ -314,6 +317,7 @@ def test_a_new_node_needs_bootstrap(tmp_path: Path) -> None:
     [
         ("{", "Expecting"),
         ("[]", "not a JSON object"),
+        ("[" * 100_000, "recursion"),
         ('{"format": 2}', "format is 2"),
         ('{"format": 1, "cluster_id": "00"}', "node_id is missing"),
         (

@@ -399,6 +399,12 @@ def test_a_base_ahead_of_the_log_wins(wal_path: Path) -> None:
         reopen(wal_path, 0)
 
 
+def test_a_base_without_a_log_is_refused(wal_path: Path) -> None:
+    with pytest.raises(StorageError, match="there is no log"):
+        Node(wal_path).start(applied_index=10)
+    assert list(wal_path.iterdir()) == []
+
+
 def test_trim_keeps_what_is_needed(wal_path: Path) -> None:
     node = Node(wal_path)
     node.start()
