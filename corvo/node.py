@@ -22,7 +22,7 @@ from corvo.config import Address, Config
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
-from corvo.errors import ConfigError, CorvoError
+from corvo.errors import ConfigError, CorvoError, DiskFull
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
@@ -92,12 +92,18 @@ class Node:
         self.pipeline.on_fatal = self._on_fatal
         began_ns = self.clock.monotonic_ns()
         replayed = 0
+        flush_tries = 2
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
-            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
-                machine.flush()
+            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS and flush_tries:
+                try:
+                    machine.flush()
+                except DiskFull:
+                    # Try again on the ballast's space; else all of the log fits into memory.
+                    self.base.release_ballast()
+                    flush_tries -= 1
         machine.take_woken()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS

@@ -244,6 +244,9 @@ class Pipeline:
             if batcher.count:
                 self._schedule_seal()
             return
+        except Exception as error:  # the ops have left the batcher and nobody would answer them
+            self._fatal(error)
+            return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = now_ns

@@ -1,7 +1,9 @@
 """Stops, kills and starts: nothing is lost, nobody is left without an answer, and a server that
 cannot start says why."""
 
+import asyncio
 import contextlib
+import gc
 import shutil
 import threading
 import time
@@ -26,6 +28,11 @@ from harness import (
     until,
 )
 from traffic import Shuffle
+
+from corvo.config import load
+from corvo.errors import DiskFull
+from corvo.kv.base import Base
+from corvo.node import Node
 
 SECOND_NS = 10**9
 
@@ -321,3 +328,32 @@ def test_a_lost_log_is_not_replaced(data_dir: Path) -> None:
     shutil.move(data_dir.parent / "wal", data_dir / "wal")
     with running_server(data_dir) as server:
         assert server.api().queue("q")["pending"] == 1
+
+
+def test_a_replay_needs_no_disk_space(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(data_dir) as server:
+        for _ in range(3):
+            server.api().enqueue_many("q", 1_000)
+        server.kill()
+    shutil.rmtree(data_dir / "state")  # everything has to come from the log
+
+    def no_space(*_: Any) -> None:
+        raise DiskFull("no space left")
+
+    async def main() -> None:
+        node = Node(load({"data-dir": str(data_dir)}, {}), asyncio.get_running_loop())
+        with monkeypatch.context() as patch:
+            patch.setattr(Base, "write", no_space)
+            node.open()
+        queue = node.machine.queue("q")
+        assert queue is not None and queue.enqueued_total == 3_000
+        node.close()
+
+    collector = gc.get_threshold()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*collector)
+    with running_server(data_dir) as server:
+        assert server.api().queue("q")["pending"] == 3_000
