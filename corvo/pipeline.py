@@ -297,6 +297,7 @@ class Pipeline:
             if self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS:
                 self.waiting.remove(wait)
                 wait.state = IN_FLIGHT
+                wait.out_of_turn = True
                 self._try(wait)
             elif wait.deadline_ns:
                 self.waiting.list_deadline(wait)
@@ -319,18 +320,22 @@ class Pipeline:
                 self._to_check[name] = None
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
             self._finish(wait, jobs)
+        elif wait.out_of_turn:
+            wait.out_of_turn = False
+            self._park(wait, front=False)
         else:
             self._tried_in_vain.append(wait)
 
     def _park_again(self) -> None:
         """Fetches that were tried in vain go back to the front, in the order they had."""
-        back = self._tried_in_vain
-        if not back:
-            return
-        self._tried_in_vain = []
-        for wait in reversed(back):
-            self.waiting.park(wait, front=True)
-            self.waiting.list_deadline(wait)
+        if self._tried_in_vain:
+            for wait in reversed(self._tried_in_vain):
+                self._park(wait, front=True)
+            self._tried_in_vain = []
+
+    def _park(self, wait: Wait, front: bool) -> None:
+        self.waiting.park(wait, front)
+        self.waiting.list_deadline(wait)
         self._arm_deadline()
 
     def _may_wait_on(self, wait: Wait) -> bool:
@@ -381,7 +386,6 @@ class Pipeline:
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
         self._park_again()
-        machine.take_changes()  # nobody reads the feed yet
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None
