@@ -34,6 +34,12 @@ class ValidationError(CorvoError):
     status = 400
 
 
+class ScheduleError(ValidationError):
+    """A cron expression or time zone that does not exist."""
+
+    code = "SCHEDULE_ERROR"
+
+
 class BadRequest(CorvoError):
     """The HTTP message itself is malformed; the connection is closed after the reply."""
 
@@ -66,6 +72,13 @@ class InvalidState(CorvoError):
     """The job is in a state that does not allow the operation (D7)."""
 
     code = "INVALID_STATE"
+    status = 409
+
+
+class Conflict(CorvoError):
+    """The name is taken, or somebody else was faster."""
+
+    code = "CONFLICT"
     status = 409
 
 

@@ -24,6 +24,9 @@ EVENT_TYPES: Final = (
     "queue.paused",
     "queue.resumed",
     "queue.configured",
+    "schedule.set",
+    "schedule.deleted",
+    "schedule.skipped",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -42,18 +45,21 @@ DELETED: Final = 13
 QUEUE_PAUSED: Final = 14
 QUEUE_RESUMED: Final = 15
 QUEUE_CONFIGURED: Final = 16
+SCHEDULE_SET: Final = 17
+SCHEDULE_DELETED: Final = 18
+SCHEDULE_SKIPPED: Final = 19
 
 
 @final
 class Change:
-    """One change record: one event of one job or queue."""
+    """One change record: one event of one job, queue or schedule."""
 
     def __init__(
         self, seq: int, type: int, job_id: str, queue: str, at_ns: int, data: bytes, previous: int
     ) -> None:
         self.seq = seq
         self.type = type
-        self.job_id = job_id  # empty for queue events
+        self.job_id = job_id  # empty for events of queues and schedules
         self.queue = queue
         self.at_ns = at_ns
         self.data = data  # JSON object text, or empty

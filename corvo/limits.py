@@ -61,6 +61,16 @@ TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
+# Schedules (D24, S5, S22). A slot that is later than SLOT_LATE_MAX_NS counts as missed.
+SCHEDULES_MAX: Final = 10_000
+CRON_SIZE_MAX: Final = 256
+EVERY_MIN_NS: Final = SECOND_NS
+EVERY_MAX_NS: Final = 366 * 86_400 * SECOND_NS
+NEXT_RUNS: Final = 10
+SLOT_LATE_MAX_NS: Final = 5 * SECOND_NS
+CATCH_UP_LIMIT_DEFAULT: Final = 100
+CATCH_UP_LIMIT_MAX: Final = 1_000
+
 # Log and entries (D18, review G3).
 ENTRY_SIZE_MAX: Final = 20 * MIB
 ENTRY_SEAL_SIZE: Final = 4 * MIB
@@ -125,6 +135,7 @@ assert LEASE_MIN_S <= LEASE_DEFAULT_S <= LEASE_MAX_S
 assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
+assert CATCH_UP_LIMIT_DEFAULT <= CATCH_UP_LIMIT_MAX <= DUE_IDS_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX
 assert BALLAST_SIZE < DISK_FREE_REFUSE
 # A queue name as prefix of an index row, and a job id in any key, fit LMDB's 511 bytes.

@@ -105,9 +105,12 @@ UPDATE_WEBHOOK_STATUS: Final = _op(44, "UpdateWebhookStatus")
 SET_NAMESPACE_RATE_LIMIT: Final = _op(45, "SetNamespaceRateLimit")
 EXPIRE_JOBS: Final = _op(46, "ExpireJobs")
 PURGE_JOBS: Final = _op(47, "PurgeJobs")
-SET_SCHEDULE: Final = _op(48, "SetSchedule")
-DELETE_SCHEDULE: Final = _op(49, "DeleteSchedule")
-FIRE_SCHEDULE: Final = _op(50, "FireSchedule")
+# schedule_id, revision it was made from (0 = new), name, cron, timezone, job (an Enqueue payload
+# without id), enabled, overlap (an index of model.OVERLAPS), catch_up (an index of
+# model.CATCH_UPS), catch_up_limit, next_ns (0 = none)
+SET_SCHEDULE: Final = _op(48, "SetSchedule", "susssbfuuuu")
+DELETE_SCHEDULE: Final = _op(49, "DeleteSchedule", "s")  # schedule_id
+FIRE_SCHEDULE: Final = _op(50, "FireSchedule", "B")  # firings, layout FIRING_LAYOUT
 SET_APPROVAL_POLICY: Final = _op(51, "SetApprovalPolicy")
 DELETE_APPROVAL_POLICY: Final = _op(52, "DeleteApprovalPolicy")
 ADD_SCORES: Final = _op(53, "AddScores")
@@ -126,6 +129,10 @@ PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
 BULK_STEP: Final = _op(65, "BulkStep")
 SET_GROUP_LIMIT: Final = _op(66, "SetGroupLimit")
 SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions")
+RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
+# One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
+# (0 = none: it was missed), next_ns.
+FIRING_LAYOUT: Final = "suuuu"

@@ -31,7 +31,14 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
-_ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+_ADDS_WORK = frozenset(
+    {
+        ops.ENQUEUE.number,
+        ops.ENQUEUE_BATCH.number,
+        ops.FIRE_SCHEDULE.number,
+        ops.RUN_SCHEDULE.number,
+    }
+)
 
 _TICK_S = 1.0
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "pause": "queues",
     "resume": "queues",
     "concurrency": "queues",
+    "schedules": "schedules",
     "status": "cluster",
     "workers": "cluster",
     "bench": "bench",
