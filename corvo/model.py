@@ -114,8 +114,7 @@ class Job:
         self.dirty: int = 0
         self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
-        self.stored: bool = False  # the base has its head
-        self.stored_row: bytes = b""  # key of the index row the base has for it
+        self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
 
 
 @final
@@ -221,7 +220,7 @@ class Fetched:
 
 @final
 class Failed:
-    """Result of Fail."""
+    """Result of Fail. `state` is RETRYING also when the job is pending again at once."""
 
     def __init__(self, state: int, next_attempt_ns: int, attempts_remaining: int) -> None:
         self.state = state

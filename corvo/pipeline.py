@@ -308,9 +308,9 @@ class Pipeline:
 
     def _on_fetched(self, wait: Wait, result: Any) -> None:
         if isinstance(result, CorvoError):
-            if wait.state != DONE:
-                wait.state = DONE
+            if wait.state != DONE and not wait.request.abandoned:
                 wait.answer(wait, result)
+            wait.state = DONE
             return
         jobs = result if isinstance(result, list) else [] if result is None else [result]
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
@@ -328,12 +328,12 @@ class Pipeline:
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
         """Hand jobs to a fetch, or back to their queue when nobody is there to take them (D6)."""
         if wait.state == DONE or wait.request.abandoned:
-            self._give_back(jobs)
-            jobs = []
-        if wait.state != DONE:
             wait.state = DONE
-            wait.jobs = jobs
-            wait.answer(wait, jobs)
+            self._give_back(jobs)
+            return
+        wait.state = DONE
+        wait.jobs = jobs
+        wait.answer(wait, jobs)
 
     def _give_back(self, jobs: list[Fetched]) -> None:
         for job in jobs:

@@ -44,13 +44,12 @@ class Core:
         self.waiting = DueHeap()
         self.left: set[int] = set()
         self.woken: list[str] = []
-        self.changes: list[Change] = []
         # The entry being applied.
         self.term: int = 0
         self.stamp_ns: int = 0
         self.seed: int = 0
         self.position: int = 0  # of the op in the entry
-        self._entry_changes: list[Change] = []
+        self.changes: list[Change] = []
         self._read_rows()
 
     def _read_rows(self) -> None:
@@ -86,21 +85,19 @@ class Core:
 
     def end(self) -> None:
         """Close the entry: its changes become an event block and go into the rolling hash."""
-        changes = self._entry_changes
+        changes = self.changes
         if not changes:
             return
         block = documents.encode_events(changes)
         self.store.add_block(changes[0].seq, block)
         self.meta.hash = blake2b(self.meta.hash + block, digest_size=HASH_SIZE).digest()
-        self.changes.extend(changes)
-        self._entry_changes = []
 
     def emit(self, lane: Lane, job: Job, type: int, data: bytes) -> None:
         """Record an event of a job."""
         meta = self.meta
         seq = meta.event_seq + 1
         meta.event_seq = seq
-        self._entry_changes.append(
+        self.changes.append(
             Change(seq, type, job.id, lane.queue.name, self.stamp_ns, data, job.event_seq)
         )
         job.event_seq = seq
@@ -108,9 +105,7 @@ class Core:
     def emit_queue(self, queue: str, type: int, data: bytes) -> None:
         """Record an event of a queue, or of a schedule that makes jobs for it."""
         self.meta.event_seq += 1
-        self._entry_changes.append(
-            Change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0)
-        )
+        self.changes.append(Change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0))
 
     # Queues.
 
@@ -205,6 +200,8 @@ class Core:
         Its place will never be waited in again."""
         if job.scheduled_ns > self.stamp_ns:
             self.left.add(place(job))
+        job.scheduled_ns = 0
+        job.keeps_place = False
 
     def extend(self, lane: Lane, job: Job, expires_ns: int) -> None:
         """Let the lease of an active job end later."""

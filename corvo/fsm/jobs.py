@@ -377,8 +377,6 @@ def retry_job(core: Core, payload: bytes) -> object:
         core.leave_waiting(job)
     job.attempt = 0
     job.releases = 0
-    job.scheduled_ns = 0
-    job.keeps_place = False
     job.completed_ns = 0
     job.failed_ns = 0
     job.provider_error = False
@@ -409,7 +407,6 @@ def cancel_job(core: Core, payload: bytes) -> object:
     core.store.touch(job)
     if job.state == SCHEDULED or job.state == RETRYING:
         core.leave_waiting(job)
-        job.scheduled_ns = 0
     leases.finish_cancel(core, lane, job, trigger)
     return "cancelled"
 

@@ -14,9 +14,6 @@ from corvo.kv.rows import Rows
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
     EVENT_TRIM_BLOCKS_MAX,
-    FLUSH_AGE_NS,
-    FLUSH_DOCUMENTS,
-    FLUSH_SIZE,
 )
 from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
 
@@ -64,7 +61,6 @@ class Machine:
         self._store = self._core.store
         self._meta = self._store.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace
-        self._dirty_since_ns = 0  # monotonic; 0 = nothing to flush, as far as we were asked
 
     @property
     def applied_index(self) -> int:
@@ -128,6 +124,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
+        self._core.changes = []
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -158,7 +155,7 @@ class Machine:
         core.end()
 
     def take_changes(self) -> list[Change]:
-        """Change records since the last call, in order."""
+        """Change records of the last apply, in order."""
         changes = self._core.changes
         self._core.changes = []
         return changes
@@ -288,24 +285,9 @@ class Machine:
 
     # Flush.
 
-    def flush_wanted(self, now_monotonic_ns: int) -> bool:
-        """Whether the overlay is large or old enough to be flushed."""
-        documents = self._store.documents()
-        if documents == 0:
-            self._dirty_since_ns = 0
-            return False
-        if self._dirty_since_ns == 0:
-            self._dirty_since_ns = now_monotonic_ns
-        return (
-            documents >= FLUSH_DOCUMENTS
-            or self.overlay_size >= FLUSH_SIZE
-            or now_monotonic_ns - self._dirty_since_ns >= FLUSH_AGE_NS
-        )
-
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
         nothing: the overlay stays as it is and the flush can be tried again."""
         report = self._store.flush()
-        self._dirty_since_ns = 0
         timers.compact(self._core, self._aside)
         return report

@@ -5,8 +5,10 @@ before its timeout of a minute.
 """
 
 import json
+import random
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -307,6 +309,29 @@ def test_a_client_that_left_does_not_hold_up_the_next(
     job_id = api.enqueue(queue)
     run = poll.job()
     assert (run["job_id"], run["attempt"]) == (job_id, 1)
+
+
+def test_a_storm_of_clients_that_leave(shared_server: ServerProcess, api: Api, queue: str) -> None:
+    """They hang up at every moment of a fetch: before it is read, while it is on its way, when it
+    is answered. Each job comes again, at once or when the lease nobody knows of is over."""
+    ids = api.enqueue_many(queue, 100, max_retries=100)
+    chance = random.Random(1)
+    for _ in range(300):
+        gone = raw_fetch(shared_server.port, queue)
+        if chance.random() < 0.5:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if chance.random() < 0.3:
+            api.ok("GET", "/info")
+        gone.close()
+    done: set[str] = set()
+    while len(done) < len(ids):
+        advance(api, "61s")
+        for run in api.fetch_batch(queue):
+            assert api.ack(run)[0] == 200
+            done.add(run["job_id"])
+    assert done == set(ids)
+    document = api.queue(queue)
+    assert (document["completed"], document["active"], document["pending"]) == (100, 0, 0)
 
 
 def test_pipelined_fetches_are_answered_in_order(

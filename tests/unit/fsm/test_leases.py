@@ -348,6 +348,18 @@ def test_release_with_delay_is_scheduled_and_comes_back_to_its_place() -> None:
     assert driver.take().job_id == "a"
 
 
+def test_postponed_job_that_is_cancelled_forgets_its_place() -> None:
+    driver = Driver()
+    for job_id in ("a", "b"):
+        driver.enqueue(job_id)
+    driver.release("a", driver.take().token, delay_s=5)
+    driver.cancel("a")
+    driver.machine.flush()
+    check_machine(driver.machine, driver.base)
+    driver.do(ops.RETRY_JOB, "a")
+    assert [job.job_id for job in driver.fetch_batch()] == ["b", "a"]
+
+
 def test_the_fourth_release_in_a_row_has_to_wait() -> None:
     driver = Driver()
     driver.enqueue("j")

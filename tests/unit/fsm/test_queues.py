@@ -1,5 +1,7 @@
 """Queues: pause, concurrency, counters, waking; workers."""
 
+from collections.abc import Callable
+
 from fsm_driver import Driver
 
 from corvo import feed, ops
@@ -36,9 +38,8 @@ def test_pause_stops_fetches_only() -> None:
 
 def test_pause_twice_is_one_event_and_resume_of_nothing_is_refused() -> None:
     driver = Driver()
-    driver.do(ops.PAUSE_QUEUE, "new")
-    driver.do(ops.PAUSE_QUEUE, "new")
-    driver.do(ops.RESUME_QUEUE, "new")
+    pause, resume = (ops.PAUSE_QUEUE, ("new",)), (ops.RESUME_QUEUE, ("new",))
+    driver.entry(pause, pause, resume, resume)
     types = [change.type for change in driver.machine.take_changes()]
     assert types == [feed.QUEUE_PAUSED, feed.QUEUE_RESUMED]
     assert isinstance(driver.do(ops.RESUME_QUEUE, "nope"), NotFound)
@@ -68,7 +69,7 @@ def test_slots_are_freed_in_every_way_a_lease_can_end() -> None:
     driver.do(ops.SET_CONCURRENCY, "q", 1)
     for n in range(7):
         driver.enqueue(f"j{n}")
-    ways = (
+    ways: tuple[Callable[[str], object], ...] = (
         lambda job_id: driver.ack(job_id),
         lambda job_id: driver.fail(job_id, no_retry=True),
         lambda job_id: driver.fail(job_id),
