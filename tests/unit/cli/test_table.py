@@ -5,7 +5,7 @@ import click
 from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
 
 MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
-BELOW = [command for command in schedules.schedules.commands.values()]
+BELOW = list(schedules.schedules.commands.values())
 
 
 def test_every_command_is_in_the_table() -> None:
