@@ -26,11 +26,13 @@ def firings(schedule: Schedule, now_ns: int) -> list[bytes]:
     slots, next_ns = _due_slots(schedule, now_ns)
     if schedule.catch_up == NONE:
         slots = [slot_ns for slot_ns in slots if now_ns - slot_ns <= limits.SLOT_LATE_MAX_NS]
+    if not slots:
+        return [_firing(schedule, due_ns, 0, next_ns)]
     items = []
     for slot_ns, following_ns in zip(slots, [*slots[1:], next_ns], strict=True):
         items.append(_firing(schedule, due_ns, slot_ns, following_ns))
         due_ns = following_ns
-    return items or [_firing(schedule, due_ns, 0, next_ns)]
+    return items
 
 
 def _firing(schedule: Schedule, due_ns: int, slot_ns: int, next_ns: int) -> bytes:
