@@ -48,7 +48,7 @@ _STEP: Final = re.compile(r"/(\d+)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
-_HOUR_NS: Final = 3_600 * SECOND_NS
+_MINUTE_NS: Final = 60 * SECOND_NS
 _SHOWN_MAX: Final = 64
 
 
@@ -92,10 +92,12 @@ class Cron:
     def latest(self, after_ns: int, until_ns: int, count: int) -> list[int]:
         """The last `count` slots behind `after_ns` and not behind `until_ns`, in order.
 
-        They are looked for from the end in stretches that double, so that the cost depends on
-        `count` and not on how long ago `after_ns` is."""
+        They are looked for from the end, in a stretch as long as the first `count` intervals would
+        be and then in longer ones, so that the cost does not depend on how long ago `after_ns`
+        is."""
         found: list[int] = []
-        end_ns, length_ns = until_ns, _HOUR_NS
+        first_ns = self.next(after_ns)
+        end_ns, length_ns = until_ns, count * max(_MINUTE_NS, self.next(first_ns) - first_ns)
         while end_ns > after_ns and len(found) < count:
             start_ns = max(after_ns, end_ns - length_ns)
             stretch = []

@@ -102,12 +102,13 @@ class Scheduler:
             self._arm(max(due_ns, now_ns + _AGAIN_NS))
 
     def _firings(self, now_ns: int) -> list[bytes]:
+        """What fits into one op; the rest is still due when that is applied."""
         items: list[bytes] = []
-        for schedule in self._machine.due_schedules(now_ns, limits.DUE_IDS_MAX):
+        for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
             items += firings(schedule, now_ns)
-            if len(items) >= limits.DUE_IDS_MAX:
+            if len(items) >= limits.FIRINGS_MAX:
                 break
-        return items
+        return items[: limits.FIRINGS_MAX]
 
     def _propose(self, op: ops.Op, due: list[str] | list[bytes]) -> None:
         if due:

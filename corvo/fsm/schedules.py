@@ -111,8 +111,9 @@ def fire_schedule(core: Core, payload: bytes) -> object:
 
 def _fire(core: Core, schedule: Schedule, due_ns: int, slot_ns: int) -> bool:
     """Make the job of one slot, unless there is a reason not to."""
-    if slot_ns == 0:
+    if slot_ns != due_ns:  # the slots from the one that is due on are dropped
         _skip(core, schedule, due_ns, b"missed")
+    if slot_ns == 0:
         return False
     if schedule.overlap == SKIP and _live(core, schedule) is not None:
         _skip(core, schedule, slot_ns, b"overlap")

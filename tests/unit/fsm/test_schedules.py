@@ -149,6 +149,14 @@ def test_dropped_slots_are_events() -> None:
     driver.tick()
     data = b'{"schedule_id":"s","schedule_slot_ns":%d,"reason":"missed"}' % FIRST_NS
     assert events(driver) == [("schedule.skipped", data)]
+    make(driver, revision=1)
+    next_ns = driver.schedule("s").next_ns
+    driver.advance(HOUR_S)
+    driver.tick()
+    data = b'{"schedule_id":"s","schedule_slot_ns":%d,"reason":"missed"}' % next_ns
+    skipped, enqueued = events(driver)
+    assert skipped == ("schedule.skipped", data)
+    assert enqueued[0] == "enqueued"
 
 
 @pytest.mark.parametrize("late_ns", [0, SLOT_LATE_MAX_NS])
