@@ -20,6 +20,7 @@ compute the same slots.
 
 import copy
 import functools
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -221,5 +222,6 @@ def _read_zone(name: str) -> ZoneInfo:
 
 
 def _refused(field: str, value: str, wanted: str) -> ScheduleError:
-    shown = value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "..."
-    return ScheduleError(f"{field} must be {wanted}, not {shown!a}", field=field)
+    text = json.dumps(value)
+    shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
+    return ScheduleError(f"{field} must be {wanted}, not {shown}", field=field)

@@ -1,4 +1,4 @@
-"""Which slots of a schedule are fired now (D24): computed by the leader, carried out by apply.
+"""Which slots of a schedule are fired now: computed by the leader, carried out by apply.
 
 A slot that is late by more than SLOT_LATE_MAX_NS was missed: the server was down, or time jumped.
 What happens to missed slots is up to the schedule: `none` drops them, `last` runs the last one,

@@ -8,14 +8,14 @@ from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import Change
 from corvo.fsm import index_rows
-from corvo.fsm.lane import PRIORITIES, Lane
+from corvo.fsm.lane import Lane
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
 from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import WORKER_TOUCH_NS
-from corvo.model import ACTIVE, ENDED, PENDING, Job, Queue, Schedule, Worker
+from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Schedule, Worker
 
 SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 
@@ -40,7 +40,8 @@ class Core:
         self.slots: list[tuple[int, str]] = []
         # Ends of leases; an entry is live while `Lane.active` says the same time.
         self.leases = DueHeap()
-        # Scheduled and retrying jobs; `left` are the places of those that did not wait.
+        # Scheduled and retrying jobs; `left` are the places of those that did not wait for their
+        # time. Their entries in the heap are void, and nobody will wait in these places again.
         self.waiting = DueHeap()
         self.left: set[int] = set()
         self.woken: list[str] = []
@@ -177,6 +178,11 @@ class Core:
             del lane.active[job.seq]
             if queue.max_concurrency:
                 self.wake(lane)
+        elif not ENDED[job.state]:
+            if job.scheduled_ns > self.stamp_ns:  # it does not wait for its time
+                self.left.add(place(job))
+            job.scheduled_ns = 0
+            job.keeps_place = False
 
     def _arrive(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
@@ -194,14 +200,6 @@ class Core:
             self.store.places.pop(lane.first_place | job.seq, None)
         else:
             self.waiting.push(index_rows.due_ns(job), lane.first_place | job.seq)
-
-    def leave_waiting(self, job: Job) -> None:
-        """A scheduled or retrying job does not wait for its time: its entry in the heap is void.
-        Its place will never be waited in again."""
-        if job.scheduled_ns > self.stamp_ns:
-            self.left.add(place(job))
-        job.scheduled_ns = 0
-        job.keeps_place = False
 
     def extend(self, lane: Lane, job: Job, expires_ns: int) -> None:
         """Let the lease of an active job end later."""
@@ -236,7 +234,7 @@ class Core:
             heappush(self.slots, (schedule.next_ns, schedule.id))
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
-        """A worker showed itself; its row is rewritten at most every few seconds (review P17)."""
+        """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS."""
         if not worker_id:
             return
         worker = self.workers.get(worker_id)

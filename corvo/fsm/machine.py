@@ -11,10 +11,7 @@ from corvo.fsm import jobs, leases, queues, schedules, timers
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import (
-    EVENT_LOG_SIZE_MAX,
-    EVENT_TRIM_BLOCKS_MAX,
-)
+from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
 from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
 
 ERRORS_READ_MAX: Final = 1_000
@@ -115,7 +112,7 @@ class Machine:
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, for it would not know what the others do (D30).
+        raised: the node must stop, for it would not know what the others do.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -171,10 +168,11 @@ class Machine:
 
     # Reads.
 
-    def fetchable(self, queue: str) -> int:
-        """Jobs a fetch could get now: min(ready, free slots); 0 when paused or unknown."""
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        """Jobs a fetch could get now, min(ready, free slots) and 0 when paused; or could get
+        behind ops that add `arriving` jobs and end `leaving` leases."""
         lane = self._core.lanes.get(queue)
-        return 0 if lane is None else lane.fetchable()
+        return arriving if lane is None else lane.fetchable(arriving, leaving)
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
@@ -190,9 +188,14 @@ class Machine:
         return self._core.lane_of(job).queue
 
     def queues(self) -> list[Queue]:
-        """All queues sorted by name. Counters: Queue.counts[state * 3 + priority]."""
+        """All queues sorted by name."""
         lanes = self._core.lanes
         return [lanes[name].queue for name in sorted(lanes)]
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        """When a worker was last seen; 0 when it is unknown."""
+        worker = self._core.workers.get(worker_id)
+        return 0 if worker is None else worker.seen_ns
 
     def workers(self) -> list[Worker]:
         """All workers sorted by id."""

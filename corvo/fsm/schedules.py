@@ -1,4 +1,4 @@
-"""Apply of the ops on schedules (D24): the leader says which slot is due and which one is next.
+"""Apply of the ops on schedules: the leader says which slot is due and which one is next.
 
 A firing names the next run that it is for. Once that slot is fired the stored next run is a later
 one, and the revision is another one after an update, so a firing that comes twice, late or from a

@@ -1,5 +1,6 @@
 """Cron expressions: what is valid, and slots over changes of the clock, worked out by hand."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
@@ -368,14 +369,14 @@ def test_a_bad_expression_is_refused_by_name(expression: str) -> None:
     with pytest.raises(ScheduleError, match=r"^cron ") as refused:
         cron.parse(expression, "UTC")
     if len(expression) <= CRON_SIZE_MAX:
-        assert ascii(expression) in refused.value.message
+        assert json.dumps(expression) in refused.value.message
 
 
 @pytest.mark.parametrize("zone", ["", "Mars/Olympus", "europe/berlin", "../etc/passwd", "/UTC"])
 def test_a_bad_zone_is_refused_by_name(zone: str) -> None:
     with pytest.raises(ScheduleError, match=r"^timezone must be a zone") as refused:
         cron.parse("* * * * *", zone)
-    assert ascii(zone) in refused.value.message
+    assert json.dumps(zone) in refused.value.message
 
 
 def test_rules_come_from_the_package_and_not_from_the_host(
