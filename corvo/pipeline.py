@@ -31,7 +31,9 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
-_ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+_ADDS_WORK = frozenset(
+    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+)
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
 )

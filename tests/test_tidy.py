@@ -33,6 +33,7 @@ LAYERS = {
     "corvo.pipeline": 4,
     "corvo.waiting": 4,
     "corvo.flusher": 4,
+    "corvo.firing": 4,
     "corvo.consensus": 3,
     "corvo.fsm": 3,
     "corvo.kv": 2,
@@ -44,6 +45,7 @@ LAYERS = {
     "corvo.clock": 1,
     "corvo.ids": 1,
     "corvo.times": 1,
+    "corvo.cron": 1,
     "corvo._fast": 0,
     "corvo.errors": 0,
     "corvo": 0,
@@ -57,6 +59,7 @@ PURE = (
     "corvo.limits",
     "corvo.ids",
     "corvo.times",
+    "corvo.cron",
     "corvo.model",
     "corvo.ops",
     "corvo.feed",
@@ -94,6 +97,7 @@ ORDERED = ("list", "tuple", "iter", "enumerate", "zip", "map")  # keep the order
 # A dependency is imported in one place, so that it can be replaced in a day.
 DEPENDENCIES = {
     "click": ("corvo.cli",),
+    "cronsim": ("corvo.cron",),
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.record",),
     "httptools": ("corvo._fast.http1", "corvo.cli.load"),
