@@ -4,7 +4,7 @@ An op is the only way to change state. It travels inside a log entry as a number
 the payload is one version byte followed by the fields of its layout (`corvo._fast.codec` says how
 each letter is written). Numbers never change, and fields are only ever appended.
 
-Adding an op: give it a row here and an apply function in `corvo.fsm`.
+Adding an op: give its row a layout and write its apply function in `corvo.fsm`.
 
 Layout letters: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` signed integer,
 `q` 8 bytes fixed, `t` time (unix ns, up to the year 9999, which 8 bytes cannot hold), `f` flag,
@@ -21,13 +21,14 @@ FETCHES: Final = 2
 
 @final
 class Op:
-    """One row of the table."""
+    """One row of the table. The layout is empty while the op is not built."""
 
     def __init__(self, number: int, name: str, layout: str, order: int) -> None:
         self.number = number
         self.name = name
         self.layout = layout
         self.order = order
+        self.built: bool = layout != ""
 
 
 OPS: Final[dict[int, Op]] = {}
@@ -80,16 +81,56 @@ EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 
-# Numbers of ops that this version does not have: 9 MoveJob, 13 ClearQueue, 14 DeleteQueue, 16
-# SetThrottle, 17 RemoveThrottle, 18 Promote, 19 Reclaim, 20 BulkAction, 21 CleanUnique, 22
-# CleanRateLimit, 24 Multi, 26 SetBudget, 27 DeleteBudget, 28 SetProvider, 29 DeleteProvider, 30
-# SetQueueProvider, 31 CreateNamespace, 32 DeleteNamespace, 33 SetAuthRole, 34 DeleteAuthRole, 35
-# AssignAPIKeyRole, 36 UnassignAPIKeyRole, 37 SetSSOSettings, 38 UpsertAPIKey, 39 DeleteAPIKey, 40
-# InsertAuditLog, 41 UpdateAPIKeyUsed, 42 UpsertWebhook, 43 DeleteWebhook, 44 UpdateWebhookStatus,
-# 45 SetNamespaceRateLimit, 46 ExpireJobs, 47 PurgeJobs, 51 SetApprovalPolicy, 52
-# DeleteApprovalPolicy, 53 AddScores, 54 SetOrg, 55 UpsertOrgMember, 56 DeleteOrgMember, 57
-# UpsertOrgAPIKey, 58 DeleteOrgAPIKey, 60 SetWebhookCursor, 65 BulkStep, 66 SetGroupLimit, 67
-# SetQueueOptions.
+# Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
+# stops the node.
+for _number, _name in (
+    (9, "MoveJob"),
+    (13, "ClearQueue"),
+    (14, "DeleteQueue"),
+    (16, "SetThrottle"),
+    (17, "RemoveThrottle"),
+    (18, "Promote"),
+    (19, "Reclaim"),
+    (20, "BulkAction"),
+    (21, "CleanUnique"),
+    (22, "CleanRateLimit"),
+    (24, "Multi"),
+    (26, "SetBudget"),
+    (27, "DeleteBudget"),
+    (28, "SetProvider"),
+    (29, "DeleteProvider"),
+    (30, "SetQueueProvider"),
+    (31, "CreateNamespace"),
+    (32, "DeleteNamespace"),
+    (33, "SetAuthRole"),
+    (34, "DeleteAuthRole"),
+    (35, "AssignAPIKeyRole"),
+    (36, "UnassignAPIKeyRole"),
+    (37, "SetSSOSettings"),
+    (38, "UpsertAPIKey"),
+    (39, "DeleteAPIKey"),
+    (40, "InsertAuditLog"),
+    (41, "UpdateAPIKeyUsed"),
+    (42, "UpsertWebhook"),
+    (43, "DeleteWebhook"),
+    (44, "UpdateWebhookStatus"),
+    (45, "SetNamespaceRateLimit"),
+    (46, "ExpireJobs"),
+    (47, "PurgeJobs"),
+    (51, "SetApprovalPolicy"),
+    (52, "DeleteApprovalPolicy"),
+    (53, "AddScores"),
+    (54, "SetOrg"),
+    (55, "UpsertOrgMember"),
+    (56, "DeleteOrgMember"),
+    (57, "UpsertOrgAPIKey"),
+    (58, "DeleteOrgAPIKey"),
+    (60, "SetWebhookCursor"),
+    (65, "BulkStep"),
+    (66, "SetGroupLimit"),
+    (67, "SetQueueOptions"),
+):
+    _op(_number, _name, "")
 
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"

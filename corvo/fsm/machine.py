@@ -139,8 +139,9 @@ class Machine:
         for number, _ in frame[1:]:
             function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
             if function is None:
+                name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
                 raise UnknownOp(
-                    f"entry {index} has op {number}, which this version of Corvo does not know"
+                    f"entry {index} has op {number}{name}, which this version does not have"
                 )
             functions.append(function)
         core = self._core
