@@ -292,11 +292,14 @@ class Pipeline:
             return
         self._new_waits = []
         answered = False
+        tried: set[str] = set()
         for wait in new:
             if wait.state != PARKED:
                 continue
             seen_ns = self._machine.worker_seen_ns(wait.worker_id)
-            if self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS:
+            unseen = self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS
+            if unseen and wait.worker_id not in tried:
+                tried.add(wait.worker_id)
                 self.waiting.remove(wait)
                 wait.state = IN_FLIGHT
                 wait.out_of_turn = True

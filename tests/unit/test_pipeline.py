@@ -582,9 +582,10 @@ def test_a_fetch_tried_for_its_worker_to_be_seen_does_not_overtake(rig: Rig) -> 
     first = rig.fetch()
     rig.loop.run()
     rig.machine.seen_ns = 0
-    rig.fetch()
+    for _ in range(3):
+        rig.fetch()
     rig.loop.run()
-    assert rig.log.numbers() == [ops.FETCH.number]
+    assert rig.log.numbers() == [ops.FETCH.number]  # one is enough
     rig.log.commit()
     rig.machine.ready["q"] = 1
     rig.machine.jobs = [a_job()]
