@@ -17,7 +17,7 @@ from typing import Any
 
 import uvloop
 
-from corvo import __version__, limits, logs
+from corvo import __version__, failpoints, limits, logs
 from corvo.clock import Clock, TestClock
 from corvo.config import Address, Config
 from corvo.consensus.datadir import DataDir, Identity
@@ -49,6 +49,7 @@ class Node:
         self.config = config
         self.loop = loop
         self.exit_status = 0
+        _arm_failpoints(config)
         self.clock: Clock = TestClock() if config.test_clock else Clock()
         self.notifier = Notifier(os.environ)
         self.data_dir = self._lock_data_dir()
@@ -57,6 +58,7 @@ class Node:
             self.data_dir.identity,
             durable=config.durable,
             new_salt=lambda: int.from_bytes(self.clock.random_bytes(4), "big"),
+            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
         )
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
@@ -206,6 +208,13 @@ class Node:
         url = f"http://{Address(host, self.address.port)}/api/v1"
         sys.stderr.write(_GREETING.format(url=url))
         sys.stderr.flush()
+
+
+def _arm_failpoints(config: Config) -> None:
+    text = os.environ.get(failpoints.VARIABLE, "")
+    if text and not config.test_clock:
+        raise ConfigError(f"{failpoints.VARIABLE} is for tests: it needs --test-clock")
+    failpoints.arm(text)
 
 
 _GREETING = """

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits, ops
+from corvo import failpoints, limits, ops
 from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
 from corvo._fast.meters import Histogram
@@ -342,7 +342,11 @@ class Pipeline:
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
+                if failpoints.armed:
+                    failpoints.reach("apply.before")
                 results = machine.apply(entry.index, entry.term, entry.data)
+                if failpoints.armed:
+                    failpoints.reach("apply.after")
             except Exception as error:
                 self._fatal(error)
                 return

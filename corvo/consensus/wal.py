@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from corvo import failpoints
 from corvo._fast.record import (
     CLEAN_CLOSE,
     ENTRY,
@@ -379,6 +380,8 @@ class Wal:
     ) -> None:
         """Seal the active segment and begin the next one with this record."""
         assert self._retiring is None, "one roll at a time"
+        if failpoints.armed:
+            failpoints.reach("wal.roll")
         fd, path = self._take_spare()
         old = self._active
         offset = old.writer.offset

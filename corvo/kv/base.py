@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
-from corvo import limits
+from corvo import failpoints, limits
 from corvo.errors import CorvoError, DiskFull, StorageError
 from corvo.kv import rows
 from corvo.kv.rows import Row
@@ -119,10 +119,16 @@ class Base:
                         transaction.delete(key)
                     with transaction.cursor() as cursor:
                         cursor.putmulti(sorted(puts))
+                    if failpoints.armed:
+                        failpoints.reach("base.before_commit")
+                if failpoints.armed:
+                    failpoints.reach("base.after_commit")
             finally:
                 self._reader = self._env.begin()
         except lmdb.Error as error:
-            raise self._write_error(error) from error
+            raise self._write_error(error, error.code) from error
+        except OSError as error:  # of a failpoint
+            raise self._write_error(error, error.errno) from error
 
     def reader_check(self) -> int:
         """Free the reader slots of dead processes; how many there were."""
@@ -200,13 +206,13 @@ class Base:
             room = min(room, bound - (self._path / DATA_FILE).stat().st_size)
         return room
 
-    def _write_error(self, error: lmdb.Error) -> CorvoError:
-        cut_short = error.code == errno.EIO and self._room() < NO_ROOM
-        if isinstance(error, lmdb.MapFullError) or error.code in NO_SPACE or cut_short:
+    def _write_error(self, error: Exception, code: int | None) -> CorvoError:
+        cut_short = code == errno.EIO and self._room() < NO_ROOM
+        if isinstance(error, lmdb.MapFullError) or code in NO_SPACE or cut_short:
             return DiskFull(f"no space left for the base in {self._path}")
         return self._fatal("write", error)
 
-    def _fatal(self, what: str, error: lmdb.Error) -> StorageError:
+    def _fatal(self, what: str, error: Exception) -> StorageError:
         return StorageError(f"cannot {what} the base in {self._path}: {error}")
 
 
