@@ -7,8 +7,8 @@ from corvo import failpoints
 from corvo.consensus.datadir import Identity
 from corvo.consensus.failing_files import FailingFiles
 from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
-from corvo.consensus.log import Entry
 from corvo.consensus.inline_sync import InlineSync
+from corvo.consensus.log import Entry
 from corvo.consensus.wal import Flusher, Wal, new_flusher
 from corvo.limits import WAL_SEGMENT_SIZE
 
