@@ -297,8 +297,9 @@ class Wal:
         if found.torn_end > found.end:
             zeros = bytes(found.torn_end - found.end)
             self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, _nothing))
-        # What a killed process wrote may still be in the page cache only.
+        # What a killed process wrote, or named, may still be in the page cache only.
         self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, _nothing))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
         self._active.durable = found.end
         self._reserve_at = head.size // 2
         self._raise_if_failed()

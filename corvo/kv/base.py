@@ -31,6 +31,7 @@ from corvo.kv.rows import Row
 ENGINE: Final = 0  # LMDB 0.9
 STATE: Final = "state"
 DATA_FILE: Final = "data.mdb"
+NEW_FILE: Final = "new.mdb"
 BALLAST_FILE: Final = "ballast"
 READERS_MAX: Final = 64
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -70,6 +71,8 @@ class Base:
         fresh = not data_dir.exists()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (path / DATA_FILE).exists():
+                _create(path, map_size)
             env = lmdb.open(
                 os.fspath(path),
                 map_size=map_size,
@@ -80,10 +83,10 @@ class Base:
                 lib_version=ENGINE,
             )
             base = cls(path, env, ballast_size)
-            _sync_directory(path)
-            _sync_directory(data_dir)
+            _sync(path)
+            _sync(data_dir)
             if fresh:
-                _sync_directory(data_dir.parent)
+                _sync(data_dir.parent)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the base in {path}: {error}") from error
         base.restore_ballast()
@@ -216,9 +219,21 @@ class Base:
         return StorageError(f"cannot {what} the base in {self._path}: {error}")
 
 
-def _sync_directory(path: Path) -> None:
-    """Make the entries of a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _create(path: Path, map_size: int) -> None:
+    """Make an empty table. It gets its name when it is on disk: LMDB does not flush it before the
+    first commit, and opens no half of it."""
+    new = path / NEW_FILE
+    new.unlink(missing_ok=True)
+    lmdb.open(
+        os.fspath(new), map_size=map_size, subdir=False, lock=False, mode=0o600, lib_version=ENGINE
+    ).close()
+    _sync(new)
+    new.rename(path / DATA_FILE)
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a directory, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
