@@ -63,6 +63,8 @@ class Flusher:
     def after_apply(self) -> None:
         """Entries were applied: flush at once when much is dirty, else soon."""
         machine = self._machine
+        if self._log.full:
+            self._note(True)  # while there is still room for acks
         if not machine.overlay_documents:
             return
         self._applied_ns = self._clock.monotonic_ns()

@@ -93,8 +93,7 @@ class Node:
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
-            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
-                machine.flush()
+            self.pipeline.flusher.after_apply()
         machine.take_woken()
         machine.take_changes()
         self.clock.observe(machine.stamp_ns)

@@ -233,6 +233,9 @@ class Pipeline:
             self._resolve(slots, [error] * len(slots))
             self._after_turn()
             return
+        except Exception as error:
+            self._fatal(error)
+            return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = now_ns

@@ -461,6 +461,7 @@ class Wal:
         segment = job.segment
         if error:
             self._fail(self.path if segment is None else segment.path, error)
+        if self.failed is not None:
             return
         if segment is not None and job.sync:
             segment.durable = job.offset + len(job.data)
@@ -470,7 +471,6 @@ class Wal:
         if self.failed is not None:
             return
         self.failed = _io_error(path, OSError(error, os.strerror(error)))
-        self._jobs.clear()
         if self._attached:
             self._on_failed(self.failed)
 

@@ -5,9 +5,6 @@ The child says on a pipe what it acknowledges, as a server does on its connectio
 
 import asyncio
 import os
-import signal
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +37,6 @@ def run(root: Path, failpoint: str, durable: bool, seed: int, count: int = OPS) 
             asyncio.run(_live(root, durable, Load(seed), write_fd, count))
             os._exit(0)
         except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
             os._exit(1)
     os.close(write_fd)
     with open(read_fd) as pipe:
@@ -99,8 +94,3 @@ def _say(out: int, step: Step, result: Any) -> None:
 def _fatal(error: Exception) -> None:
     """As the node does."""
     os._exit(3)
-
-
-def kill() -> None:
-    """The end of a life that no failpoint ends."""
-    os.kill(os.getpid(), signal.SIGKILL)

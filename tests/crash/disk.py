@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 class Killed(SystemExit):
-    """The process is gone, in the middle of something. Of a kind that an event loop lets through."""
+    """The process is gone in the middle of something. An event loop lets it through."""
 
 
 class Write(NamedTuple):

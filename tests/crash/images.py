@@ -16,7 +16,6 @@ from crash.disk import (
     Name,
     Step,
     Sync,
-    SyncNames,
     Told,
     Write,
     nothing,
@@ -154,9 +153,7 @@ def anything(trace: Trace, draw: random.Random) -> Iterator[Image]:
 def _any_state(trace: Trace, draw: random.Random, stop: int) -> Iterator[Image]:
     while True:
         image = cut(trace, draw.randrange(stop + 1))
-        image.keep(
-            some(draw, draw.choice([SECTOR, PAGE])), draw.randrange(len(image.changes) + 1)
-        )
+        image.keep(some(draw, draw.choice([SECTOR, PAGE])), draw.randrange(len(image.changes) + 1))
         yield image
 
 

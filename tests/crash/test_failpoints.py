@@ -1,7 +1,5 @@
 """Every failpoint kills, stops or fails the stores once, and the next start has everything."""
 
-import errno
-import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +13,6 @@ from crash.points import FAILPOINTS
 from crash.recovery import recovered
 
 from corvo.model import COMPLETED
-
-FATAL = 3
 
 
 @pytest.fixture
@@ -37,6 +33,14 @@ def check(root: Path, lines: str) -> None:
             assert job is not None, f"{job_id} is lost"
             assert verb != "acked" or job.state == COMPLETED, f"the ack of {job_id} is undone"
         state.check()
+
+
+@pytest.mark.parametrize("point", [point for point, _ in FAILPOINTS])
+def test_an_error_is_final(root: Path, point: str) -> None:
+    _, before = run(root, "wal.before_sync=kill@90", True, seed=1)
+    status, after = run(root, point.replace("kill", "error"), True, seed=2)
+    assert status > 0, "it went on"
+    check(root, before + after)
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "not durable"])

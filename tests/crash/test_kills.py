@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from crash.campaign import Campaign
-from crash.points import FAILPOINTS
 
 
 @pytest.mark.parametrize("mode", ["--durable", "--no-durable"])
@@ -15,11 +14,3 @@ def test_kills_at_random_moments(tmp_path: Path, mode: str) -> None:
     campaign.close()
     assert not campaign.broken, campaign.broken
     assert campaign.counts["acks"] > 0
-
-
-def test_a_kill_at_every_failpoint(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, "--durable", seed=7)
-    for point, stop in FAILPOINTS:
-        campaign.life(point, stop, answers_max=50)
-    campaign.close()
-    assert not campaign.broken, campaign.broken
