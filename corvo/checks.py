@@ -3,30 +3,30 @@
 Every refusal names the field, the value and the limit, and happens before anything is proposed.
 """
 
+import json
+
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
-from corvo.model import BACKOFFS, PRIORITY_NAMES
+from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.times import parse_duration
 
+Duration = str | int | float | None
+
 _SHOWN_MAX = 64
-_UNIQUE_UNTIL = {
-    "final": 0,
-    "start": 1,
-    "success": 2,
-    "completion": 2,
-    "period": 3,
-    "expiry": 3,
-}
+_NORMAL = PRIORITY_NAMES.index("normal")
+_EXPONENTIAL = BACKOFFS.index("exponential")
+_FINAL = UNIQUE_UNTIL.index("final")
+_UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
 
 
 def shown(value: object) -> str:
     """A value as an error message shows it: quoted, short, without control characters."""
-    text = ascii(value)
+    text = json.dumps(value)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 
 def queue_name(name: str, field: str = "queue") -> str:
-    """A valid queue name (D19): 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
+    """A valid queue name: 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
     if not name:
         raise ValidationError(f"{field} is required")
     size = len(name) if name.isascii() else len(name.encode())
@@ -52,7 +52,7 @@ def text(value: str | None, field: str, size_max: int) -> str:
 
 
 def json_size(value: bytes, field: str, size_max: int) -> bytes:
-    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes (S13)."""
+    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes."""
     if len(value) > size_max:
         raise PayloadTooLarge(
             f"{field} too large: {len(value)} bytes (max {size_max})",
@@ -64,24 +64,24 @@ def json_size(value: bytes, field: str, size_max: int) -> bytes:
 
 
 def priority(value: str | int | None) -> int:
-    """A priority by name or number (S13)."""
+    """A priority by name or number."""
     if value is None:
-        return 2
+        return _NORMAL
     if isinstance(value, str):
         if value in PRIORITY_NAMES:
             return PRIORITY_NAMES.index(value)
         raise ValidationError(
             f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)"
         )
-    if not 0 <= value < limits.PRIORITIES:
+    if not 0 <= value < PRIORITIES:
         raise ValidationError(f"priority {value} is out of range (0-2)")
     return value
 
 
 def max_retries(value: int | None) -> int:
-    """Total number of runs allowed (D5); 0 and 1 both mean one."""
+    """Total number of runs allowed; 0 and 1 both mean one."""
     if value is None:
-        return 3
+        return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
         raise ValidationError(f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})")
     return value
@@ -90,7 +90,7 @@ def max_retries(value: int | None) -> int:
 def backoff(value: str | None) -> int:
     """A backoff strategy by name."""
     if value is None:
-        return 3
+        return _EXPONENTIAL
     if value not in BACKOFFS:
         raise ValidationError(
             f"retry_backoff {shown(value)} is unknown (use {', '.join(BACKOFFS)})"
@@ -108,20 +108,27 @@ def jitter_ppm(value: float | None) -> int:
 
 
 def unique_until(value: str | None) -> int:
-    """When a unique lock ends (D15)."""
+    """When a unique lock ends."""
     if value is None:
-        return 0
-    if value not in _UNIQUE_UNTIL:
+        return _FINAL
+    name = _UNIQUE_ALIASES.get(value, value)
+    if name not in UNIQUE_UNTIL:
         raise ValidationError(
-            f"unique_until {shown(value)} is unknown (use {', '.join(_UNIQUE_UNTIL)})"
+            f"unique_until {shown(value)} is unknown (use {', '.join(UNIQUE_UNTIL)})"
         )
-    return _UNIQUE_UNTIL[value]
+    return UNIQUE_UNTIL.index(name)
 
 
-def lease_ns(value_ns: int | None) -> int:
-    """A lease length (D9, S13)."""
-    if value_ns is None:
+def lease_token(value: str | None) -> str:
+    """An optional lease token; one that is too long is none of ours."""
+    return text(value, "lease_token", limits.JOB_ID_SIZE_MAX)
+
+
+def lease_ns(value: Duration) -> int:
+    """A lease length."""
+    if value is None:
         return limits.LEASE_DEFAULT_S * limits.SECOND_NS
+    value_ns = parse_duration(value, "lease_duration")
     low = limits.LEASE_MIN_S * limits.SECOND_NS
     high = limits.LEASE_MAX_S * limits.SECOND_NS
     if not low <= value_ns <= high:
@@ -132,9 +139,16 @@ def lease_ns(value_ns: int | None) -> int:
     return value_ns
 
 
-def length_ns(value: str | int | float, field: str) -> int:
-    """A duration as ops carry it: one of more than 292 years saturates."""
-    return min(parse_duration(value, field), limits.DUE_MAX_NS)
+def length_ns(value: Duration, field: str, absent: int = 0) -> int:
+    """An optional duration as ops carry it: one of more than 292 years saturates."""
+    return absent if value is None else min(parse_duration(value, field), limits.DUE_MAX_NS)
+
+
+def length_ms(value: Duration, field: str, absent: int) -> int:
+    """An optional duration in milliseconds."""
+    if value is None:
+        return absent
+    return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)
 
 
 def count(value: int, field: str, count_max: int) -> int:

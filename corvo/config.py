@@ -200,7 +200,7 @@ class Config:
     )
     # What the log line at the start shows: every setting with its value and where it came from.
     settings: tuple[tuple[str, str, str], ...] = ()
-    # Given options that mean nothing to this server (D37).
+    # Given options that mean nothing to this server.
     ignored: tuple[str, ...] = ()
 
 
@@ -249,7 +249,7 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "lifecycle-events": ("event streams are not part of this version", "false"),
     "reclaim-max-attempts": ("a bound on reclaims is not part of this version", "0"),
 }
-# Options that tuned what this server does by itself (D37).
+# Options that tuned what this server does by itself.
 IGNORED: Final = (
     "raft-store",
     "apply-multi-mode",

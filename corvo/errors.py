@@ -1,4 +1,4 @@
-"""The one tree of errors: code, HTTP status and exit status of everything Corvo refuses.
+"""The one tree of errors: code and HTTP status of everything Corvo refuses.
 
 An error travels as a value inside the state machine (apply returns it as the result of an op)
 and as an exception everywhere else. `fields` are extra members of the JSON body.
@@ -12,7 +12,6 @@ class CorvoError(Exception):
 
     code = "INTERNAL_ERROR"
     status = 500
-    exit_status = 1
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -63,28 +62,28 @@ class RequestTimeout(CorvoError):
 
 
 class InvalidState(CorvoError):
-    """The job is in a state that does not allow the operation (D7)."""
+    """The job is in a state that does not allow the operation."""
 
     code = "INVALID_STATE"
     status = 409
 
 
 class LeaseLost(CorvoError):
-    """The lease token is not the live one; nothing was changed (D2)."""
+    """The lease token is not the live one; nothing was changed."""
 
     code = "LEASE_LOST"
     status = 409
 
 
 class UniqueConflict(CorvoError):
-    """Another live job holds the unique key (D15)."""
+    """Another live job holds the unique key."""
 
     code = "UNIQUE_CONFLICT"
     status = 409
 
 
 class PayloadTooLarge(CorvoError):
-    """More bytes than the limit that the message names (D18)."""
+    """More bytes than the limit that the message names."""
 
     code = "PAYLOAD_TOO_LARGE"
     status = 413
@@ -118,13 +117,6 @@ class NotImplementedHere(CorvoError):
     status = 501
 
 
-class NoLeader(CorvoError):
-    """No leader to take the write."""
-
-    code = "NO_LEADER"
-    status = 503
-
-
 class NotReady(CorvoError):
     """The server is starting or stopping."""
 
@@ -147,7 +139,7 @@ class VersionNotSupported(CorvoError):
 
 
 class DiskFull(CorvoError):
-    """The disk is full: new work is refused, acks and deletes still run (D7)."""
+    """The disk is full: new work is refused, acks and deletes still run."""
 
     code = "DISK_FULL"
     status = 507
@@ -161,14 +153,14 @@ class ConfigError(CorvoError):
 
 
 class StorageError(CorvoError):
-    """The log or the base is damaged or from a newer version; the node stops (D30)."""
+    """The log or the base is damaged or from a newer version; the node stops."""
 
     code = "STORAGE_ERROR"
     status = 500
 
 
 class UnknownOp(CorvoError):
-    """An op number or payload format this node does not know; the node stops (D30)."""
+    """An op number or payload format this node does not know; the node stops."""
 
     code = "UNKNOWN_OP"
     status = 500

@@ -1,11 +1,14 @@
-"""Change records: what apply did, in order, for the readers in this process (waiters, metrics).
+"""Change records: what apply did, in order. Those of one entry become one block of the event log.
 
-What must survive a crash is not here but in the event log, which apply writes as rows.
+`data` is a JSON object: enqueued `{"state", "priority"}`, started `{"attempt", "worker_id"}`,
+progress what the worker sent, failed `{"attempt", "error"?}` (a long error is in its error record
+only), retrying `{"attempts_remaining", "next_attempt_ns"}`, dead and reclaimed `{"reason"}`,
+queue.configured `{"max_concurrency"}`; nothing for the others.
 """
 
 from typing import Final, final
 
-# Event types (job-model 14), by number (the number is stored; append only).
+# Event types, by number (the number is stored; append only).
 EVENT_TYPES: Final = (
     "enqueued",
     "promoted",

@@ -1,7 +1,7 @@
 """Keeps the base up to date with the overlay, and watches the space on the disk.
 
 A flush happens by size first, then when nothing was applied for a moment, at the latest after a
-second. It runs on the loop, in one transaction of bounded size (design: base flush).
+second. It runs on the loop, in one transaction of bounded size.
 
 A full disk is not fatal: the overlay stays as it is and readable, new jobs are refused, acks and
 deletes go on in memory and in the log, and the flush is tried again each second. The base's

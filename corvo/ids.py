@@ -5,6 +5,7 @@ Inside one millisecond the random part is counted up, so ids sort in the order t
 also keeps the writes of new documents in one place of the tree.
 """
 
+import json
 import re
 from collections.abc import Callable
 from typing import Final
@@ -67,7 +68,7 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
         )
     if _JOB_ID.fullmatch(job_id) is None:
         raise ValidationError(
-            f"{field} must consist of letters, digits, '_' and '-', not {job_id!a}"
+            f"{field} must consist of letters, digits, '_' and '-', not {json.dumps(job_id)}"
         )
     return job_id
 

@@ -11,7 +11,7 @@ MIB: Final = 1024 * KIB
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 
-# Jobs (D18, D19, S13, S14, S22). All texts are measured as the bytes received.
+# Jobs. All texts are measured as the bytes received.
 PAYLOAD_SIZE_MAX: Final = 256 * KIB
 RESULT_SIZE_MAX: Final = MIB
 CHECKPOINT_SIZE_MAX: Final = MIB
@@ -25,10 +25,10 @@ UNIQUE_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
+RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
-PRIORITIES: Final = 3
 
-# Requests (D9, D10, S13; http-api 3).
+# Requests.
 ENQUEUE_BATCH_MAX: Final = 10_000
 FETCH_BATCH_MAX: Final = 512
 ACK_BATCH_MAX: Final = 512
@@ -41,27 +41,27 @@ LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
 
-# Retry (D14, job-model 4.4): delays saturate here, whatever base and attempt say.
+# Retry: delays saturate here, whatever base and attempt say.
 RETRY_BASE_DELAY_DEFAULT_MS: Final = 5_000
 RETRY_MAX_DELAY_DEFAULT_MS: Final = 600_000
 RETRY_DELAY_UNCAPPED_MAX_MS: Final = 30 * 86_400 * 1000
 RETRY_JITTER_DEFAULT_PPM: Final = 100_000
 DELAY_MAX_MS: Final = 1 << 53
 
-# Release (D6, S19): this many in a row are immediate, then 1 s, doubling to 60 s.
+# Release: this many in a row are immediate, then 1 s, doubling to 60 s.
 RELEASES_IMMEDIATE: Final = 3
 RELEASE_DELAY_MIN_NS: Final = SECOND_NS
 RELEASE_DELAY_MAX_NS: Final = 60 * SECOND_NS
 
-# Time (D8, D20, S19). The year 9999 in nanoseconds does not fit 64 bits: heaps of due times
-# saturate at DUE_MAX_NS (the year 2262), documents keep the true value.
+# Time. The year 9999 in nanoseconds does not fit 64 bits: heaps of due times saturate at DUE_MAX_NS
+# (the year 2262), documents keep the true value.
 LEASE_GRACE_NS: Final = 15 * SECOND_NS
 STAMP_STEP_MAX_NS: Final = 5 * SECOND_NS
 TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
-# Log and entries (D18, review G3).
+# Log and entries.
 ENTRY_SIZE_MAX: Final = 20 * MIB
 ENTRY_SEAL_SIZE: Final = 4 * MIB
 ENTRY_OPS_MAX: Final = 4_096
@@ -74,7 +74,7 @@ OUTCOME_WAIT_NS: Final = 10 * SECOND_NS
 RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
 
-# Overlay and flush (design 6).
+# Overlay and flush.
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS
@@ -85,13 +85,18 @@ DISK_FREE_REFUSE: Final = 128 * MIB
 BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
+
+# Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
-WORKER_SILENT_NS: Final = 86_400 * SECOND_NS
+WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen
+WORKER_STALE_NS: Final = 60 * SECOND_NS
+WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
+WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
 
-# HTTP/1.1 (guides/http 4.2, with D18's sizes).
+# HTTP/1.1.
 HEAD_SIZE_MAX: Final = 16 * KIB
 HEAD_FIELDS_MAX: Final = 100
 TARGET_SIZE_MAX: Final = 8 * KIB
@@ -101,7 +106,6 @@ TRAILER_SIZE_MAX: Final = 4 * KIB
 CHUNKS_MAX: Final = 10_000
 CHUNK_MEAN_MIN: Final = 16
 CHUNK_MEAN_AFTER: Final = 1_000
-JSON_DEPTH_MAX: Final = 64
 FEED_SLICE: Final = 16 * KIB
 PIPELINE_MAX: Final = 64
 PIPELINE_RESUME: Final = 16
@@ -126,6 +130,7 @@ assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX
+assert WORKER_TOUCH_NS < WORKER_STALE_NS < WORKER_OFFLINE_NS < WORKER_FORGOTTEN_NS
 assert BALLAST_SIZE < DISK_FREE_REFUSE
 # A queue name as prefix of an index row, and a job id in any key, fit LMDB's 511 bytes.
 assert QUEUE_NAME_SIZE_MAX + JOB_ID_SIZE_MAX + 32 < 511

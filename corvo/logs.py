@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 
 from corvo.times import format_time
@@ -12,16 +13,17 @@ _LEVELS = {
     "warn": logging.WARNING,
     "error": logging.ERROR,
 }
+_NAMES = {number: name for name, number in _LEVELS.items()} | {logging.CRITICAL: "error"}
+_BARE = re.compile(r"[\w.:/-]+", re.ASCII)  # needs no quotes
 
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = (
-            f"time={format_time(int(record.created * 1e9))} level={record.levelname.lower()} "
-            f"msg={json.dumps(record.getMessage())}"
-        )
+        at = format_time(int(record.created * 1e9))
+        line = f"time={at} level={_level(record)} msg={json.dumps(record.getMessage())}"
         for key, value in _fields(record).items():
-            line += f" {key}={value if str(value).isalnum() else json.dumps(str(value))}"
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            line += f" {key}={text if _BARE.fullmatch(text) else json.dumps(text)}"
         return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 
@@ -29,7 +31,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "time": format_time(int(record.created * 1e9)),
-            "level": record.levelname.lower(),
+            "level": _level(record),
             "logger": record.name,
             "msg": record.getMessage(),
             **_fields(record),
@@ -37,6 +39,10 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
+
+
+def _level(record: logging.LogRecord) -> str:
+    return _NAMES.get(record.levelno, record.levelname)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

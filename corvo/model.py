@@ -32,6 +32,7 @@ STATES: Final = (
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
+PRIORITIES: Final = len(PRIORITY_NAMES)
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 
@@ -40,7 +41,7 @@ DIRTY_HEAD: Final = 1
 DIRTY_BODY: Final = 2
 DIRTY_DATA: Final = 4
 
-# Kinds of error records (S8), by number.
+# Kinds of error records, by number.
 FAILED: Final = 0
 LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
@@ -63,10 +64,10 @@ class Job:
     def __init__(self, id: str) -> None:
         # Body.
         self.id = id
-        self.payload: bytes = b"{}"
+        self.payload: bytes = b""
         self.tags: bytes = b""
-        self.max_retries: int = 3
-        self.backoff: int = 3
+        self.max_retries: int = 0
+        self.backoff: int = 0
         self.base_delay_ms: int = 0
         self.max_delay_ms: int = 0
         self.jitter_ppm: int = 0
@@ -74,15 +75,15 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0
-        self.unique_period_ns: int = 0  # 0 = as long as the mode says (S2)
+        self.unique_period_ns: int = 0  # 0 = as long as the mode says
         # Head.
         self.queue_number: int = 0
-        self.seq: int = 0  # place in its queue (D11); changes only when the job goes to the tail
-        self.priority: int = 2
+        self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
+        self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
-        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due
-        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted (S11)
+        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
+        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted
         self.ready_ns: int = 0  # when it last became pending
         self.started_ns: int = 0
         self.completed_ns: int = 0
@@ -110,8 +111,7 @@ class Job:
         self.dirty: int = 0
         self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
-        self.stored: bool = False  # the base has its head
-        self.stored_row: bytes = b""  # key of the index row the base has for it
+        self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
 
 
 @final
@@ -125,7 +125,7 @@ class Queue:
         self.max_concurrency: int = 0  # 0 = no limit
         self.created_ns: int = 0
         self.next_seq: int = 1
-        self.counts: list[int] = [0] * (len(STATES) * 3)  # state * 3 + priority
+        self.counts: list[int] = [0] * (len(STATES) * PRIORITIES)  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
@@ -133,10 +133,14 @@ class Queue:
         self.expired_total: int = 0  # leases
         self.dirty: bool = False
 
+    def jobs(self, state: int) -> int:
+        """How many of its jobs are in this state."""
+        return sum(self.counts[state * PRIORITIES : (state + 1) * PRIORITIES])
+
 
 @final
 class Worker:
-    """A worker as it last showed itself; written at most every 5 s (review P17)."""
+    """A worker as it last showed itself; written at most every WORKER_TOUCH_NS."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -170,7 +174,7 @@ class Enqueued:
         self.job_id = job_id
         self.state = state  # of the new job, or of the job that holds the unique key
         self.duplicate = duplicate
-        self.result = result  # of a completed holder (D15, S7)
+        self.result = result  # of a completed holder
 
 
 @final
@@ -192,7 +196,7 @@ class Fetched:
 
 @final
 class Failed:
-    """Result of Fail."""
+    """Result of Fail. `state` is RETRYING also when the job is pending again at once."""
 
     def __init__(self, state: int, next_attempt_ns: int, attempts_remaining: int) -> None:
         self.state = state

@@ -11,9 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -81,7 +79,13 @@ class Node:
             node_id=self.config.node_id,
             incarnation=self.clock.random_bytes(8).hex(),
         )
-        return DataDir(self.config.data_dir, identity, Files())
+        config = self.config
+        try:
+            return DataDir(config.data_dir, identity, Files(), bootstrap=config.bootstrap)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot use the data directory {config.data_dir}: {error.strerror}"
+            ) from None
 
     def open(self) -> None:
         """Replay the log over the base and begin to take ops."""
@@ -92,10 +96,10 @@ class Node:
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
+            machine.take_changes()
             replayed += 1
             self.pipeline.flusher.after_apply()
         machine.take_woken()
-        machine.take_changes()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
         logger.info(
@@ -190,19 +194,16 @@ class Node:
 
     def _greet(self) -> None:
         config = self.config
-        fields = {
-            "version": __version__,
-            "bind": str(self.address),
-            "data_dir": config.data_dir,
-            "durable": config.durable,
-        }
+        fields = {"bind": str(self.address), "durable": config.durable}
         logger.info("corvo server ready", extra={"fields": fields})
         for name in config.ignored:
             logger.warning("%s means nothing to this version and is ignored", name)
         if not config.durable:
             logger.warning("not durable: a power cut may lose the newest acknowledged writes")
         if not config.bind.loopback:
-            logger.warning("the API is open to everybody who can reach %s", self.address)
+            logger.warning("the API is open to everybody who can reach this address")
+        if config.log_format != "text":
+            return  # every line has to be JSON
         host = self.address.host or "127.0.0.1"
         url = f"http://{Address(host, self.address.port)}/api/v1"
         sys.stderr.write(_GREETING.format(url=url))
@@ -228,17 +229,14 @@ Corvo is listening. Try it from another terminal:
 def run(config: Config) -> int:
     """Run a server with this configuration until it is told to stop; the exit status."""
     logs.configure(config.log_level, config.log_format)
-    return with_loop(lambda loop: Node(config, loop).run())
-
-
-def with_loop(main: Callable[[asyncio.AbstractEventLoop], Any]) -> int:
-    """Run a coroutine on a fresh uvloop."""
+    fields = {name.replace("-", "_"): value for name, value, _ in config.settings}
+    logger.info("corvo server starting", extra={"fields": {"version": __version__, **fields}})
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return int(loop.run_until_complete(main(loop)))
+        return loop.run_until_complete(Node(config, loop).run())
     except CorvoError as error:
         logger.error("%s", error.message)
-        return error.exit_status
+        return 1
     finally:
         loop.close()

@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloa
 from corvo.flusher import Disk, Flusher
 from corvo.fsm.machine import Machine
 from corvo.model import Fetched
-from corvo.waiting import DONE, PARKED, Wait, WaitingFetches
+from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
 _ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+_ENDS_LEASES = frozenset(
+    op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
+)
 
 _TICK_S = 1.0
 
@@ -97,10 +100,12 @@ class Pipeline:
         self._in_flight_ops = 0
         self._in_flight_size = 0
         self._batch_began_ns = 0
+        self._leaving = 0  # ops in the batch that end a lease
         self._seal_scheduled = False
         self._arriving: dict[str, int] = {}
         self._to_check: dict[str, None] = {}
         self._new_waits: list[Wait] = []
+        self._tried_in_vain: list[Wait] = []
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
@@ -165,6 +170,8 @@ class Pipeline:
     def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
+        if op.number in _ENDS_LEASES:
+            self._leaving += 1
         self._batcher.add(op.order, op.number, payload, slot)
 
     def expect(self, queue: str, count: int) -> None:
@@ -205,6 +212,7 @@ class Pipeline:
         if wait.state == PARKED:
             self.waiting.remove(wait)
             wait.state = DONE
+            wait.request = None
         elif wait.state == DONE:
             self._give_back(wait.jobs)
             wait.jobs = []
@@ -226,12 +234,15 @@ class Pipeline:
         batcher = self._batcher
         if batcher.count == 0:
             return
+        self._leaving = 0
         frame, slots = batcher.seal(self._clock.stamp(), self._clock.seed64())
         try:
             index, _term = self._log.propose(frame)
         except CorvoError as error:
             self._resolve(slots, [error] * len(slots))
             self._after_turn()
+            if batcher.count:
+                self._schedule_seal()
             return
         except Exception as error:
             self._fatal(error)
@@ -262,28 +273,21 @@ class Pipeline:
             waiters = self.waiting.waiting(name)
             if not waiters:
                 continue
-            for _ in range(min(waiters, self._servable(name, arriving.get(name, 0)))):
+            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving)
+            for _ in range(min(waiters, count)):
                 wait = self.waiting.take(name)
                 if wait is None:
                     break
-                op = ops.FETCH_BATCH if wait.batch else ops.FETCH
-                self._add(op, wait.payload, (self._on_fetched, wait))
+                self._try(wait)
         self._settle_new_waits()
 
-    def _servable(self, name: str, arriving: int) -> int:
-        """How many jobs of a queue this entry can hand out, its own arrivals included."""
-        count = self._machine.fetchable(name) + arriving
-        if arriving:
-            queue = self._machine.queue(name)
-            if queue is not None and queue.paused:
-                return 0
-            if queue is not None and queue.max_concurrency:
-                free = queue.max_concurrency - self._machine.active_count(name)
-                return max(0, min(count, free))
-        return count
+    def _try(self, wait: Wait) -> None:
+        op = ops.FETCH_BATCH if wait.batch else ops.FETCH
+        self._add(op, wait.payload, (self._on_fetched, wait))
 
     def _settle_new_waits(self) -> None:
-        """What has just arrived and found nothing either waits or is told so."""
+        """What has just arrived and found nothing either waits or is told so. Now and then it is
+        proposed all the same, so that a worker of empty queues is seen to be alive."""
         new = self._new_waits
         if not new:
             return
@@ -292,7 +296,12 @@ class Pipeline:
         for wait in new:
             if wait.state != PARKED:
                 continue
-            if wait.deadline_ns:
+            seen_ns = self._machine.worker_seen_ns(wait.worker_id)
+            if self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS:
+                self.waiting.remove(wait)
+                wait.state = IN_FLIGHT
+                self._try(wait)
+            elif wait.deadline_ns:
                 self.waiting.list_deadline(wait)
             else:
                 self.waiting.remove(wait)
@@ -304,17 +313,28 @@ class Pipeline:
 
     def _on_fetched(self, wait: Wait, result: Any) -> None:
         if isinstance(result, CorvoError):
-            if wait.state != DONE:
-                wait.state = DONE
-                wait.answer(wait, result)
+            self._answer(wait, result)
             return
         jobs = result if isinstance(result, list) else [] if result is None else [result]
+        if len(wait.queues) > 1:
+            # It was counted on for one of its queues and may have been served by another.
+            for name in wait.queues:
+                self._to_check[name] = None
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
             self._finish(wait, jobs)
         else:
+            self._tried_in_vain.append(wait)
+
+    def _park_again(self) -> None:
+        """Fetches that were tried in vain go back to the front, in the order they had."""
+        back = self._tried_in_vain
+        if not back:
+            return
+        self._tried_in_vain = []
+        for wait in reversed(back):
             self.waiting.park(wait, front=True)
             self.waiting.list_deadline(wait)
-            self._arm_deadline()
+        self._arm_deadline()
 
     def _may_wait_on(self, wait: Wait) -> bool:
         return (
@@ -322,14 +342,21 @@ class Pipeline:
         )
 
     def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
-        """Hand jobs to a fetch, or back to their queue when nobody is there to take them (D6)."""
+        """Hand jobs to a fetch, or back to their queue when nobody is there to take them."""
         if wait.state == DONE or wait.request.abandoned:
             self._give_back(jobs)
             jobs = []
+        else:
+            wait.jobs = jobs
+        self._answer(wait, jobs)
+
+    def _answer(self, wait: Wait, answer: list[Fetched] | CorvoError) -> None:
+        """Once, and not to a client that is gone: the connection has answered in our place."""
         if wait.state != DONE:
             wait.state = DONE
-            wait.jobs = jobs
-            wait.answer(wait, jobs)
+            if not wait.request.abandoned:
+                wait.answer(wait, answer)
+            wait.request = None
 
     def _give_back(self, jobs: list[Fetched]) -> None:
         for job in jobs:
@@ -360,6 +387,8 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
+        self._park_again()
+        machine.take_changes()  # nobody reads the feed yet
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None

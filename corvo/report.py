@@ -8,15 +8,12 @@ from corvo.clock import Clock
 from corvo.config import Address, Config
 from corvo.consensus.log import Log
 from corvo.fsm.machine import Machine
-from corvo.limits import SECOND_NS
-from corvo.model import PRIORITY_NAMES, STATES, Queue
+from corvo.limits import WORKER_OFFLINE_NS
+from corvo.model import PRIORITIES, STATES, Queue
 from corvo.net import scrape
 from corvo.net.router import Route
 from corvo.net.server import Server
 from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
-
-_PRIORITIES = len(PRIORITY_NAMES)
-_WORKER_ACTIVE_NS = 300 * SECOND_NS
 
 
 class Report:
@@ -109,13 +106,10 @@ class Report:
 
     def _queue_sample(self, queue: Queue, now_ns: int) -> scrape.QueueSample:
         ages = []
-        for priority in range(_PRIORITIES):
+        for priority in range(PRIORITIES):
             ready_ns = self._machine.oldest_ready_ns(queue.name, priority)
             ages.append(max(0, now_ns - ready_ns) / 1e9 if ready_ns else 0.0)
-        jobs = [
-            sum(queue.counts[state * _PRIORITIES : (state + 1) * _PRIORITIES])
-            for state in range(len(STATES))
-        ]
+        jobs = [queue.jobs(state) for state in range(len(STATES))]
         return scrape.QueueSample(queue.name, jobs, ages)
 
     def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
@@ -136,7 +130,7 @@ class Report:
             "corvo_raft_commit_index": self._log.commit_index,
             "corvo_cluster_is_leader": 1,
             "corvo_workers_registered": len(workers),
-            "corvo_workers_active": sum(now_ns - w.seen_ns <= _WORKER_ACTIVE_NS for w in workers),
+            "corvo_workers_active": sum(now_ns - w.seen_ns <= WORKER_OFFLINE_NS for w in workers),
             "corvo_fetches_waiting": pipeline.waiting.count,
             "corvo_base_flushes": pipeline.flusher.flushes,
             "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,

@@ -1,9 +1,9 @@
 """The leader's timers: proposes what is due, and nothing else changes state by itself.
 
-One wake-up at the next due time serves promotions and expiries (within 100 ms: D8). The ops name
+One wake-up at the next due time serves promotions and expiries (within 100 ms). The ops name
 the jobs that are due; apply checks each again, so a stale proposal does no harm.
 
-Leases get a grace of 15 s (S19) after a start, a leader change or a pause of this process: every
+Leases get a grace of 15 s after a start, a leader change or a pause of this process: every
 lease granted before it is left alone that long, because its worker could not reach us.
 """
 
@@ -95,8 +95,9 @@ class Scheduler:
             self._propose(ops.EXPIRE_LEASES, ids)
         due_ns = self._next_ns()
         if due_ns:
-            # What is due now was just named, and wakes us again when it is applied.
-            self._arm(max(due_ns, now_ns + _AGAIN_NS))
+            # What is due now was just named, and wakes us again when it is applied. A stamp that
+            # runs slower than the loop's timer may still be a moment before the due time.
+            self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
 
     def _propose(self, op: ops.Op, ids: list[str]) -> None:
         if ids:
@@ -127,7 +128,7 @@ class Scheduler:
         now_ns = self._clock.stamp()
         if now_ns - self._housekeeping_ns >= _HOUSEKEEPING_NS:
             self._housekeeping_ns = now_ns
-            cutoff_ns = now_ns - limits.WORKER_SILENT_NS
+            cutoff_ns = now_ns - limits.WORKER_FORGOTTEN_NS
             if any(worker.seen_ns < cutoff_ns for worker in machine.workers()):
                 payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
                 self._submit(ops.REMOVE_STALE_WORKERS, payload)

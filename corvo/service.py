@@ -17,10 +17,8 @@ from corvo.errors import NotFound
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.model import Job, Queue
-from corvo.pipeline import Pipeline
+from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
-
-Answer = Callable[[Any, Any], None]
 
 
 class Service:
@@ -37,15 +35,13 @@ class Service:
 
     # ---- writes ----
 
-    def enqueue(self, queue: str, values: tuple[Any, ...], slot: tuple[Answer, Any]) -> None:
+    def enqueue(self, queue: str, values: tuple[Any, ...], slot: Slot) -> None:
         """Propose one job; `values` are those of the Enqueue layout after the id."""
         payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
         self.pipeline.submit(ops.ENQUEUE, payload, slot)
         self.pipeline.expect(queue, 1)
 
-    def enqueue_batch(
-        self, queues: list[str], jobs: list[tuple[Any, ...]], slot: tuple[Answer, Any]
-    ) -> None:
+    def enqueue_batch(self, queues: list[str], jobs: list[tuple[Any, ...]], slot: Slot) -> None:
         """Propose many jobs in one op: all are taken or none."""
         stamp_ns = self.clock.stamp()
         payloads = [
@@ -56,7 +52,7 @@ class Service:
         for queue in queues:
             self.pipeline.expect(queue, 1)
 
-    def submit(self, op: ops.Op, values: tuple[Any, ...], slot: tuple[Answer, Any] | None) -> None:
+    def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
         """Propose any other op from the values of its layout."""
         self.pipeline.submit(op, encode_fields(op.layout, values), slot)
 
@@ -78,7 +74,7 @@ class Service:
         else:
             payload = encode_fields(ops.FETCH.layout, values)
         deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
-        wait = Wait(queues, payload, count > 0, deadline_ns, request, answer)
+        wait = Wait(queues, worker_id, payload, count > 0, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait
 

@@ -1,9 +1,10 @@
-"""Times and durations as text: RFC 3339 and `1h30m` outside, integer nanoseconds inside (D20).
+"""Times and durations as text: RFC 3339 and `1h30m` outside, integer nanoseconds inside.
 
 A leap second (`:60`) is refused, as most languages' clocks do: unix time has no number for it.
 Times before 1970 are refused, because 0 means "unset" in every document.
 """
 
+import json
 import re
 from datetime import UTC, date, datetime
 from typing import Final
@@ -124,4 +125,4 @@ def _scaled(whole: str, fraction: str | None, unit_ns: int) -> int:
 def _refused(field: str, value: object, wanted: str) -> ValidationError:
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         value = value[:_SHOWN_MAX] + "..."
-    return ValidationError(f"{field} must be {wanted}, not {value!a}")
+    return ValidationError(f"{field} must be {wanted}, not {json.dumps(value)}")

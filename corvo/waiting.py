@@ -35,11 +35,13 @@ class Wait:
         "queues",
         "request",
         "state",
+        "worker_id",
     )
 
     def __init__(
         self,
         queues: list[str],
+        worker_id: str,
         payload: bytes,
         batch: bool,
         deadline_ns: int,
@@ -47,10 +49,11 @@ class Wait:
         answer: Callable[["Wait", Any], None],
     ) -> None:
         self.queues = queues
+        self.worker_id = worker_id
         self.payload = payload  # of the Fetch or FetchBatch op
         self.batch = batch
         self.deadline_ns = deadline_ns  # on Clock.elapsed_ns; 0 = do not wait
-        self.request = request
+        self.request = request  # None once answered: the two would keep each other alive
         self.answer = answer
         self.state = PARKED
         self.jobs: list[Any] = []  # what it was answered with

@@ -10,7 +10,18 @@ from corvo.fsm.machine import Machine
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
-from corvo.model import ACTIVE, CANCELLED, COMPLETED, DEAD, ENDED, PENDING, SCHEDULED, Job, Queue
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    ENDED,
+    PENDING,
+    RETRYING,
+    SCHEDULED,
+    Job,
+    Queue,
+)
 
 FINAL, START, SUCCESS, PERIOD = range(4)
 
@@ -124,6 +135,7 @@ def check_job(job: Job, meta: Meta) -> None:
     assert (job.completed_ns > 0) == (job.state == COMPLETED)
     assert job.failed_ns > 0 or job.state not in (DEAD, CANCELLED)
     assert not job.keeps_place or job.state == SCHEDULED
+    assert (job.scheduled_ns > 0) == (job.state in (SCHEDULED, RETRYING))
 
 
 def drain(index: ReadyIndex) -> list[int]:

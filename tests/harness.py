@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 READY_WAIT_S = 60
+_TROUBLE = re.compile("level=(error|critical)|Traceback")
 WAIT_S = 20  # for what the server does by itself when it is due
 
 
@@ -267,7 +268,8 @@ class Poll:
         api.wait_parked(waiting + 1)
 
     def _run(self) -> None:
-        self.reply = self._api.post("/fetch", self._fields)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.reply = self._api.post("/fetch", self._fields)
 
     def job(self) -> dict[str, Any]:
         """The job it got, long before its timeout."""
@@ -331,13 +333,16 @@ def rfc3339(at_ns: int) -> str:
 
 @contextlib.contextmanager
 def running_server(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
-    """A server for the length of a block; killed at its end if it still runs."""
+    """A server for the length of a block; killed at its end if it still runs. Whatever was done to
+    it, it must not have logged an error."""
     server = ServerProcess(data_dir, *flags).start()
     try:
         yield server
     finally:
         if server.process is not None and server.process.poll() is None:
             server.kill()
+    troubles = [n for n, line in enumerate(server.log) if _TROUBLE.search(line)]
+    assert not troubles, "".join(server.log[troubles[0] : troubles[0] + 30])
 
 
 def advance(api: Api, duration: str) -> None:

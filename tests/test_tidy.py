@@ -117,6 +117,9 @@ LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {}
 
+# Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
+ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/")
+
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
@@ -409,6 +412,14 @@ def unfinished(sources: list[Source]) -> Iterator[str]:
                 yield f"{source.path}:{number}: note of unfinished work"
 
 
+def references(sources: list[Source]) -> Iterator[str]:
+    """Comments stand on their own."""
+    for source in sources:
+        for number, line in enumerate(source.lines, 1):
+            if match := ELSEWHERE.search(line):
+                yield f"{source.path}:{number}: {match[0]} is nowhere to be looked up"
+
+
 def docstrings(sources: list[Source]) -> Iterator[str]:
     """Every module and every public class and function says what it is."""
     for source in sources:
@@ -428,7 +439,7 @@ def docstrings(sources: list[Source]) -> Iterator[str]:
 
 
 def apply_functions(sources: list[Source]) -> Iterator[str]:
-    """Every op that is built has an apply function of its own name in the table of the machine."""
+    """Every op has an apply function of its own name in the table of the machine."""
     machine = [source for source in sources if source.module == "corvo.fsm.machine"]
     applied = {
         ast.unparse(key): ast.unparse(value).rpartition(".")[2]
@@ -440,18 +451,18 @@ def apply_functions(sources: list[Source]) -> Iterator[str]:
     }
     for source in sources if machine else ():
         if source.module == "corvo.ops":
-            for row, name in built_ops(source):
+            for row, name in op_rows(source):
                 verb = re.sub("(?<=.)([A-Z])", r"_\1", name).lower()
                 if name != "Stamp" and applied.get(f"ops.{row}.number") != verb:
                     yield f"corvo/fsm/machine.py: op {row} is not applied by {verb}"
 
 
-def built_ops(source: Source) -> Iterator[tuple[str, str]]:
-    """Constant and name of every op that has a layout."""
+def op_rows(source: Source) -> Iterator[tuple[str, str]]:
+    """Constant and name of every op."""
     for node in source.nodes():
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
             call = node.value
-            if ast.unparse(call.func) == "_op" and len(call.args) > 2:
+            if ast.unparse(call.func) == "_op":
                 yield ast.unparse(node.target), ast.literal_eval(call.args[1])
 
 
@@ -513,6 +524,8 @@ RULES: list[tuple[Rule, Files, Files]] = [
     ),
     (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
+    (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
+    (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),
     (docstrings, {"corvo/x.py": "x = 1"}, {"corvo/x.py": '"""It."""'}),
     (
         docstrings,

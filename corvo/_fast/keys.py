@@ -234,8 +234,9 @@ def parse_unique(key: bytes) -> tuple:
 
 
 def worker(worker_id: str) -> bytes:
-    """Row of a worker."""
-    return _text(WORKER, worker_id)
+    """Row of a worker. Nothing follows the id, so it may hold any character, NUL too."""
+    assert worker_id
+    return WORKER + worker_id.encode()
 
 
 def parse_worker(key: bytes) -> str:

@@ -1,5 +1,4 @@
-# cython: language_level=3
-"""Counters, gauges and histograms as C fields: an observation touches no dict and makes no object.
+"""Histograms and counters as C fields: an observation touches no dict and makes no object.
 
 They are read at scrape time only. All belong to the loop thread; none is locked.
 """
@@ -7,43 +6,6 @@ They are read at scrape time only. All belong to the loop thread; none is locked
 import cython
 
 BUCKETS_MAX = 16
-
-
-@cython.final
-@cython.cclass
-class Counter:
-    """Counts up from 0."""
-
-    value = cython.declare(cython.ulonglong, visibility="readonly")
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    @cython.ccall
-    def add(self, count: cython.ulonglong = 1) -> cython.void:
-        """Something happened, once or `count` times."""
-        self.value += count
-
-
-@cython.final
-@cython.cclass
-class Gauge:
-    """A value that goes up and down."""
-
-    value = cython.declare(cython.longlong, visibility="readonly")
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    @cython.ccall
-    def set(self, value: cython.longlong) -> cython.void:
-        """It is `value` now."""
-        self.value = value
-
-    @cython.ccall
-    def add(self, count: cython.longlong) -> cython.void:
-        """It rose by `count`, or fell."""
-        self.value += count
 
 
 @cython.final

@@ -12,6 +12,7 @@ from importlib import import_module
 
 import click
 
+from corvo import __version__
 from corvo.cli import display
 from corvo.errors import CorvoError
 
@@ -73,12 +74,18 @@ class LazyGroup(click.Group):
     type=click.Choice(["debug", "info", "warn", "error"]),
     help="Same as --log-level of the command.",
 )
+@click.version_option(__version__, message="corvo %(version)s", help="Show the version and exit.")
 @click.pass_context
 def root(context: click.Context, log_level: str | None) -> None:
     """Corvo, a background-job server: jobs in and out over plain HTTP.
 
-    Start a server with `corvo server`, then try `corvo enqueue mail '{"to": "a@b.c"}'` and
-    `corvo fetch mail`. Every command explains itself with --help.
+    Every command explains itself with --help. To begin, start a server, and then from another
+    terminal make a job and take it:
+
+    \b
+      corvo server
+      corvo enqueue mail '{"to": "a@b.c"}'
+      corvo fetch mail
     """
     if log_level is not None:
         context.default_map = {name: {"log_level": log_level} for name in COMMANDS}

@@ -32,7 +32,11 @@ def version(as_json: bool) -> None:
 def completion(context: click.Context, shell: str) -> None:
     """Print a completion script for a shell.
 
-    For bash: corvo completion bash > ~/.local/share/bash-completion/completions/corvo
+    For bash, put it where completions are looked for:
+
+    \b
+    cd ~/.local/share/bash-completion/completions
+    corvo completion bash > corvo
     """
     kind = get_completion_class(shell)
     assert kind is not None

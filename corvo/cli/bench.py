@@ -58,39 +58,70 @@ def _protocol(context: click.Context, option: click.Parameter, value: str) -> st
     return value
 
 
-@click.command()
-@click.option("--protocol", default="http", callback=_protocol, help="Only http for now.")
-@click.option("--jobs", type=click.IntRange(min=1), default=10_000, help="Jobs in each phase.")
+@click.command(context_settings={"show_default": True})
 @click.option(
-    "--concurrency", type=click.IntRange(min=1), default=10, help="Connections of each kind."
+    "--protocol", metavar="NAME", default="http", callback=_protocol, help="Only http so far."
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=1, help="Workers that share the connections."
+    "--jobs", metavar="N", type=click.IntRange(min=1), default=10_000, help="Jobs in each phase."
+)
+@click.option(
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=10,
+    help="Connections of each kind.",
+)
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Workers that share the connections.",
 )
 @click.option("--worker-queues", is_flag=True, help="A queue of its own for each worker.")
-@click.option("--repeats", type=click.IntRange(min=1), default=1, help="Runs of everything.")
-@click.option("--repeat-pause", type=DURATION, default="0", help="Rest between the runs.")
-@click.option("--queue", default="bench.q", help="Queue name; each run adds a suffix of its own.")
+@click.option(
+    "--repeats", metavar="N", type=click.IntRange(min=1), default=1, help="Runs of everything."
+)
+@click.option("--repeat-pause", type=DURATION, default="0s", help="Rest between the runs.")
+@click.option(
+    "--queue",
+    metavar="NAME",
+    default="bench.q",
+    help="Queue name; each run adds a suffix of its own.",
+)
 @click.option(
     "--enqueue-batch-size",
+    metavar="N",
     type=click.IntRange(1, ENQUEUE_BATCH_MAX),
     default=64,
     help="Jobs in a request; 1 uses the single-job endpoint.",
 )
 @click.option(
-    "--fetch-batch-size", type=click.IntRange(1, FETCH_BATCH_MAX), default=64, help="Same."
+    "--fetch-batch-size",
+    metavar="N",
+    type=click.IntRange(1, FETCH_BATCH_MAX),
+    default=64,
+    help="Same.",
 )
-@click.option("--ack-batch-size", type=click.IntRange(1, ACK_BATCH_MAX), default=64, help="Same.")
-@click.option("--work-duration", type=DURATION, default="0", help="Pretended work on each job.")
+@click.option(
+    "--ack-batch-size", metavar="N", type=click.IntRange(1, ACK_BATCH_MAX), default=64, help="Same."
+)
+@click.option("--work-duration", type=DURATION, default="0s", help="Pretended work on each job.")
 @click.option("--combined", is_flag=True, help="Enqueue and process at the same time.")
 @click.option(
     "--rate",
+    metavar="N",
     type=click.FloatRange(min=0),
     default=0,
-    help="Also measure enqueue-to-handler latency at this many jobs a second.",
+    help="Also measure enqueue-to-handler latency at this many jobs a second; 0 does not.",
 )
 @click.option(
-    "--payload-size", type=click.IntRange(min=2), default=2, help="Bytes of each payload."
+    "--payload-size",
+    metavar="BYTES",
+    type=click.IntRange(min=2),
+    default=2,
+    help="Size of each payload.",
 )
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Values for flags not given.")
 @click.option("--save", metavar="FILE", help="Where to save.  [default: bench-<time>.json]")
@@ -108,7 +139,8 @@ def bench(
 ) -> None:
     """Measure a running server.
 
-    Enqueues jobs, then fetches and acks them, as fast as the server lets it."""
+    Enqueues jobs, then fetches and acks them, as fast as the server lets it. The queues it makes
+    stay on the server: measure one whose data can be thrown away."""
     for name, value in PRESETS.get(preset or "", {}).items():
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             flags[name] = value

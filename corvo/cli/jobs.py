@@ -24,21 +24,51 @@ class Status(msgspec.Struct):
 @click.command()
 @click.argument("queue")
 @click.argument("payload", type=JSON)
-@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Place among waiting jobs.")
-@click.option("--max-retries", type=int, help="How often the job may run in total (server: 3).")
+@click.option(
+    "--priority",
+    type=click.Choice(PRIORITY_NAMES),
+    help="Jobs of a higher priority start first.  [server's default: normal]",
+)
+@click.option(
+    "--max-retries",
+    type=int,
+    metavar="RUNS",
+    help="How often the job may run in total.  [server's default: 3]",
+)
 @click.option("--scheduled-at", metavar="TIME", help="Not before this time (RFC 3339).")
 @click.option("--tags", type=JSON, metavar="OBJECT", help='JSON object such as \'{"team": "a"}\'.')
-@click.option("--retry-backoff", type=click.Choice(BACKOFFS), help="How the delay grows.")
-@click.option("--retry-base-delay", type=DURATION, help="First delay after a failure.")
-@click.option("--retry-max-delay", type=DURATION, help="Longest delay after a failure.")
 @click.option(
-    "--retry-jitter", type=click.FloatRange(0, 1), help="Random part of each delay, 0 to 1."
+    "--retry-backoff",
+    type=click.Choice(BACKOFFS),
+    help="How the delay grows.  [server's default: exponential]",
+)
+@click.option(
+    "--retry-base-delay",
+    type=DURATION,
+    help="First delay after a failure.  [server's default: 5s]",
+)
+@click.option(
+    "--retry-max-delay",
+    type=DURATION,
+    help="Longest delay after a failure.  [server's default: 10m]",
+)
+@click.option(
+    "--retry-jitter",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Random part of each delay, 0 to 1.  [server's default: 0.1]",
 )
 @click.option("--parent-id", metavar="JOB-ID", help="Job that this one belongs to (a link only).")
-@click.option("--unique-key", help="Refuse a second live job with this key in the queue.")
+@click.option(
+    "--unique-key", metavar="KEY", help="Make no second job while one in the queue holds this key."
+)
 @click.option("--unique-period", type=DURATION, help="How long the key is held at most.")
-@click.option("--unique-until", type=click.Choice(UNIQUE_UNTIL), help="What gives the key free.")
-@click.option("--checkpoint", type=JSON, help="Where the handler shall start from.")
+@click.option(
+    "--unique-until",
+    type=click.Choice(UNIQUE_UNTIL),
+    help="What frees the key.  [server's default: final]",
+)
+@click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @client_options
 def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:
     """Put a job into a queue.
@@ -63,7 +93,9 @@ def inspect(session: Session, job_id: str) -> None:
 @click.argument("job_id", metavar="JOB-ID")
 @client_options
 def retry(session: Session, job_id: str) -> None:
-    """Run an ended job again from its first attempt."""
+    """Run a job again, from its first attempt.
+
+    For a job that has ended, or that waits for its time."""
     answer = session.client.post(f"/api/v1/jobs/{segment(job_id)}/retry", {})
     session.show(answer, "Job retried")
 

@@ -1,7 +1,6 @@
 """What commands share: the flags of every client command, and how argument texts are read."""
 
 import functools
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from corvo import logs
 from corvo.cli import display
 from corvo.cli.api import Client
 from corvo.errors import ValidationError
@@ -35,7 +35,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return value
         try:
-            length_ns = parse_duration(str(value))
+            length_ns = parse_duration(str(value), "it")
         except ValidationError as e:
             self.fail(e.message, param, ctx)
         seconds, rest_ns = divmod(length_ns, SECOND_NS)
@@ -94,15 +94,6 @@ class Session:
         return self.client.decode(answer, kind)
 
 
-def start_log(level: str) -> None:
-    """Send log records of `level` and above to stderr as key=value text."""
-    logging.basicConfig(
-        level={"warn": "WARNING"}.get(level, level.upper()),
-        format='time=%(asctime)s level=%(levelname)s logger=%(name)s msg="%(message)s"',
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-    )
-
-
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warn", "error"]),
@@ -142,7 +133,7 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
     @functools.wraps(function)
     def command(as_json: bool, server: str, log_level: str, **arguments: Any) -> None:
         timeout = arguments.pop("timeout") if with_timeout else TIMEOUT_S
-        start_log(log_level)
+        logs.configure(log_level, "text")
         function(Session(Client(server, timeout), as_json), **arguments)
 
     log_level_option(command)
@@ -158,6 +149,7 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
         "--server",
         envvar="CORVO_URL",
         show_envvar=True,
+        metavar="URL",
         default=DEFAULT_SERVER,
         show_default=True,
         help="URL of the server.",

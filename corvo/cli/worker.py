@@ -49,7 +49,7 @@ class Failed(msgspec.Struct):
     next_attempt_at: str | None = None
 
 
-token_option = click.option("--token", help="Lease token that the fetch printed.")
+token_option = click.option("--token", metavar="TOKEN", help="Lease token that the fetch printed.")
 
 
 @click.command()
@@ -61,14 +61,19 @@ token_option = click.option("--token", help="Lease token that the fetch printed.
     show_default=True,
     help="How long to wait for a job; 0 does not wait.",
 )
-@click.option("--lease-duration", type=DURATION, help="How long the job is yours (server: 60s).")
-@click.option("--worker-id", help="Name to fetch under.  [default: cli-<host>]")
+@click.option(
+    "--lease-duration",
+    type=DURATION,
+    help="How long the job is yours.  [server's default: 60s]",
+)
+@click.option("--worker-id", metavar="NAME", help="Name to fetch under.  [default: cli-<host>]")
 @click.option(
     "--count",
     type=click.IntRange(1, FETCH_BATCH_MAX),
+    metavar="N",
     default=1,
     show_default=True,
-    help="Most jobs to take at once.",
+    help=f"Most jobs to take at once, up to {FETCH_BATCH_MAX}.",
 )
 @functools.partial(client_options, with_timeout=False)
 def fetch(
@@ -192,7 +197,7 @@ def fail(
 @click.argument("job_id", metavar="JOB-ID")
 @token_option
 @click.option("--delay", type=DURATION, help="Not again before this delay.")
-@click.option("--checkpoint", type=JSON, help="Where the next run shall start from.")
+@click.option("--checkpoint", type=JSON, help="Where the next run is to start from.")
 @client_options
 def release(
     session: Session,

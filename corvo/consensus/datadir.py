@@ -31,10 +31,11 @@ class Identity(NamedTuple):
 class DataDir:
     """A locked data directory. Opened before, and closed after, everything that lives in it."""
 
-    def __init__(self, path: str, new_identity: Identity, files: Files) -> None:
-        """`new_identity` (random ids, made by the caller) is taken if there is none yet.
-
-        Of an existing directory it must give the node id.
+    def __init__(
+        self, path: str, new_identity: Identity, files: Files, *, bootstrap: bool = True
+    ) -> None:
+        """`new_identity` (random ids, made by the caller) is taken if there is none yet and
+        `bootstrap` allows it. Of an existing directory it must give the node id.
         """
         self.path = path
         self._files = files
@@ -48,7 +49,13 @@ class DataDir:
                 f"{path}: another server is running on this data directory", path=path
             ) from None
         try:
-            self.identity = self._read_identity() or self._write_identity(new_identity)
+            found = self._read_identity()
+            if found is None and not bootstrap:
+                raise StorageError(
+                    f"{path}: there is no data here, and bootstrap = false forbids a new start",
+                    path=path,
+                )
+            self.identity = found or self._write_identity(new_identity)
             if self.identity.node_id != new_identity.node_id:
                 raise StorageError(
                     f"{path}: the data belongs to node {self.identity.node_id!r}, "

@@ -44,7 +44,7 @@ class Log(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether an entry is flushed to disk before it is committed (D25)."""
+        """Whether an entry is flushed to disk before it is committed."""
 
     @property
     def busy(self) -> bool:

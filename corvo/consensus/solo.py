@@ -17,7 +17,7 @@ class SoloLog:
     """`corvo.consensus.log.Log` with one voter.
 
     Not durable means: written before it is committed (a killed process loses nothing), flushed
-    only by `sync`, at the end of a segment, and for the term (D25).
+    only by `sync`, at the end of a segment, and for the term.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When a failed job runs again (D14, S15): integers only, saturating, jitter drawn by the entry.
+"""When a failed job runs again: integers only, saturating, jitter drawn by the entry.
 
 All nodes must compute the same time, so the randomness comes from the seed in the entry and
 from the position of the op in it.

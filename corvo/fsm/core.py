@@ -7,14 +7,14 @@ from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import Change
 from corvo.fsm import index_rows
-from corvo.fsm.lane import PRIORITIES, Lane
+from corvo.fsm.lane import Lane
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
 from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import WORKER_TOUCH_NS
-from corvo.model import ACTIVE, ENDED, PENDING, Job, Queue, Worker
+from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Worker
 
 SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 
@@ -35,17 +35,17 @@ class Core:
         self.workers: dict[str, Worker] = {}
         # Ends of leases; an entry is live while `Lane.active` says the same time.
         self.leases = DueHeap()
-        # Scheduled and retrying jobs; `left` are the places of those that did not wait.
+        # Scheduled and retrying jobs; `left` are the places of those that did not wait for their
+        # time. Their entries in the heap are void, and nobody will wait in these places again.
         self.waiting = DueHeap()
         self.left: set[int] = set()
         self.woken: list[str] = []
-        self.changes: list[Change] = []
         # The entry being applied.
         self.term: int = 0
         self.stamp_ns: int = 0
         self.seed: int = 0
         self.position: int = 0  # of the op in the entry
-        self._entry_changes: list[Change] = []
+        self.changes: list[Change] = []
         self._read_rows()
 
     def _read_rows(self) -> None:
@@ -79,21 +79,19 @@ class Core:
 
     def end(self) -> None:
         """Close the entry: its changes become an event block and go into the rolling hash."""
-        changes = self._entry_changes
+        changes = self.changes
         if not changes:
             return
         block = documents.encode_events(changes)
         self.store.add_block(changes[0].seq, block)
         self.meta.hash = blake2b(self.meta.hash + block, digest_size=HASH_SIZE).digest()
-        self.changes.extend(changes)
-        self._entry_changes = []
 
     def emit(self, lane: Lane, job: Job, type: int, data: bytes) -> None:
         """Record an event of a job."""
         meta = self.meta
         seq = meta.event_seq + 1
         meta.event_seq = seq
-        self._entry_changes.append(
+        self.changes.append(
             Change(seq, type, job.id, lane.queue.name, self.stamp_ns, data, job.event_seq)
         )
         job.event_seq = seq
@@ -101,7 +99,7 @@ class Core:
     def emit_queue(self, lane: Lane, type: int, data: bytes) -> None:
         """Record an event of a queue."""
         self.meta.event_seq += 1
-        self._entry_changes.append(
+        self.changes.append(
             Change(self.meta.event_seq, type, "", lane.queue.name, self.stamp_ns, data, 0)
         )
 
@@ -175,6 +173,11 @@ class Core:
             del lane.active[job.seq]
             if queue.max_concurrency:
                 self.wake(lane)
+        elif not ENDED[job.state]:
+            if job.scheduled_ns > self.stamp_ns:  # it does not wait for its time
+                self.left.add(place(job))
+            job.scheduled_ns = 0
+            job.keeps_place = False
 
     def _arrive(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
@@ -192,12 +195,6 @@ class Core:
             self.store.places.pop(lane.first_place | job.seq, None)
         else:
             self.waiting.push(index_rows.due_ns(job), lane.first_place | job.seq)
-
-    def leave_waiting(self, job: Job) -> None:
-        """A scheduled or retrying job does not wait for its time: its entry in the heap is void.
-        Its place will never be waited in again."""
-        if job.scheduled_ns > self.stamp_ns:
-            self.left.add(place(job))
 
     def extend(self, lane: Lane, job: Job, expires_ns: int) -> None:
         """Let the lease of an active job end later."""
@@ -225,7 +222,7 @@ class Core:
         return job
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
-        """A worker showed itself; its row is rewritten at most every few seconds (review P17)."""
+        """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS."""
         if not worker_id:
             return
         worker = self.workers.get(worker_id)

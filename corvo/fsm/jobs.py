@@ -10,7 +10,7 @@ from corvo.errors import CorvoError
 from corvo.fsm import leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.core import Core
-from corvo.fsm.lane import PRIORITIES, Lane
+from corvo.fsm.lane import Lane
 from corvo.fsm.timers import drop_promoted
 from corvo.limits import (
     RELEASE_DELAY_MAX_NS,
@@ -23,6 +23,7 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     FAILED,
+    PRIORITIES,
     RETRYING,
     SCHEDULED,
     STATES,
@@ -34,7 +35,7 @@ from corvo.model import (
     Job,
 )
 
-# Counted for each job of a batch reply beside its texts (D10).
+# Counted for each job of a batch reply beside its texts.
 FETCHED_OVERHEAD: Final = 512
 # A longer error is in its error record only, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
@@ -179,7 +180,7 @@ def fetch_batch(core: Core, payload: bytes) -> object:
 
 
 def ack(core: Core, payload: bytes) -> CorvoError | None:
-    """The job is done. The token that completed it may say so again (D7)."""
+    """The job is done. The token that completed it may say so again."""
     job_id: str
     token: str
     result: bytes
@@ -223,7 +224,7 @@ def ack_batch(core: Core, payload: bytes) -> object:
 
 
 def fail(core: Core, payload: bytes) -> object:
-    """The attempt failed: again later, or dead; cancelled if that was asked for (S1)."""
+    """The attempt failed: again later, or dead; cancelled if that was asked for."""
     job_id: str
     token: str
     error: bytes
@@ -298,7 +299,7 @@ def heartbeat(core: Core, payload: bytes) -> object:
 
 
 def release(core: Core, payload: bytes) -> object:
-    """The worker gives the job back, unharmed: the attempt does not count (D6). The result is
+    """The worker gives the job back, unharmed: the attempt does not count. The result is
     the new state."""
     job_id: str
     token: str
@@ -333,7 +334,7 @@ def release(core: Core, payload: bytes) -> object:
 
 
 def release_delay_ns(releases: int) -> int:
-    """The shortest delay after so many releases in a row without progress (S19)."""
+    """The shortest delay after so many releases in a row without progress."""
     doublings = releases - RELEASES_IMMEDIATE - 1
     if doublings < 0:
         return 0
@@ -341,7 +342,7 @@ def release_delay_ns(releases: int) -> int:
 
 
 def retry_job(core: Core, payload: bytes) -> object:
-    """Run again from the start, at the tail of the queue (D11)."""
+    """Run again from the start, at the tail of the queue."""
     job_id: str = decode_fields(ops.RETRY_JOB.layout, payload)[0]
     job = core.store.find(job_id)
     if job is None:
@@ -355,12 +356,8 @@ def retry_job(core: Core, payload: bytes) -> object:
         if conflict is not None:
             return conflict
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
     job.attempt = 0
     job.releases = 0
-    job.scheduled_ns = 0
-    job.keeps_place = False
     job.completed_ns = 0
     job.failed_ns = 0
     job.provider_error = False
@@ -370,7 +367,7 @@ def retry_job(core: Core, payload: bytes) -> object:
 
 
 def cancel_job(core: Core, payload: bytes) -> object:
-    """Stop a job. An active one is only marked, unless forced (S1)."""
+    """Stop a job. An active one is only marked, unless forced."""
     job_id: str
     force: bool
     job_id, force = decode_fields(ops.CANCEL_JOB.layout, payload)
@@ -389,9 +386,6 @@ def cancel_job(core: Core, payload: bytes) -> object:
             core.emit(lane, job, feed.CANCELLING, b"")
         return "cancelling"
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
-        job.scheduled_ns = 0
     leases.finish_cancel(core, lane, job, trigger)
     return "cancelled"
 
@@ -404,8 +398,6 @@ def delete_job(core: Core, payload: bytes) -> object:
         return leases.not_found(job_id)
     lane = core.lane_of(job)
     core.store.touch(job)
-    if job.state == SCHEDULED or job.state == RETRYING:
-        core.leave_waiting(job)
     unique.release(core, lane, job, unique.DELETED)
     core.move(lane, job, states.next_state(job.state, states.DELETE))
     core.emit(lane, job, feed.DELETED, b"")
@@ -427,8 +419,6 @@ def promote_due(core: Core, payload: bytes) -> object:
         core.store.touch(job)
         lane = core.lane_of(job)
         tail = job.state == SCHEDULED and not job.keeps_place
-        job.scheduled_ns = 0
-        job.keeps_place = False
         core.move(lane, job, state, tail)
         core.emit(lane, job, feed.PROMOTED, b"")
         promoted += 1

@@ -1,11 +1,9 @@
 """A queue with its indexes in memory, all of which are rebuilt from the index rows at start."""
 
-from typing import Final, final
+from typing import final
 
 from corvo._fast.ready import SEQ_BITS, ReadyIndex
-from corvo.model import PENDING, PRIORITY_NAMES, Queue
-
-PRIORITIES: Final = len(PRIORITY_NAMES)
+from corvo.model import PENDING, Queue
 
 
 @final
@@ -24,12 +22,12 @@ class Lane:
         limit = self.queue.max_concurrency
         return self.queue.paused or (limit > 0 and len(self.active) >= limit)
 
-    def fetchable(self) -> int:
-        """How many jobs could be fetched now."""
+    def fetchable(self, arriving: int = 0, leaving: int = 0) -> int:
+        """How many jobs could be fetched now, or with so many more jobs and fewer leases."""
         queue = self.queue
         if queue.paused:
             return 0
-        ready = sum(queue.counts[PENDING * PRIORITIES : (PENDING + 1) * PRIORITIES])
+        ready = queue.jobs(PENDING) + arriving
         if queue.max_concurrency > 0:
-            return max(0, min(ready, queue.max_concurrency - len(self.active)))
+            return max(0, min(ready, queue.max_concurrency - len(self.active) + leaving))
         return ready

@@ -7,7 +7,7 @@ from corvo.errors import CorvoError, LeaseLost, NotFound
 from corvo.fsm import states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.fsm.tokens import build_token
+from corvo.fsm.tokens import SEED_BITS, build_token
 from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
 from corvo.model import (
     ACTIVE,
@@ -20,7 +20,7 @@ from corvo.model import (
 )
 
 EXTENSION_MIN_NS: Final = LEASE_DEFAULT_S * SECOND_NS
-_SEED_MASK: Final = (1 << 32) - 1
+_SEED_MASK: Final = (1 << SEED_BITS) - 1
 
 EXPIRED_TEXT: Final = b'"lease expired"'
 DELIVERY_UNKNOWN_TEXT: Final = b'"delivery unknown: the worker may never have got the job"'
@@ -40,7 +40,7 @@ def not_found(job_id: str) -> NotFound:
 
 def refusal(job: Job, given: str, trigger: int) -> CorvoError | None:
     """Why a worker's call on this job is refused: its token is not that of the live lease (in
-    any state, S23), or without a token, the job is not active. None if it is welcome."""
+    any state), or without a token, the job is not active. None if it is welcome."""
     if given:
         if job.state != ACTIVE or given != token(job):
             return lease_lost(job)
@@ -69,7 +69,7 @@ def grant(core: Core, job: Job, worker_id: str, hostname: str, lease_ns: int) ->
 
 
 def clear(job: Job) -> None:
-    """The lease ends. What makes its token stays, for an ack that is sent twice (D7)."""
+    """The lease ends. What makes its token stays, for an ack that is sent twice."""
     job.lease_expires_ns = 0
     job.cancel_requested_ns = 0
     job.worker_id = ""
@@ -115,8 +115,8 @@ def finish_dead(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
 
 
 def expire(core: Core, lane: Lane, job: Job) -> None:
-    """A lease has ended in silence: a failed attempt (D4), unless the job may never have reached
-    its worker (D4a) or was to be cancelled anyway (S1)."""
+    """A lease has ended in silence: a failed attempt, unless the job may never have reached
+    its worker or was to be cancelled anyway."""
     core.store.touch(job)
     lane.queue.expired_total += 1
     # A lease that was granted in this term is none, so a term restores at most one attempt.

@@ -11,13 +11,7 @@ from corvo.fsm import jobs, leases, queues, timers
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import (
-    EVENT_LOG_SIZE_MAX,
-    EVENT_TRIM_BLOCKS_MAX,
-    FLUSH_AGE_NS,
-    FLUSH_DOCUMENTS,
-    FLUSH_SIZE,
-)
+from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
 from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Worker
 
 ERRORS_READ_MAX: Final = 1_000
@@ -60,7 +54,6 @@ class Machine:
         self._store = self._core.store
         self._meta = self._store.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace
-        self._dirty_since_ns = 0  # monotonic; 0 = nothing to flush, as far as we were asked
 
     @property
     def applied_index(self) -> int:
@@ -113,7 +106,7 @@ class Machine:
         CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
         PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, for it would not know what the others do (D30).
+        raised: the node must stop, for it would not know what the others do.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -122,6 +115,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
+        self._core.changes = []
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -152,7 +146,7 @@ class Machine:
         core.end()
 
     def take_changes(self) -> list[Change]:
-        """Change records since the last call, in order."""
+        """Change records of the last apply, in order."""
         changes = self._core.changes
         self._core.changes = []
         return changes
@@ -168,10 +162,11 @@ class Machine:
 
     # Reads.
 
-    def fetchable(self, queue: str) -> int:
-        """Jobs a fetch could get now: min(ready, free slots); 0 when paused or unknown."""
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        """Jobs a fetch could get now, min(ready, free slots) and 0 when paused; or could get
+        behind ops that add `arriving` jobs and end `leaving` leases."""
         lane = self._core.lanes.get(queue)
-        return 0 if lane is None else lane.fetchable()
+        return arriving if lane is None else lane.fetchable(arriving, leaving)
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
@@ -187,9 +182,14 @@ class Machine:
         return self._core.lane_of(job).queue
 
     def queues(self) -> list[Queue]:
-        """All queues sorted by name. Counters: Queue.counts[state * 3 + priority]."""
+        """All queues sorted by name."""
         lanes = self._core.lanes
         return [lanes[name].queue for name in sorted(lanes)]
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        """When a worker was last seen; 0 when it is unknown."""
+        worker = self._core.workers.get(worker_id)
+        return 0 if worker is None else worker.seen_ns
 
     def workers(self) -> list[Worker]:
         """All workers sorted by id."""
@@ -268,24 +268,9 @@ class Machine:
 
     # Flush.
 
-    def flush_wanted(self, now_monotonic_ns: int) -> bool:
-        """Whether the overlay is large or old enough to be flushed."""
-        documents = self._store.documents()
-        if documents == 0:
-            self._dirty_since_ns = 0
-            return False
-        if self._dirty_since_ns == 0:
-            self._dirty_since_ns = now_monotonic_ns
-        return (
-            documents >= FLUSH_DOCUMENTS
-            or self.overlay_size >= FLUSH_SIZE
-            or now_monotonic_ns - self._dirty_since_ns >= FLUSH_AGE_NS
-        )
-
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
         nothing: the overlay stays as it is and the flush can be tried again."""
         report = self._store.flush()
-        self._dirty_since_ns = 0
         timers.compact(self._core, self._aside)
         return report

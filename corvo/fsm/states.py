@@ -122,6 +122,6 @@ def next_state(state: int, trigger: int) -> int:
 
 
 def invalid_state(job_id: str, state: int, trigger: int) -> InvalidState:
-    """The refusal of a trigger in this state (D7)."""
+    """The refusal of a trigger in this state."""
     name = STATES[state]
     return InvalidState(f'job "{job_id}" is {name} and cannot be {_ASKED[trigger]}', state=name)

@@ -104,7 +104,6 @@ class Store:
         data = self.base.get(keys.data(job_id))
         if data is not None:
             documents.decode_data(job, data)
-        job.stored = True
         job.stored_row = index_rows.index_key(job)
         return job
 
@@ -305,7 +304,7 @@ class Store:
 
     def _put_job(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
         if job.deleted:
-            if job.stored:
+            if job.stored_row:
                 deletes.append(keys.job(job.id))
                 deletes.append(keys.body(job.id))
                 deletes.append(keys.data(job.id))
@@ -328,7 +327,6 @@ class Store:
         for job in self._dirty:
             job.dirty = 0
             if job.state == ACTIVE and not job.deleted:
-                job.stored = True
                 job.stored_row = index_rows.index_key(job)
             else:
                 self._leave(job)

@@ -1,4 +1,4 @@
-"""Lease tokens (D2): the text a worker has to show.
+"""Lease tokens: the text a worker has to show.
 
 A token is the fencing number in base 32, without leading zeros, and behind it seven digits that
 carry 32 random bits of the entry's seed: nobody guesses it from the fencing number, and there is

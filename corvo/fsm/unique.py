@@ -1,4 +1,4 @@
-"""Unique keys (D15, S2, S7): at most one job holds a key of a queue.
+"""Unique keys: at most one job holds a key of a queue.
 
 A lock is taken at enqueue and dies in the entry that ends its reason, which the mode names:
 

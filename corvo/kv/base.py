@@ -19,7 +19,7 @@ import resource
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import lmdb
 
@@ -37,17 +37,6 @@ READERS_MAX: Final = 64
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 # LMDB reports a write that was cut short by a full disk as an I/O error.
 NO_ROOM: Final = limits.MIB
-
-
-class BaseStats(NamedTuple):
-    """Sizes of the table, for metrics."""
-
-    rows: int
-    depth: int
-    page_size: int
-    pages: int  # in use or free, i.e. the length of the file
-    map_size: int
-    readers: int
 
 
 class Base:
@@ -139,18 +128,6 @@ class Base:
             return self._env.reader_check()
         except lmdb.Error as error:
             raise self._fatal("check readers of", error) from error
-
-    def stats(self) -> BaseStats:
-        """Sizes of the table."""
-        info, stat = self._env.info(), self._env.stat()
-        return BaseStats(
-            rows=stat["entries"],
-            depth=stat["depth"],
-            page_size=stat["psize"],
-            pages=info["last_pgno"] + 1,
-            map_size=info["map_size"],
-            readers=info["num_readers"],
-        )
 
     def disk_free(self) -> int:
         """Bytes that the file system of the base still has for us."""

@@ -23,12 +23,12 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import ErrorRecord, Job, Queue, Worker
+from corvo.model import PRIORITIES, STATES, ErrorRecord, Job, Queue, Worker
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffu"
 BODY_LAYOUT: Final = "bbuuuuuusbuu"
 DATA_LAYOUT: Final = "bbb"
-QUEUE_COUNTS: Final = 24
+QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
 WORKER_LAYOUT: Final = "sSuu"
 ERROR_LAYOUT: Final = "uubbu"

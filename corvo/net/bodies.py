@@ -1,8 +1,7 @@
 """The JSON edge: request bodies as msgspec Structs, decoded strictly and with clear errors.
 
-A member that holds any JSON is kept as `Raw`, the bytes received (S14). Unknown members are
-refused with the nearest known name (D17, S23); members of features that this version does not
-have are refused by name.
+A member that holds any JSON is kept as `Raw`, the bytes received. Unknown members are refused with
+the nearest known name; members of features that this version does not have are refused by name.
 
 This module is never compiled by mypyc: it would silently drop the Structs' class keywords.
 """
@@ -15,12 +14,11 @@ import msgspec
 from msgspec import Raw
 
 from corvo import limits
-from corvo.checks import shown
+from corvo.checks import Duration, shown
 from corvo.errors import ParseError, ValidationError
 
 Text = str | None
 Number = int | float
-Duration = str | int | float | None
 NOTHING = Raw(b"")
 
 
@@ -73,13 +71,10 @@ class AckBody(_Body):
     checkpoint: Raw = NOTHING
 
 
-class AckItem(_Body):
+class AckItem(AckBody):
     """One item of POST /ack/batch."""
 
     job_id: Text = None
-    lease_token: Text = None
-    result: Raw = NOTHING
-    checkpoint: Raw = NOTHING
 
 
 class AckBatchBody(_Body):
@@ -89,7 +84,7 @@ class AckBatchBody(_Body):
 
 
 class FailBody(_Body):
-    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives (T23)."""
+    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives."""
 
     lease_token: Text = None
     error: Raw = NOTHING
@@ -197,7 +192,7 @@ def decode(body: bytes, kind: type[_B]) -> _B:
     except msgspec.DecodeError as error:
         if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
             return _decode_lone_surrogates(body, kind, decoder)
-        raise ParseError(f"invalid JSON: {error}") from None
+        raise ParseError(f"invalid JSON: {error}" if body else "the body is empty") from None
     except RecursionError:
         raise ParseError("invalid JSON: nested too deeply") from None
 
@@ -315,7 +310,7 @@ def tags_object(tags: dict[str, Raw] | None) -> bytes:
         first = value[:1]
         if first != b'"':
             if first in b"{[" or value == b"null":
-                raise ValidationError(f"tags.{shown(key)} must be a string, number or boolean")
+                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
             value = b'"' + value + b'"'
         parts.append(msgspec.json.encode(key) + b":" + value)
     return b"{" + b",".join(parts) + b"}"

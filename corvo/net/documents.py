@@ -1,4 +1,4 @@
-"""JSON of jobs, queues and events, as the API shows them (job-model 1.1, http-api 3-5).
+"""JSON of jobs, queues and events, as the API shows them.
 
 Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
 """
@@ -11,11 +11,12 @@ from msgspec import Raw
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.machine import Machine
-from corvo.limits import SECOND_NS
+from corvo.limits import SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
     ACTIVE,
     BACKOFFS,
     ERROR_KINDS,
+    PRIORITIES,
     PRIORITY_NAMES,
     STATES,
     UNIQUE_UNTIL,
@@ -28,9 +29,6 @@ from corvo.model import (
 from corvo.times import format_time
 
 _ENCODE = msgspec.json.Encoder().encode
-_PRIORITIES = len(PRIORITY_NAMES)
-_WORKER_HEALTHY_NS = 60 * SECOND_NS
-_WORKER_STALE_NS = 300 * SECOND_NS
 
 
 def reply_json(request: Request, status: int, document: Any) -> None:
@@ -150,15 +148,11 @@ def event_document(change: Change) -> dict[str, Any]:
 
 def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     """One queue with its counters; nothing is counted here."""
-    counts = {
-        name: sum(queue.counts[state * _PRIORITIES : (state + 1) * _PRIORITIES])
-        for state, name in enumerate(STATES)
-    }
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
         document["max_concurrency"] = queue.max_concurrency
     document["created_at"] = format_time(queue.created_ns)
-    document.update(counts)
+    document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
     document["enqueued"] = queue.enqueued_total
     document["failed"] = queue.failed_total
     document["completed_total"] = queue.completed_total
@@ -166,7 +160,7 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     document["lease_expired_total"] = queue.expired_total
     oldest = [
         ready_ns
-        for priority in range(_PRIORITIES)
+        for priority in range(PRIORITIES)
         if (ready_ns := machine.oldest_ready_ns(queue.name, priority))
     ]
     if oldest:
@@ -177,8 +171,8 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
 def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
     """One worker as it last showed itself."""
     silent_ns = now_ns - worker.seen_ns
-    status = "healthy" if silent_ns <= _WORKER_HEALTHY_NS else "stale"
-    if silent_ns > _WORKER_STALE_NS:
+    status = "healthy" if silent_ns <= WORKER_STALE_NS else "stale"
+    if silent_ns > WORKER_OFFLINE_NS:
         status = "offline"
     return {
         "id": worker.id,

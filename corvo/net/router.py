@@ -60,6 +60,8 @@ class Router:
             return
         route, request.params = self.match(request.method, request.path)
         request.meter = route.meter
+        if request.idempotency_key is not None or request.namespace is not None:
+            _refuse_absent(request)
         route.handler(request)
 
     def match(self, method: str, path: bytes) -> tuple[Route, tuple[str, ...]]:
@@ -110,6 +112,15 @@ class Router:
             return _allowed({route.method: route for route in self.routes})
         node = self._literal.get(path) or self._walk(path)[0]
         return _allowed(node.routes)
+
+
+def _refuse_absent(request: Request) -> None:
+    """What a header asks for and this version does not have must not be dropped in silence: who
+    sends an Idempotency-Key will send the request again."""
+    if request.idempotency_key is not None:
+        raise ValidationError("the header Idempotency-Key is not part of this version")
+    if request.namespace not in (None, b"", b"default"):
+        raise ValidationError("the header X-Corvo-Namespace is not part of this version")
 
 
 def _segments(path: bytes) -> list[bytes]:

@@ -1,5 +1,5 @@
-"""The route table: one row per endpoint (spec/http-api.md). Route, op, CLI word and metric share
-their verb."""
+"""The route table: one row per endpoint (docs/api.md). Route, op, CLI word and metric share their
+verb."""
 
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin

@@ -15,14 +15,14 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from corvo import limits
 from corvo._fast.meters import Histogram
 from corvo.model import PRIORITY_NAMES, STATES
 
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST.encode()
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4.encode()
 OTHER: Final = "other"
 
 
@@ -38,23 +38,13 @@ class QueueSample:
 
 @dataclass(slots=True)
 class RouteSample:
-    """What one route has answered. `route` has `:id` in place of ids."""
+    """What one route has answered. `route` is its pattern."""
 
     method: str
     route: str
     requests: int
     errors: int
-    duration: Histogram | None = None
-
-
-@dataclass(slots=True)
-class TaskSample:
-    """One kind of work of the scheduler; `last_s` is the unix time of its last run."""
-
-    name: str
-    total: int
-    errors: int
-    last_s: float
+    duration: Histogram
 
 
 @dataclass(slots=True)
@@ -63,7 +53,6 @@ class Snapshot:
 
     queues: Sequence[QueueSample] = ()
     routes: Sequence[RouteSample] = ()
-    tasks: Sequence[TaskSample] = ()
     values: dict[str, float] = field(default_factory=dict)  # by the names of VALUES
     histograms: dict[str, Histogram] = field(default_factory=dict)  # by the names of HISTOGRAMS
 
@@ -123,8 +112,6 @@ class _Page(Collector):
             yield metric
         yield from _queues(_capped(snapshot.queues), len(snapshot.queues))
         yield from _routes(snapshot.routes)
-        for task in snapshot.tasks:
-            yield from _task(task)
 
 
 def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
@@ -179,22 +166,10 @@ def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:
         names = [route.method, route.route]
         requests.add_metric(names, route.requests)
         errors.add_metric(names, route.errors)
-        if route.duration is not None:
-            _add_histogram(duration, names, route.duration)
+        _add_histogram(duration, names, route.duration)
     for metric in (requests, errors, duration):
         if metric.samples:
             yield metric
-
-
-def _task(task: TaskSample) -> Iterator[Metric]:
-    name = task.name
-    yield CounterMetricFamily(f"corvo_scheduler_{name}", f"Jobs: {name}.", value=task.total)
-    yield CounterMetricFamily(
-        f"corvo_scheduler_{name}_errors", f"Failed runs: {name}.", value=task.errors
-    )
-    yield GaugeMetricFamily(
-        f"corvo_scheduler_last_{name}_seconds", f"Last run: {name}.", value=task.last_s
-    )
 
 
 def _add_histogram(metric: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:

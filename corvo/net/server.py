@@ -40,7 +40,7 @@ class ServerClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """The bounds of the front end (guides: section 4.2); the defaults are `corvo.limits`."""
+    """The bounds of the front end; the defaults are `corvo.limits`."""
 
     head_size_max: int = limits.HEAD_SIZE_MAX
     head_fields_max: int = limits.HEAD_FIELDS_MAX

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from corvo.errors import DiskFull, StorageError
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
-from corvo.kv.rows import SLICE_ROWS_MAX, Row, Rows
+from corvo.kv.rows import SLICE_ROWS_MAX, Rows
 from corvo.limits import KIB, MIB
 
 Make = Callable[[], AbstractContextManager[Rows]]
@@ -337,16 +337,4 @@ def test_no_ballast_where_it_does_not_fit(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, previous)
     assert not (tmp_path / "state" / "ballast").exists()
-    base.close()
-
-
-def test_stats(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, map_size=64 * MIB, ballast_size=0)
-    rows: list[Row] = [(b"a|%d" % i, bytes(1000)) for i in range(100)]
-    base.write(rows, [])
-    stats = base.stats()
-    assert stats.rows == 100 and stats.map_size == 64 * MIB and stats.depth == 2
-    assert stats.page_size * stats.pages >= 100 * 1000
-    assert stats.readers >= 1
-    assert base.disk_free() > 0
     base.close()

@@ -2,6 +2,7 @@
 again from its base at random points and has to answer, hash and store exactly the same.
 """
 
+from pathlib import Path
 from typing import Any
 
 from consistency import check_machine, check_rows, memory
@@ -14,6 +15,7 @@ from corvo import ops
 from corvo._fast.codec import encode_fields
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
+from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
 from corvo.model import (
@@ -512,3 +514,26 @@ class Program(RuleBasedStateMachine):
 
 Program.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 TestProgram = Program.TestCase
+
+
+def test_on_disk_as_in_memory(tmp_path: Path) -> None:
+    """The same entries over LMDB and over a dict: same rows, and the disk opens again."""
+    disk, rows = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0), MemoryBase()
+    fetch = (ops.FETCH_BATCH, (["q"], "w", "h", SECOND_NS, 1 << 20, 3))
+    machines = [Machine(disk), Machine(rows)]
+    for index in range(1, 40):
+        steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
+        steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
+        steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
+        steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"")) for n in range(3)]
+        data = encode_entry(START_NS + index * SECOND_NS, index, steps)
+        results = [plain(machine.apply(index, 1, data)) for machine in machines]
+        assert results[0] == results[1]
+        if index % 3 == 0:
+            assert machines[0].flush().size == machines[1].flush().size
+    disk.close()
+    disk = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0)
+    check_machine(Machine(disk), disk)
+    prefixes = sorted({key.partition(b"|")[0] + b"|" for key in rows._rows})
+    assert [row for prefix in prefixes for row in disk.scan(prefix)] == sorted(rows._rows.items())
+    disk.close()

@@ -394,3 +394,19 @@ def test_one_connection_is_served_in_order(
         text = connection.makefile("rb").read()
     assert re.findall(rb"HTTP/1.1 (\d+)", text) == [b"200", b"201", b"200"]
     assert b'"payload":"next"' in text
+
+
+def test_a_heartbeat_and_an_ack_in_one_packet_both_count(
+    shared_server: ServerProcess, api: Api, queue: str
+) -> None:
+    job_id = api.enqueue(queue)
+    run = api.take(queue)
+    token = {"lease_token": run["lease_token"]}
+    beat = {"jobs": {job_id: {**token, "checkpoint": "c", "progress": {"at": 9}}}}
+    packet = post_bytes("/heartbeat", beat) + post_bytes(f"/ack/{job_id}", token, True)
+    with connect(shared_server.port) as connection:
+        connection.sendall(packet)
+        text = connection.makefile("rb").read()
+    assert b'"status":"ok"}}}' in text and text.count(b"HTTP/1.1 200 ") == 2
+    job = api.job(job_id)
+    assert (job["state"], job["checkpoint"], job["progress"]) == ("completed", "c", {"at": 9})

@@ -456,6 +456,15 @@ def test_events_of_failures_are_valid_whatever_the_error(
     assert api.job(job_id)["errors"][0]["error"] == (error or "")
 
 
+@pytest.mark.parametrize("worker_id", [None, ""])
+def test_a_worker_without_a_name_goes_by_its_address(
+    api: Api, queue: str, worker_id: str | None
+) -> None:
+    job_id = api.enqueue(queue)
+    api.take(queue, worker_id=worker_id)
+    assert api.job(job_id)["worker_id"] == "anonymous-127.0.0.1"
+
+
 def test_a_worker_may_have_any_name(api: Api, queue: str) -> None:
     names = ["a\0b", 'a"b\\c\n', "größe 🦄", "w" * 256]
     api.enqueue_many(queue, len(names))

@@ -5,8 +5,10 @@ before its timeout of a minute.
 """
 
 import json
+import random
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +23,7 @@ from harness import (
     advance,
     connect,
     frozen_clock,
+    nanoseconds,
     post_bytes,
     raw_fetch,
 )
@@ -96,10 +99,17 @@ def test_a_job_due_wakes(shared_server: ServerProcess, api: Api, queue: str) -> 
     assert api.job(job_id)["state"] == "scheduled"
 
 
-def test_a_job_due_in_real_time_wakes(shared_server: ServerProcess, api: Api, queue: str) -> None:
-    retried = api.enqueue(queue)
-    api.fail(api.take(queue), retry_after="300ms")
-    assert Poll(api, shared_server, queue).job()["job_id"] == retried
+def test_jobs_due_in_real_time_wake(shared_server: ServerProcess, api: Api, queue: str) -> None:
+    """Each when it is due: never early, and soon."""
+    due = {api.enqueue(queue): 0 for _ in range(10)}
+    for number, run in enumerate(api.take_many(queue, count=10)):
+        answer = api.fail(run, retry_after=f"{100 + 20 * number}ms")[1]
+        due[run["job_id"]] = nanoseconds(answer["next_attempt_at"])
+    assert [run["job_id"] for run in api.take_many(queue, count=10)] == list(due)
+    for job_id, due_ns in due.items():
+        events = api.ok("GET", f"/jobs/{job_id}/events")["events"]
+        late_ns = next(e["at_ns"] for e in events if e["type"] == "promoted") - due_ns
+        assert 0 <= late_ns < 10**9
 
 
 def test_a_manual_retry_wakes(shared_server: ServerProcess, api: Api, queue: str) -> None:
@@ -307,6 +317,43 @@ def test_a_client_that_left_does_not_hold_up_the_next(
     job_id = api.enqueue(queue)
     run = poll.job()
     assert (run["job_id"], run["attempt"]) == (job_id, 1)
+
+
+def test_a_client_that_leaves_with_its_job_keeps_it(
+    shared_server: ServerProcess, api: Api, queue: str
+) -> None:
+    """curl closes its connection as soon as it has the reply."""
+    job_id = api.enqueue(queue)
+    for path, close in (("/fetch", True), ("/fetch/batch", False)):
+        with connect(shared_server.port) as curl:
+            curl.sendall(post_bytes(path, {"queues": [queue], "timeout": 60}, close))
+            assert job_id.encode() in read_reply(curl)
+        job_id, before = api.enqueue(queue), job_id
+        assert api.job(before)["state"] == "active"
+    assert api.queue(queue)["active"] == 2
+
+
+def test_a_storm_of_clients_that_leave(shared_server: ServerProcess, api: Api, queue: str) -> None:
+    """They hang up at every moment of a fetch: before it is read, while it is on its way, when it
+    is answered. Each job comes again, at once or when the lease nobody knows of is over."""
+    ids = api.enqueue_many(queue, 100, max_retries=100)
+    chance = random.Random(1)
+    for _ in range(300):
+        gone = raw_fetch(shared_server.port, queue)
+        if chance.random() < 0.5:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if chance.random() < 0.3:
+            api.ok("GET", "/info")
+        gone.close()
+    done: set[str] = set()
+    while len(done) < len(ids):
+        advance(api, "61s")
+        for run in api.fetch_batch(queue):
+            assert api.ack(run)[0] == 200
+            done.add(run["job_id"])
+    assert done == set(ids)
+    document = api.queue(queue)
+    assert (document["completed"], document["active"], document["pending"]) == (100, 0, 0)
 
 
 def test_pipelined_fetches_are_answered_in_order(

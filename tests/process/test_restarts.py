@@ -88,6 +88,19 @@ def everything(api: Api, ids: list[str]) -> dict[str, Any]:
 
 
 @HOW
+def test_workers_with_odd_names_reach_the_base(data_dir: Path, how: str) -> None:
+    names = {"a\0b", "\0", "größe\n"}
+    with running_server(data_dir) as server:
+        api = server.api()
+        for name in sorted(names):
+            api.enqueue("q")
+            api.take("q", worker_id=name)
+        for _ in range(2):
+            api = restart(server, how)
+            assert {worker["id"] for worker in api.ok("GET", "/workers")} == names
+
+
+@HOW
 def test_leases_and_locks_go_on(data_dir: Path, how: str) -> None:
     """Tokens, fencing numbers, unique locks and the row of releases are part of the state."""
     with running_server(data_dir, "--test-clock") as server:
@@ -269,6 +282,13 @@ def test_a_taken_port_is_named(data_dir: Path, tmp_path: Path) -> None:
     with running_server(data_dir) as server:
         message = failed_start(tmp_path / "other", port=server.port)
         assert str(server.port) in message
+
+
+def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("not a directory")
+    message = failed_start(path)
+    assert f"cannot use the data directory {path}: File exists" in message
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,11 @@ def test_any_json_is_a_payload(value: object, ascii_only: bool) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
     [
-        (b'{"queue":"q","payloads":1}', EnqueueBody, ("'payloads'", "did you mean payload?")),
+        (b'{"queue":"q","payloads":1}', EnqueueBody, ('"payloads"', "did you mean payload?")),
         (b'{"queue":"q","chain":{}}', EnqueueBody, ("chain is not part of this version",)),
         (b'{"jobs":[{"queue":"q"},{"prioriti":1}]}', EnqueueBatchBody, ("jobs[1]", "priority?")),
         (b'{"jobs":[{"queue":1}]}', EnqueueBatchBody, ("jobs[0].queue", "Expected str")),
-        (b'{"jobs":{"x":{"progres":1}}}', HeartbeatBody, ("'progres'", "progress?")),
+        (b'{"jobs":{"x":{"progres":1}}}', HeartbeatBody, ('"progres"', "progress?")),
         (b'{"acks":[{"usage":1}]}', AckBatchBody, ("usage is not part of this version",)),
         (b'{"max_retries":"3"}', EnqueueBody, ("max_retries", "Expected int")),
         (b'{"max_retries":true}', EnqueueBody, ("max_retries", "Expected int")),
@@ -138,7 +138,7 @@ def test_tags_become_texts_as_written() -> None:
     body = decode(b'{"tags": {"a": 1.50, "b": true, "c": "x\\u0000"}}', EnqueueBody)
     assert tags_object(body.tags) == b'{"a":"1.50","b":"true","c":"x\\u0000"}'
     for bad in (b"[1]", b"{}", b"null"):
-        with pytest.raises(ValidationError, match="tags.'k'"):
+        with pytest.raises(ValidationError, match='tags: "k"'):
             tags_object(decode(b'{"tags": {"k": ' + bad + b"}}", EnqueueBody).tags)
     many = {f"t{n}": "x" for n in range(33)}
     with pytest.raises(ValidationError, match="33 pairs"):

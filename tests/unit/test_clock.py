@@ -164,7 +164,7 @@ def test_jumps_are_told_and_are_no_pauses() -> None:
     clock.set(START + 86_400 * SECOND)
     world.runs(1)
     assert jumps == [START + 3601 * SECOND, START + 86_400 * SECOND]
-    assert clock.now() == START + 86_401 * SECOND
+    assert clock.stamp() == START + 86_401 * SECOND
     assert clock.pauses == 0
 
 
@@ -174,14 +174,14 @@ def test_frozen_clock_stands_and_goes_on_from_there() -> None:
     clock.freeze(True)
     assert clock.frozen
     world.runs(100)
-    assert clock.now() == START
+    assert clock.stamp() == START
     clock.advance(5 * SECOND)
-    assert clock.now() == START + 5 * SECOND
+    assert clock.stamp() == START + 5 * SECOND
     clock.freeze(False)
     clock.freeze(False)
     assert not clock.frozen
     world.runs(2)
-    assert clock.now() == START + 7 * SECOND
+    assert clock.stamp() == START + 7 * SECOND
     assert len(jumps) == 3
 
 
@@ -197,5 +197,5 @@ def test_settable_clock_never_goes_back() -> None:
     clock.observe(START + 60 * SECOND)
     clock.observe(START)
     world.runs(1)
-    assert clock.now() == START + 61 * SECOND  # at the full pace
+    assert clock.stamp() == START + 61 * SECOND  # at the full pace
     assert jumps == []

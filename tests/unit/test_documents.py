@@ -68,7 +68,7 @@ BODY = {
     "unique_period_ns": U64,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
-NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored", "stored_row"}
+NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
@@ -104,7 +104,7 @@ META = {
 def attributes(thing: Any) -> set[str]:
     """Names of the fields of a native class, compiled or not."""
     names = vars(thing) if hasattr(thing, "__dict__") else dir(thing)
-    return {name for name in names if not name.startswith("_")}
+    return {n for n in names if not n.startswith("_") and not callable(getattr(thing, n))}
 
 
 def filled(thing: Any, values: dict[str, Any]) -> Any:
@@ -289,7 +289,7 @@ def _golden_job() -> Job:
     filled(job, {"lease_ns": 60 * 10**9, "lease_expires_ns": STAMP + 60 * 10**9, "fencing": 9})
     filled(job, {"lease_seed": -2, "lease_term": 4, "worker_id": "w1", "hostname": "h"})
     filled(job, {"event_seq": 42, "payload": b'{"a":1}', "created_ns": STAMP, "unique_key": b"k"})
-    return filled(job, {"result": b"7"})
+    return filled(job, {"priority": 2, "max_retries": 3, "backoff": 3, "result": b"7"})
 
 
 def _golden_queue() -> Queue:

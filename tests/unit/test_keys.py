@@ -68,6 +68,11 @@ def test_rows_by_name(name: str, slot: int) -> None:
     assert len({keys.job(name), keys.body(name), keys.data(name)}) == 3
 
 
+@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40))
+def test_a_worker_row_takes_any_id(worker_id: str) -> None:
+    assert keys.parse_worker(keys.worker(worker_id)) == worker_id
+
+
 def test_errors_of_one_job_are_not_those_of_a_longer_id() -> None:
     assert not keys.error("job_1", 0).startswith(keys.errors("job_"))
 
@@ -89,6 +94,7 @@ def test_the_longest_keys_fit() -> None:
     [
         ("job", ("",)),
         ("job", ("a\0b",)),
+        ("worker", ("",)),
         ("pending", (2**32, 0, 0)),
         ("pending", (0, 256, 0)),
         ("pending", (0, 0, -1)),

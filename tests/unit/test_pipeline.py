@@ -1,5 +1,7 @@
 """The pipeline over a scripted log and state machine: batching, fetches, refusals, flushes."""
 
+import gc
+import weakref
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -142,10 +144,13 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.seen_ns = 1_000 * SECOND
+        self.changes: list[int] = []
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
         self.overlay_documents += 1
+        self.changes.append(index)
         results: list[Any] = []
         for number, _ in decode_frame(data)[1:]:
             if number == ops.FETCH.number:
@@ -158,8 +163,15 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(self, queue: str) -> int:
-        return self.ready.get(queue, 0)
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+        return self.ready.get(queue, 0) + arriving
+
+    def worker_seen_ns(self, worker_id: str) -> int:
+        return self.seen_ns
+
+    def take_changes(self) -> list[int]:
+        changes, self.changes = self.changes, []
+        return changes
 
     def queue(self, name: str) -> None:
         return None
@@ -170,6 +182,13 @@ class Machine:
         self.flushes += 1
         self.overlay_documents = 0
         return FlushReport(1, 1, self.applied_index)
+
+
+class Request:
+    """What the pipeline and a handler need of one."""
+
+    abandoned = False
+    context: Any = None
 
 
 class Rig:
@@ -192,10 +211,10 @@ class Rig:
     def _on_result(self, tag: Any, result: Any) -> None:
         self.answers.append((tag, result))
 
-    def fetch(self, queue: str = "q", wait_ns: int = SECOND) -> Wait:
-        request = SimpleNamespace(abandoned=False)
+    def fetch(self, *queues: str, wait_ns: int = SECOND) -> Wait:
+        request = Request()
         deadline_ns = self.clock.now_ns + wait_ns if wait_ns else 0
-        wait = Wait([queue], b"f", False, deadline_ns, request, self._on_jobs)
+        wait = Wait(list(queues) or ["q"], "w", b"f", False, deadline_ns, request, self._on_jobs)
         self.pipeline.fetch(wait)
         return wait
 
@@ -260,6 +279,20 @@ def test_a_fetch_rides_in_the_entry_of_the_job_it_takes(rig: Rig) -> None:
     assert rig.answers[1][0] is wait and rig.answers[1][1][0].job_id == "job_1"
 
 
+def test_a_worker_of_empty_queues_is_seen_now_and_then(rig: Rig) -> None:
+    rig.machine.seen_ns = rig.clock.now_ns - limits.WORKER_UNSEEN_NS - 1
+    rig.fetch()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.seen_ns = rig.clock.now_ns
+    rig.log.commit()
+    rig.loop.run()
+    assert rig.answers == [] and rig.pipeline.waiting.count == 1
+    rig.fetch()
+    rig.loop.run()
+    assert len(rig.log.entries) == 1
+
+
 def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
     waits = [rig.fetch() for _ in range(10)]
     rig.machine.ready["q"] = 3
@@ -319,6 +352,7 @@ def test_jobs_for_a_vanished_client_are_released(rig: Rig) -> None:
     rig.machine.ready["q"] = 0
     rig.log.commit()
     rig.loop.run()
+    assert rig.answers == []  # the connection has answered already, if it could
     assert rig.log.numbers() == [ops.RELEASE.number]
     payload = decode_frame(rig.log.entries[-1].data)[1][1]
     assert decode_fields(ops.RELEASE.layout, payload)[:2] == ("job_1", "token")
@@ -478,3 +512,90 @@ def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
     with pytest.raises(NotReady):
         rig.fetch()
     assert rig.pipeline.idle
+
+
+def test_fetches_tried_in_vain_keep_their_order(rig: Rig) -> None:
+    waits = [rig.fetch() for _ in range(3)]
+    rig.machine.ready["q"] = 3
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number] * 3
+    rig.machine.ready["q"] = 0
+    rig.log.commit()
+    rig.loop.run()
+    for number, wait in enumerate(waits, 1):
+        rig.machine.jobs = [a_job(str(number))]
+        rig.machine.ready["q"] = 1
+        rig.machine.woken = ["q"]
+        rig.submit(ops.RESUME_QUEUE)
+        rig.loop.run()
+        rig.log.commit()
+        rig.loop.run()
+        rig.machine.ready["q"] = 0
+        rig.log.commit()
+        assert rig.answers[-1][0] is wait
+
+
+def test_a_fetch_served_by_its_other_queue_leaves_no_job_unseen(rig: Rig) -> None:
+    rig.fetch("other", "q")
+    second = rig.fetch("q")
+    rig.loop.run()
+    rig.machine.ready = {"q": 1, "other": 1}
+    rig.machine.woken = ["q", "other"]
+    rig.submit(ops.RESUME_QUEUE)
+    rig.loop.run()
+    rig.log.commit()
+    rig.loop.run()
+    # One fetch for the one job of "q"; it takes that of "other".
+    assert rig.log.numbers() == [ops.FETCH.number]
+    rig.machine.ready = {"q": 1}
+    rig.machine.jobs = [a_job("other"), a_job("q")]
+    rig.log.commit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.answers[-1][0] is second
+
+
+def test_what_did_not_fit_is_not_forgotten_when_the_log_refuses(rig: Rig) -> None:
+    for tag in range(3):
+        rig.submit(ops.ACK, bytes(limits.ENTRY_SEAL_SIZE // 2 + 1), tag=tag)
+    rig.log.refuse = DiskFull("no space")
+    rig.loop.run()
+    assert [tag for tag, _ in rig.answers] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["jobs", "none", "left"])
+def test_an_answered_fetch_leaves_nothing_behind(rig: Rig, end: str) -> None:
+    """No cycle of references, because those are collected late or never."""
+    wait = rig.fetch()
+    request = wait.request
+    request.context = wait
+    rig.loop.run()
+    if end == "jobs":
+        rig.machine.ready["q"] = 1
+        rig.machine.jobs = [a_job()]
+        rig.machine.woken = ["q"]
+        rig.submit(ops.RESUME_QUEUE)
+        for _ in range(2):
+            rig.loop.run()
+            rig.log.commit()
+        assert rig.answers[-1][1] == wait.jobs
+    elif end == "none":
+        rig.loop.move(2 * SECOND)
+        assert rig.answers == [(wait, [])]
+    else:
+        rig.pipeline.abandon(wait)
+    rig.answers.clear()
+    gone = weakref.ref(request)
+    gc.disable()
+    try:
+        del request, wait
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_change_records_do_not_gather(rig: Rig) -> None:
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.changes == []

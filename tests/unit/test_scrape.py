@@ -6,7 +6,7 @@ from corvo import limits
 from corvo._fast.meters import Histogram
 from corvo.net import scrape
 from corvo.net.router import HTTP_BOUNDS_NS
-from corvo.net.scrape import QueueSample, RouteSample, Snapshot, TaskSample, render
+from corvo.net.scrape import QueueSample, RouteSample, Snapshot, render
 
 
 def samples(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
@@ -46,27 +46,27 @@ def test_queues_beyond_the_cap_share_a_series() -> None:
     assert ("corvo_queue_jobs", f"q{count - 1}", "pending") not in page
 
 
-def test_values_tasks_and_routes() -> None:
+def test_values_and_routes() -> None:
     duration = Histogram(HTTP_BOUNDS_NS)
     duration.observe(3_000_000)
     duration.observe(60_000_000_000)
     log = Histogram(HTTP_BOUNDS_NS)
     page = samples(
         Snapshot(
-            routes=[RouteSample("POST", "/ack/:id", 5, 1, duration), RouteSample("GET", "/", 2, 0)],
-            tasks=[TaskSample("promote", 9, 0, 12.5)],
+            routes=[
+                RouteSample("POST", "/ack/{job_id}", 5, 1, duration),
+                RouteSample("GET", "/", 2, 0, log),
+            ],
             values=dict.fromkeys(scrape.VALUES, 3),
             histograms=dict.fromkeys(scrape.HISTOGRAMS, log),
         )
     )
-    assert page["corvo_http_requests_total", "POST", "/ack/:id"] == 5
+    assert page["corvo_http_requests_total", "POST", "/ack/{job_id}"] == 5
     assert page["corvo_http_request_errors_total", "GET", "/"] == 0
     name = "corvo_http_request_duration_seconds_bucket"
     bounds = ("0.001", "0.005", "10.0", "+Inf")
-    assert [page[name, le, "POST", "/ack/:id"] for le in bounds] == [0, 1, 1, 2]
-    assert page["corvo_http_request_duration_seconds_sum", "POST", "/ack/:id"] == 60.003
-    assert page["corvo_scheduler_promote_total",] == 9
-    assert page["corvo_scheduler_last_promote_seconds",] == 12.5
+    assert [page[name, le, "POST", "/ack/{job_id}"] for le in bounds] == [0, 1, 1, 2]
+    assert page["corvo_http_request_duration_seconds_sum", "POST", "/ack/{job_id}"] == 60.003
     assert page["corvo_throughput_enqueued_total",] == 3
     assert page["corvo_raft_applied_index",] == 3
     assert page["corvo_wal_flush_seconds_count",] == 0
@@ -75,4 +75,3 @@ def test_values_tasks_and_routes() -> None:
 def test_what_does_not_exist_is_not_shown() -> None:
     names = {name for name, *_ in samples(Snapshot())}
     assert names == {"corvo_queues_total", "corvo_jobs"}
-    assert scrape.CONTENT_TYPE.startswith(b"text/plain; version=")

@@ -301,6 +301,14 @@ def test_a_data_directory_has_one_server_and_one_identity(tmp_path: Path) -> Non
         DataDir(path, other._replace(node_id="node-2"), Files())
 
 
+def test_a_new_node_needs_bootstrap(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    with pytest.raises(StorageError, match="no data here, and bootstrap = false"):
+        DataDir(path, IDENTITY, Files(), bootstrap=False)
+    DataDir(path, IDENTITY, Files()).close()
+    DataDir(path, IDENTITY, Files(), bootstrap=False).close()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -11,7 +11,9 @@ SECOND = 1_000_000_000
 
 
 def a_wait(*queues: str, deadline_ns: int = SECOND) -> Wait:
-    return Wait(list(queues), b"", False, deadline_ns, SimpleNamespace(), lambda wait, jobs: None)
+    return Wait(
+        list(queues), "w", b"", False, deadline_ns, SimpleNamespace(), lambda wait, jobs: None
+    )
 
 
 def test_first_come_first_served() -> None:

@@ -10,6 +10,7 @@ from corvo import API_VERSION, __version__
 from corvo._fast.replies import Request
 from corvo.clock import TestClock
 from corvo.errors import NotFound, NotReady, ValidationError
+from corvo.net import scrape
 from corvo.net.bodies import ClockBody, decode_optional
 from corvo.net.documents import reply_json, worker_document
 from corvo.service import Service
@@ -41,7 +42,7 @@ class Admin:
 
     def metrics(self, request: Request) -> None:
         """Prometheus text."""
-        request.reply(200, self._metrics(), b"", b"text/plain; version=0.0.4; charset=utf-8")
+        request.reply(200, self._metrics(), b"", scrape.CONTENT_TYPE)
 
     def info(self, request: Request) -> None:
         """Version of the server and of its API."""
@@ -76,7 +77,7 @@ class Admin:
         )
 
     def test_clock(self, request: Request) -> None:
-        """Move, set, freeze or read the clock of a server started with --test-clock (S4)."""
+        """Move, set, freeze or read the clock of a server started with --test-clock."""
         clock = self._service.clock
         if not isinstance(clock, TestClock):
             raise NotFound("the test clock is off; start the server with --test-clock")
@@ -90,7 +91,7 @@ class Admin:
             clock.set(parse_time(body.set, "set"))
         elif body.freeze is not None:
             clock.freeze(body.freeze)
-        reply_json(request, 200, {"now": format_time(clock.now()), "frozen": clock.frozen})
+        reply_json(request, 200, {"now": format_time(clock.stamp()), "frozen": clock.frozen})
 
 
 def anonymous_memory() -> int:

@@ -29,11 +29,11 @@ class Jobs:
         reply_json(request, 200, {"events": [event_document(change) for change in changes]})
 
     def retry(self, request: Request) -> None:
-        """Run it again from attempt 0, at the tail of its priority (D11)."""
+        """Run it again from attempt 0, at the tail of its priority."""
         self._propose(request, ops.RETRY_JOB, "retried")
 
     def cancel(self, request: Request) -> None:
-        """Cancel it; an active job is asked to stop, unless forced (S1)."""
+        """Cancel it; an active job is asked to stop, unless forced."""
         body = decode_optional(request.body, CancelBody)
         values = (check_job_id(request.params[0]), body.force)
         self._service.submit(ops.CANCEL_JOB, values, (self._on_cancelled, request))

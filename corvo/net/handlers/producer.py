@@ -4,12 +4,12 @@ from typing import Any
 
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
+from corvo.errors import CorvoError
 from corvo.model import STATES, Enqueued
 from corvo.net.bodies import EnqueueBatchBody, EnqueueBody, decode, json_value, tags_object
 from corvo.net.documents import reply_json
 from corvo.service import Service
-from corvo.times import parse_duration, parse_time
+from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
 
@@ -46,41 +46,26 @@ class Producer:
         config = self._service.config
         queue = checks.queue_name(body.queue or "")
         payload = checks.json_size(bytes(body.payload), "payload", config.max_payload_size)
-        base_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
-        max_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
-        if body.retry_base_delay is not None:
-            base_ms = _milliseconds(body.retry_base_delay, "retry_base_delay")
-        if body.retry_max_delay is not None:
-            max_ms = _milliseconds(body.retry_max_delay, "retry_max_delay")
-        tags = tags_object(body.tags) if body.tags else b""
-        if len(tags) > limits.TAGS_SIZE_MAX:
-            raise PayloadTooLarge(
-                f"tags too large: {len(tags)} bytes (max {limits.TAGS_SIZE_MAX})", field="tags"
-            )
-        unique_key = (body.unique_key or "").encode()
-        if len(unique_key) > limits.UNIQUE_KEY_SIZE_MAX:
-            raise ValidationError(
-                f"unique_key has {len(unique_key)} bytes (limit {limits.UNIQUE_KEY_SIZE_MAX})"
-            )
-        period = body.unique_period
         return queue, (
             queue,
             checks.priority(body.priority),
             payload or b"{}",
-            tags,
+            checks.json_size(tags_object(body.tags), "tags", limits.TAGS_SIZE_MAX),
             checks.max_retries(body.max_retries),
             checks.backoff(body.retry_backoff),
-            base_ms,
-            max_ms,
+            checks.length_ms(
+                body.retry_base_delay, "retry_base_delay", limits.RETRY_BASE_DELAY_DEFAULT_MS
+            ),
+            checks.length_ms(
+                body.retry_max_delay, "retry_max_delay", limits.RETRY_MAX_DELAY_DEFAULT_MS
+            ),
             checks.jitter_ppm(body.retry_jitter),
             parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
-            checks.json_size(
-                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
-            ),
+            checks.json_size(json_value(body.checkpoint), "checkpoint", config.max_checkpoint_size),
             checks.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
-            unique_key,
+            checks.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(body.unique_until),
-            checks.length_ns(period, "unique_period") if period is not None else 0,
+            checks.length_ns(body.unique_period, "unique_period"),
         )
 
     @staticmethod
@@ -109,7 +94,3 @@ class Producer:
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)
-
-
-def _milliseconds(value: str | float, field: str) -> int:
-    return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import Raw
+
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.replies import Request, reply_error
@@ -53,13 +55,12 @@ class WorkerVerbs:
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
         if body.timeout is not None:
             wait_ns = parse_duration(body.timeout, "timeout")
-        lease = body.lease_duration
         wait = self._service.fetch(
             queues,
             checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
             or f"anonymous-{request.peer}",
             checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX),
-            checks.lease_ns(parse_duration(lease, "lease_duration") if lease is not None else None),
+            checks.lease_ns(body.lease_duration),
             count,
             min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS),
             request,
@@ -92,11 +93,10 @@ class WorkerVerbs:
     # ---- ack ----
 
     def ack(self, request: Request) -> None:
-        """200 when the job is completed, also when repeated with the completing token (D7)."""
+        """200 when the job is completed, also when repeated with the completing token."""
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
-        values = self._ack_values(job_id, body.lease_token, body.result, body.checkpoint)
-        self._service.submit(ops.ACK, values, (self._on_acked, request))
+        self._service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
 
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
@@ -107,23 +107,23 @@ class WorkerVerbs:
             if not item.job_id:
                 raise ValidationError("job_id is required for each ack")
             job_id = check_job_id(item.job_id)
-            values = self._ack_values(job_id, item.lease_token, item.result, item.checkpoint)
-            payloads.append(encode_fields(ops.ACK.layout, values))
+            payloads.append(encode_fields(ops.ACK.layout, self._ack_values(job_id, item)))
             ids.append(job_id)
         request.context = ids
         self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
 
-    def _ack_values(
-        self, job_id: str, token: str | None, result: Any, checkpoint: Any
-    ) -> tuple[Any, ...]:
+    def _ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+        result_size_max = self._service.config.max_result_size
         return (
             job_id,
-            checks.text(token, "lease_token", limits.JOB_ID_SIZE_MAX),
-            checks.json_size(json_value(result), "result", self._service.config.max_result_size),
-            checks.json_size(
-                json_value(checkpoint), "checkpoint", self._service.config.max_checkpoint_size
-            ),
+            checks.lease_token(body.lease_token),
+            checks.json_size(json_value(body.result), "result", result_size_max),
+            self._checkpoint(body.checkpoint),
         )
+
+    def _checkpoint(self, raw: Raw) -> bytes:
+        size_max = self._service.config.max_checkpoint_size
+        return checks.json_size(json_value(raw), "checkpoint", size_max)
 
     @staticmethod
     def _on_acked(request: Request, result: Any) -> None:
@@ -151,16 +151,15 @@ class WorkerVerbs:
     def fail(self, request: Request) -> None:
         """200 with what becomes of the job: retrying, dead or cancelled."""
         body = decode_optional(request.body, FailBody)
-        after = body.retry_after
         values = (
             check_job_id(request.params[0]),
-            checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
+            checks.lease_token(body.lease_token),
             checks.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
             checks.json_size(
                 json_string(body.backtrace, "backtrace"), "backtrace", limits.BACKTRACE_SIZE_MAX
             ),
             body.retry is False,
-            checks.length_ns(after, "retry_after") if after is not None else -1,
+            checks.length_ns(body.retry_after, "retry_after", absent=-1),
             body.provider_error,
         )
         self._service.submit(ops.FAIL, values, (self._on_failed, request))
@@ -193,13 +192,9 @@ class WorkerVerbs:
                 )
             values = (
                 check_job_id(job_id),
-                checks.text(beat.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
+                checks.lease_token(beat.lease_token),
                 progress,
-                checks.json_size(
-                    json_value(beat.checkpoint),
-                    "checkpoint",
-                    self._service.config.max_checkpoint_size,
-                ),
+                self._checkpoint(beat.checkpoint),
             )
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
         self._service.submit(ops.HEARTBEAT, (beats,), (self._on_beaten, request))
@@ -213,16 +208,13 @@ class WorkerVerbs:
             reply_json(request, 200, {"jobs": jobs})
 
     def release(self, request: Request) -> None:
-        """200 when the job is given back with its attempt (D6)."""
+        """200 when the job is given back with its attempt."""
         body = decode_optional(request.body, ReleaseBody)
-        delay = body.delay
         values = (
             check_job_id(request.params[0]),
-            checks.text(body.lease_token, "lease_token", limits.JOB_ID_SIZE_MAX),
-            checks.length_ns(delay, "delay") if delay is not None else 0,
-            checks.json_size(
-                json_value(body.checkpoint), "checkpoint", self._service.config.max_checkpoint_size
-            ),
+            checks.lease_token(body.lease_token),
+            checks.length_ns(body.delay, "delay"),
+            self._checkpoint(body.checkpoint),
         )
         self._service.submit(ops.RELEASE, values, (self._on_released, request))
 

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import logging
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from copy import copy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -177,6 +179,9 @@ def run(
 ) -> Any:
     """Run a command line against the server."""
     monkeypatch.setenv("CORVO_URL", server.url)
+    root = logging.getLogger()
+    for name in ("handlers", "level"):  # what a command does to them is undone
+        monkeypatch.setattr(root, name, copy(getattr(root, name)))
 
     def command(*words: str) -> Outcome:
         status = main(words)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 import shlex
 import socket
@@ -371,12 +372,14 @@ def test_server_data_never_reaches_the_terminal_raw(server: Any, run: Any) -> No
     assert "\x1b" not in run("enqueue", "q", "{}").out
 
 
-def test_debug_log_shows_the_request(
-    server: Any, run: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("DEBUG", "corvo.cli"):
-        run("--log-level", "debug", "queues")
-    assert "GET /api/v1/queues status=404" in caplog.text
+def test_debug_log_shows_the_request(server: Any, run: Any) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        assert "GET /api/v1/queues status=404" in run("--log-level", "debug", "queues").err
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def test_help_lists_what_there_is(run: Any) -> None:

@@ -25,7 +25,7 @@ def test_priority_then_place(flushed: bool) -> None:
 
 
 def test_retry_and_reclaim_keep_priority_and_place() -> None:
-    """T31: a critical job comes back before a thousand normal ones."""
+    """A critical job comes back before a thousand normal ones."""
     driver = Driver()
     driver.entry(*(enqueue_step(f"n{n}") for n in range(1_000)))
     driver.enqueue("c1", priority=0, backoff=0)

@@ -1,5 +1,7 @@
 """Queues: pause, concurrency, counters, waking; workers."""
 
+from collections.abc import Callable
+
 from fsm_driver import Driver
 
 from corvo import feed, ops
@@ -16,8 +18,7 @@ def queue(driver: Driver, name: str = "q") -> Queue:
 
 def counts(driver: Driver) -> dict[str, int]:
     """Jobs by state, where there are any."""
-    numbers = queue(driver).counts
-    sums = {state: sum(numbers[n * 3 : n * 3 + 3]) for n, state in enumerate(STATES)}
+    sums = {state: queue(driver).jobs(n) for n, state in enumerate(STATES)}
     return {state: number for state, number in sums.items() if number}
 
 
@@ -36,9 +37,8 @@ def test_pause_stops_fetches_only() -> None:
 
 def test_pause_twice_is_one_event_and_resume_of_nothing_is_refused() -> None:
     driver = Driver()
-    driver.do(ops.PAUSE_QUEUE, "new")
-    driver.do(ops.PAUSE_QUEUE, "new")
-    driver.do(ops.RESUME_QUEUE, "new")
+    pause, resume = (ops.PAUSE_QUEUE, ("new",)), (ops.RESUME_QUEUE, ("new",))
+    driver.entry(pause, pause, resume, resume)
     types = [change.type for change in driver.machine.take_changes()]
     assert types == [feed.QUEUE_PAUSED, feed.QUEUE_RESUMED]
     assert isinstance(driver.do(ops.RESUME_QUEUE, "nope"), NotFound)
@@ -68,7 +68,7 @@ def test_slots_are_freed_in_every_way_a_lease_can_end() -> None:
     driver.do(ops.SET_CONCURRENCY, "q", 1)
     for n in range(7):
         driver.enqueue(f"j{n}")
-    ways = (
+    ways: tuple[Callable[[str], object], ...] = (
         lambda job_id: driver.ack(job_id),
         lambda job_id: driver.fail(job_id, no_retry=True),
         lambda job_id: driver.fail(job_id),
@@ -84,7 +84,7 @@ def test_slots_are_freed_in_every_way_a_lease_can_end() -> None:
 
 
 def test_late_calls_never_touch_the_slots() -> None:
-    """T29: whatever a worker says whose lease has ended, there is one active job at most."""
+    """Whatever a worker says whose lease has ended, there is one active job at most."""
     driver = Driver()
     driver.do(ops.SET_CONCURRENCY, "q", 1)
     driver.enqueue("j", max_retries=100)

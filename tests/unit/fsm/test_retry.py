@@ -70,7 +70,7 @@ def test_draw_is_splitmix64() -> None:
 
 
 def test_300_failures_grow_to_the_cap_and_stay_there() -> None:
-    """T21: exponential backoff never overflows, goes negative or leaves its share of jitter."""
+    """Exponential backoff never overflows, goes negative or leaves its share of jitter."""
     driver = Driver()
     driver.enqueue("j", backoff=EXPONENTIAL, max_retries=1_000, jitter_ppm=100_000)
     delays = []
@@ -87,7 +87,7 @@ def test_300_failures_grow_to_the_cap_and_stay_there() -> None:
 
 
 def test_long_delays_are_kept() -> None:
-    """T19: far beyond 31 bits of milliseconds, and beyond what 8 bytes of nanoseconds hold."""
+    """Far beyond 31 bits of milliseconds, and beyond what 8 bytes of nanoseconds hold."""
     driver = Driver()
     days = {"a": 30, "b": 60, "c": 400}
     for job_id, count in days.items():
@@ -111,7 +111,7 @@ def test_long_delays_are_kept() -> None:
 
 
 def test_scheduled_job_is_never_early_and_comes_once() -> None:
-    """T45: a delay much longer than the lease."""
+    """A delay much longer than the lease."""
     driver = Driver()
     driver.enqueue("j", scheduled_ns=driver.now_ns + 3 * 3_600 * SECOND_NS)
     deliveries = 0

@@ -104,7 +104,7 @@ def test_mode_period_lasts_an_hour_unless_told() -> None:
 
 
 def test_scheduled_job_is_promoted_though_its_key_is_held() -> None:
-    """T09 without the server: the job meets its own lock and is delivered all the same."""
+    """The job meets its own lock and is delivered all the same."""
     driver = Driver()
     enqueue(driver, "j", scheduled_ns=driver.now_ns + 2 * SECOND_NS)
     assert enqueue(driver, "k").state == SCHEDULED
@@ -117,7 +117,7 @@ def test_scheduled_job_is_promoted_though_its_key_is_held() -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_retry_meets_the_key_of_another_job(flushed: bool) -> None:
-    """T11: the holder is named, nothing changes, and later the retry works."""
+    """The holder is named, nothing changes, and later the retry works."""
     driver = Driver()
     enqueue(driver, "j1")
     driver.fail("j1", driver.take().token, no_retry=True)

@@ -1,0 +1,194 @@
+"""What many waiting jobs cost: start, memory, and time per operation.
+
+    python bench/scale.py --jobs 1000,1000000,10000000 --queues 1
+
+For each number of jobs a base is filled directly with its documents (through the server it would
+take minutes), a real server is started on it, and single fetches, acks and enqueues go through
+plain HTTP on one connection. Times per operation are CPU of the server process, which other
+work on the machine disturbs least; compare rows of one run with each other.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from corvo._fast import keys
+from corvo.consensus.datadir import DataDir, Identity
+from corvo.consensus.files import Files
+from corvo.ids import JobIds
+from corvo.kv import documents
+from corvo.kv.base import Base
+from corvo.kv.meta import Meta, encode_meta
+from corvo.model import PENDING, Job, Queue
+
+STEP = 20_000
+OPERATIONS = 5_000
+PAYLOAD = json.dumps({"user": 12345, "template": "welcome", "text": "x" * 90}).encode()
+STAMP_NS = 1_760_000_000_000_000_000
+
+
+def fill(data_dir: Path, jobs: int, queues: int) -> None:
+    """A base with `jobs` waiting jobs, spread over `queues` in turn."""
+    identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
+    DataDir(str(data_dir), identity, Files()).close()
+    base = Base.open(data_dir)
+    ids = JobIds(os.urandom)
+    lanes = [Queue(number, f"scale-{number}") for number in range(1, queues + 1)]
+    for queue in lanes:
+        queue.created_ns = STAMP_NS
+    for start in range(0, jobs, STEP):
+        rows = []
+        for position in range(start, min(start + STEP, jobs)):
+            queue = lanes[position % queues]
+            job = Job(ids.new(STAMP_NS + position * 1000))
+            job.payload = PAYLOAD
+            job.queue_number, job.seq, job.state = queue.number, queue.next_seq, PENDING
+            job.created_ns = job.ready_ns = STAMP_NS
+            queue.next_seq += 1
+            queue.enqueued_total += 1
+            queue.counts[PENDING * 3 + job.priority] += 1
+            rows.append((keys.job(job.id), documents.encode_head(job)))
+            rows.append((keys.body(job.id), documents.encode_body(job)))
+            place = keys.pending(job.queue_number, job.priority, job.seq)
+            rows.append((place, job.id.encode()))
+        base.write(rows, [])
+        progress(f"filling: {min(start + STEP, jobs):,} of {jobs:,} jobs")
+    meta = Meta()
+    meta.stamp_ns = STAMP_NS + jobs * 1000
+    meta.next_queue_number = queues + 1
+    rows = [(keys.queue(queue.name), documents.encode_queue(queue)) for queue in lanes]
+    base.write([*rows, (keys.META, encode_meta(meta))], [])
+    base.close()
+
+
+def progress(text: str) -> None:
+    """A line that replaces itself, on a terminal only."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+
+
+class Server:
+    """A server on a filled data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
+        self.process = subprocess.Popen(
+            [*command, "--bind", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            found = re.search(r'server ready.*bind="?127\.0\.0\.1:(\d+)', line)
+            if found:
+                break
+        else:
+            raise SystemExit("the server did not start")
+        self.start_s = time.perf_counter() - began
+        self.connection = http.client.HTTPConnection("127.0.0.1", int(found.group(1)))
+
+    def post(self, path: str, body: Any) -> Any:
+        """One request; the answer."""
+        self.connection.request("POST", "/api/v1" + path, json.dumps(body))
+        reply = self.connection.getresponse()
+        text = reply.read()
+        assert reply.status in (200, 201), (path, reply.status, text)
+        return json.loads(text)
+
+    def cpu_s(self) -> float:
+        """CPU time of all its threads."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(") ", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def anonymous_mb(self) -> float:
+        """Memory that is not backed by a file."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"RssAnon:\s+(\d+) kB", status)
+        assert found
+        return int(found.group(1)) / 1024
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def measure(jobs: int, queues: int, folder: Path) -> list[str]:
+    """One row of the table."""
+    data_dir = folder / "data"
+    fill(data_dir, jobs, queues)
+    size_mb = (data_dir / "state" / "data.mdb").stat().st_size / (1 << 20)
+    server = Server(data_dir)
+    start_mb = server.anonymous_mb()
+    names = [f"scale-{number}" for number in range(1, queues + 1)]
+    count = min(OPERATIONS, jobs)
+    times = []
+    tokens = []
+
+    def timed(operation: Any) -> None:
+        before = server.cpu_s()
+        for number in range(count):
+            operation(number)
+        times.append((server.cpu_s() - before) / count * 1e6)
+
+    def fetch(number: int) -> None:
+        job = server.post("/fetch", {"queues": [names[number % queues]], "timeout": 0})
+        tokens.append((job["job_id"], job["lease_token"]))
+
+    def ack(number: int) -> None:
+        job_id, token = tokens[number]
+        server.post(f"/ack/{job_id}", {"lease_token": token})
+
+    def enqueue(number: int) -> None:
+        server.post("/enqueue", {"queue": names[number % queues], "payload": {"n": number}})
+
+    for operation in (fetch, ack, enqueue):
+        timed(operation)
+    end_mb = server.anonymous_mb()
+    server.stop()
+    again = Server(data_dir)
+    restart_s = again.start_s
+    again.stop()
+    shutil.rmtree(data_dir)
+    return [
+        f"{jobs:,}",
+        f"{queues:,}",
+        f"{size_mb:,.0f}",
+        f"{server.start_s:.2f}",
+        f"{restart_s:.2f}",
+        f"{start_mb:.0f}",
+        f"{end_mb:.0f}",
+        *(f"{time_us:.0f}" for time_us in times),
+    ]
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--jobs", default="1000,1000000", help="numbers of waiting jobs")
+    parser.add_argument("--queues", default="1", help="numbers of queues")
+    parser.add_argument("--folder", help="where the data goes (default: a temporary folder)")
+    arguments = parser.parse_args()
+    heads = ["jobs", "queues", "file MB", "start s", "restart s", "anon MB", "after MB"]
+    heads += ["fetch us", "ack us", "enqueue us"]
+    print("| " + " | ".join(heads) + " |")
+    print("| " + " | ".join("---:" for _ in heads) + " |")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for queues in arguments.queues.split(","):
+            for jobs in arguments.jobs.split(","):
+                row = measure(int(jobs), int(queues), Path(folder))
+                progress("")
+                print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
