@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits, ops
+from corvo import failpoints, limits, ops
 from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
 from corvo._fast.meters import Histogram
@@ -246,6 +246,9 @@ class Pipeline:
             if batcher.count:
                 self._schedule_seal()
             return
+        except Exception as error:
+            self._fatal(error)
+            return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = now_ns
@@ -379,7 +382,11 @@ class Pipeline:
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
+                if failpoints.armed:
+                    failpoints.reach("apply.before")
                 results = machine.apply(entry.index, entry.term, entry.data)
+                if failpoints.armed:
+                    failpoints.reach("apply.after")
             except Exception as error:
                 self._fatal(error)
                 return

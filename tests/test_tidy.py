@@ -41,6 +41,7 @@ LAYERS = {
     "corvo.ops": 2,
     "corvo.feed": 2,
     "corvo.config": 2,
+    "corvo.failpoints": 1,
     "corvo.limits": 1,
     "corvo.clock": 1,
     "corvo.ids": 1,

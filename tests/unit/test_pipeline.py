@@ -11,7 +11,7 @@ import pytest
 from corvo import limits, ops
 from corvo._fast.codec import decode_fields, decode_frame
 from corvo.consensus.log import Entry
-from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.errors import DiskFull, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport
 from corvo.pipeline import Pipeline
 from corvo.waiting import Wait
@@ -87,7 +87,7 @@ class Log:
         self.busy = False
         self.entries: list[Entry] = []
         self.on_committed: Any = None
-        self.refuse: CorvoError | None = None
+        self.refuse: Exception | None = None
         self.trimmed = 0
         self.full = False
 
@@ -484,6 +484,16 @@ def test_an_apply_that_fails_stops_the_node(rig: Rig) -> None:
     assert rig.answers == []
     with pytest.raises(NotReady):
         rig.submit()
+
+
+def test_a_log_that_breaks_in_a_new_way_stops_the_node(rig: Rig) -> None:
+    """Its entry is gone, and nobody in it would ever be answered."""
+    errors: list[Exception] = []
+    rig.pipeline.on_fatal = errors.append
+    rig.log.refuse = ZeroDivisionError()
+    rig.submit(tag=1)
+    rig.loop.run()
+    assert errors == [rig.log.refuse]
 
 
 def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
