@@ -12,11 +12,11 @@ Rules, in the order in which a crash would find out:
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
   then filled with zeros.
-- A failed write or flush is final. The state of the file is unknown from then on, and flushing
-  again would report success for pages the kernel has dropped. Only a restart reads the truth.
+- A failed write or flush is final: flushing again would report success for pages the kernel has
+  dropped. Only a restart reads the truth.
 
-Writes are *jobs* in a queue. A job that needs a flush goes to the flusher, one at a time; others
-are done on the spot. Before `attach` and after the flusher is closed, all are.
+Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
+before `attach` and after the flusher is closed all, are done on the spot.
 """
 
 import errno

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from http.client import HTTPException
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -215,7 +216,8 @@ def test_a_start_whose_replay_has_no_space_in_the_base(tmp_path: Path) -> None:
             server.kill()
             api = server.start().api()
             assert api.ack(api.take("q"))[0] == 200
-            until(lambda: api.post("/enqueue", {"queue": "q"})[0] == 507, "jobs are taken")  # noqa: B023
+            refused = partial(api.post, "/enqueue", {"queue": "q"})
+            until(lambda call=refused: call()[0] == 507, "jobs are taken")
         server.kill()
         server.environment.clear()
         api = server.start().api()
