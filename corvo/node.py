@@ -16,13 +16,13 @@ from pathlib import Path
 
 import uvloop
 
-from corvo import __version__, limits, logs
+from corvo import __version__, failpoints, limits, logs
 from corvo.clock import Clock, TestClock
 from corvo.config import Address, Config
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
-from corvo.errors import ConfigError, CorvoError, DiskFull
+from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
@@ -48,6 +48,7 @@ class Node:
         self.config = config
         self.loop = loop
         self.exit_status = 0
+        _arm_failpoints(config)
         self.clock: Clock = TestClock() if config.test_clock else Clock()
         self.notifier = Notifier(os.environ)
         self.data_dir = self._lock_data_dir()
@@ -56,6 +57,7 @@ class Node:
             self.data_dir.identity,
             durable=config.durable,
             new_salt=lambda: int.from_bytes(self.clock.random_bytes(4), "big"),
+            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
         )
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
@@ -92,18 +94,11 @@ class Node:
         self.pipeline.on_fatal = self._on_fatal
         began_ns = self.clock.monotonic_ns()
         replayed = 0
-        flush_tries = 2
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
-            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS and flush_tries:
-                try:
-                    machine.flush()
-                except DiskFull:
-                    # Try again on the ballast's space; else all of the log fits into memory.
-                    self.base.release_ballast()
-                    flush_tries -= 1
+            self.pipeline.flusher.after_apply()
         machine.take_woken()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
@@ -228,6 +223,13 @@ def _raise_connections_max() -> int:
         if soft < wanted:
             logger.warning("the limit of open files, %d, bounds the number of connections", hard)
     return max(1, min(wanted, soft) - limits.FILES_RESERVED)
+
+
+def _arm_failpoints(config: Config) -> None:
+    text = os.environ.get(failpoints.VARIABLE, "")
+    if text and not config.test_clock:
+        raise ConfigError(f"{failpoints.VARIABLE} is for tests: it needs --test-clock")
+    failpoints.arm(text)
 
 
 _GREETING = """

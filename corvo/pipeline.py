@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits, ops
+from corvo import failpoints, limits, ops
 from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
 from corvo._fast.meters import Histogram
@@ -31,7 +31,9 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
-_ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+_ADDS_WORK = frozenset(
+    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+)
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
 )
@@ -244,7 +246,7 @@ class Pipeline:
             if batcher.count:
                 self._schedule_seal()
             return
-        except Exception as error:  # the ops have left the batcher and nobody would answer them
+        except Exception as error:
             self._fatal(error)
             return
         now_ns = self._clock.monotonic_ns()
@@ -380,7 +382,11 @@ class Pipeline:
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
+                if failpoints.armed:
+                    failpoints.reach("apply.before")
                 results = machine.apply(entry.index, entry.term, entry.data)
+                if failpoints.armed:
+                    failpoints.reach("apply.after")
             except Exception as error:
                 self._fatal(error)
                 return

@@ -12,11 +12,11 @@ Rules, in the order in which a crash would find out:
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
   then filled with zeros.
-- A failed write or flush is final. The state of the file is unknown from then on, and flushing
-  again would report success for pages the kernel has dropped. Only a restart reads the truth.
+- A failed write or flush is final: flushing again would report success for pages the kernel has
+  dropped. Only a restart reads the truth.
 
-Writes are *jobs* in a queue. A job that needs a flush goes to the flusher, one at a time; others
-are done on the spot. Before `attach` and after the flusher is closed, all are.
+Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
+before `attach` and after the flusher is closed all, are done on the spot.
 """
 
 import errno
@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from corvo import failpoints
 from corvo._fast.record import (
     CLEAN_CLOSE,
     ENTRY,
@@ -298,8 +299,9 @@ class Wal:
         if found.torn_end > found.end:
             zeros = bytes(found.torn_end - found.end)
             self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, _nothing))
-        # What a killed process wrote may still be in the page cache only.
+        # What a killed process wrote, or named, may still be in the page cache only.
         self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, _nothing))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
         self._active.durable = found.end
         self._reserve_at = head.size // 2
         self._raise_if_failed()
@@ -381,6 +383,8 @@ class Wal:
     ) -> None:
         """Seal the active segment and begin the next one with this record."""
         assert self._retiring is None, "one roll at a time"
+        if failpoints.armed:
+            failpoints.reach("wal.roll")
         fd, path = self._take_spare()
         old = self._active
         offset = old.writer.offset
@@ -459,6 +463,7 @@ class Wal:
         segment = job.segment
         if error:
             self._fail(self.path if segment is None else segment.path, error)
+        if self.failed is not None:
             return
         if segment is not None and job.sync:
             segment.durable = job.offset + len(job.data)
@@ -468,7 +473,6 @@ class Wal:
         if self.failed is not None:
             return
         self.failed = _io_error(path, OSError(error, os.strerror(error)))
-        self._jobs.clear()
         if self._attached:
             self._on_failed(self.failed)
 

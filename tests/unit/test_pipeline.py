@@ -486,10 +486,11 @@ def test_an_apply_that_fails_stops_the_node(rig: Rig) -> None:
         rig.submit()
 
 
-def test_a_log_that_fails_to_take_an_entry_stops_the_node(rig: Rig) -> None:
+def test_a_log_that_breaks_in_a_new_way_stops_the_node(rig: Rig) -> None:
+    """Its entry is gone, and nobody in it would ever be answered."""
     errors: list[Exception] = []
     rig.pipeline.on_fatal = errors.append
-    rig.log.refuse = AssertionError("one entry in flight")
+    rig.log.refuse = ZeroDivisionError()
     rig.submit(tag=1)
     rig.loop.run()
     assert errors == [rig.log.refuse]

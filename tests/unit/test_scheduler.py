@@ -58,6 +58,9 @@ class Machine:
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int) -> list[str]:
         return []
 
+    def due_schedules(self, now_ns: int, limit: int) -> list[Any]:
+        return []
+
     def trim_point(self) -> int:
         return 0
 

@@ -450,6 +450,33 @@ def test_records_of_an_earlier_life_of_the_file_never_parse(wal_path: Path) -> N
     assert reopen(wal_path) == []
 
 
+def test_a_write_in_flight_when_something_else_fails_is_not_done(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    for number in range(1, 101):
+        node.append(bytes([number]) * 100)
+    node.settle()
+    odd: list[object] = []
+    node.loop.set_exception_handler(lambda _loop, context: odd.append(context))
+    done: list[bool] = []
+    node.wal.append(101, 1, b"lost", SYNC_DATA, lambda: done.append(True))
+    files.faults = {"rename": errno.EIO, "unlink": errno.EIO}
+    node.wal.trim(100)
+    node.settle()
+    assert not done and not odd
+    assert len(node.errors) == 1
+
+
+def test_a_start_flushes_the_names_of_the_life_before(wal_path: Path) -> None:
+    """A process that is killed behind a rename leaves a name that only the page cache has."""
+    filled(wal_path, 3)
+    files = FaultyFiles()
+    Node(wal_path, files).start()
+    flushed = files.calls[: files.calls.index("pwrite")]
+    assert flushed.count("sync full") == 2  # of the directory, and of the one it is in
+
+
 @pytest.mark.parametrize("fault", ["pwrite", "sync", "short write"])
 def test_an_io_error_is_final(wal_path: Path, fault: str) -> None:
     files = FaultyFiles()
