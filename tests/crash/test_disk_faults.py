@@ -7,8 +7,8 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from http.client import HTTPException
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
