@@ -20,7 +20,7 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug bench clean
+.PHONY: help server build test check format test-pure debug bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -53,6 +53,12 @@ debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds
 
 bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
 	$(BIN)/corvo bench $(ARGS)
+
+bench-micro: build  ## Cost of each module on the way of a write, in ns (ARGS="--instructions http1")
+	$(BIN)/python -m bench.micro $(ARGS)
+
+compare: build  ## Corvo beside Redis and beanstalkd, ratios (ARGS="--rounds 5 --connections 64")
+	$(BIN)/python -m bench.compare $(ARGS)
 
 clean:  ## Remove everything that was built (the data directory stays)
 	rm -rf .venv .venv-pure .venv-debug build dist *.egg-info

@@ -17,6 +17,7 @@ them stand still:
 import os
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 from corvo import limits
 from corvo.errors import ValidationError
@@ -98,7 +99,7 @@ class TestClock(Clock):
     """A clock that can be set. It runs from real time, is not kept over a restart, and a jump
     by hand is no pause."""
 
-    __test__ = False  # not a test, whatever its name
+    __test__: ClassVar[bool] = False  # not a test, whatever its name
 
     _shift_ns = 0
     _frozen_ns: int | None = None

@@ -17,7 +17,7 @@ from corvo import failpoints, limits
 from corvo.clock import Clock
 from corvo.consensus.log import Log
 from corvo.errors import DiskFull
-from corvo.fsm.machine import Machine
+from corvo.fsm.store import FlushReport
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,16 @@ class Disk(Protocol):
     def restore_ballast(self) -> bool: ...
 
 
+class Flushable(Protocol):
+    """What the flusher needs of `corvo.fsm.machine.Machine`."""
+
+    @property
+    def overlay_size(self) -> int: ...
+    @property
+    def overlay_documents(self) -> int: ...
+    def flush(self) -> FlushReport: ...
+
+
 class Flusher:
     """Decides when the machine's overlay goes to the base."""
 
@@ -41,7 +51,7 @@ class Flusher:
         loop: Any,
         clock: Clock,
         log: Log,
-        machine: Machine,
+        machine: Flushable,
         disk: Disk,
         on_fatal: Callable[[Exception], None],
     ) -> None:

@@ -20,8 +20,8 @@ from corvo._fast.meters import Histogram
 from corvo.clock import Clock
 from corvo.consensus.log import Entry, Log
 from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
-from corvo.flusher import Disk, Flusher
-from corvo.fsm.machine import Machine
+from corvo.feed import Change
+from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
 from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches
 
@@ -69,6 +69,16 @@ class Loop(Protocol):
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
+class State(Flushable, Protocol):
+    """What the pipeline needs of `corvo.fsm.machine.Machine`."""
+
+    def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
+    def take_changes(self) -> list[Change]: ...
+    def take_woken(self) -> list[str]: ...
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int: ...
+    def worker_seen_ns(self, worker_id: str) -> int: ...
+
+
 class PipelineMeters:
     """What the pipeline has done, read at scrape time."""
 
@@ -88,7 +98,7 @@ class Pipeline:
         loop: Loop,
         clock: Clock,
         log: Log,
-        machine: Machine,
+        machine: State,
         disk: Disk,
         pending_max: int,
     ) -> None:

@@ -74,6 +74,8 @@ def parse_duration(value: str | int | float, field: str = "duration") -> int:
     elif isinstance(value, float):
         # Fixed notation, so that the digits of 0.1 count and not its binary neighbour.
         text = f"{value:.9f}"
+    elif 0 <= value <= DURATION_MAX_NS // limits.SECOND_NS:
+        return value * limits.SECOND_NS
     elif abs(value) > DURATION_MAX_NS:  # too long to be worth printing
         raise _refused(field, "that many", _DURATION_RANGE)
     else:

@@ -23,13 +23,14 @@ uvarint and its payload as a byte string.
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
 end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
 says what and where. Nothing is allocated on the word of a length that the data does not cover;
-only front-coded texts can be longer than their data, each by what it shares. Encoding measures
-first and then fills a byte string of exactly that size.
+only front-coded texts can be longer than their data, each by what it shares. Encoding finds the
+size that is enough, fills a scratch buffer that is kept, and copies what it has become.
 """
 
 import cython
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.long import (
         PyLong_AsLongLongAndOverflow,
@@ -47,6 +48,11 @@ SHARED_MAX = cython.declare(cython.Py_ssize_t, 255)
 # 9999-12-31T23:59:59, and the last second whose nanoseconds fit 64 bits.
 SECONDS_MAX = cython.declare(cython.ulonglong, 253_402_300_799)
 SECONDS_MAX_64 = cython.declare(cython.ulonglong, 18_446_744_072)
+
+
+UVARINT_SIZE_MAX = cython.declare(cython.Py_ssize_t, 10)
+SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 4096)
+_scratch = cython.declare(bytearray, bytearray(4096))
 
 
 class CodecError(ValueError):
@@ -246,26 +252,17 @@ def _front_coded(
 @cython.cfunc
 @cython.exceptval(-1)
 def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
-    """How many bytes the field takes. Everything that can be wrong with it is found here."""
+    """How many bytes the field takes at most. What is wrong with a text, bytes or a list is found
+    here, what is wrong with a number when it is written."""
     size: cython.Py_ssize_t
     if letter == "s":
         return _text_size(value)
     if letter == "b":
         return _bytes_size(value)
-    if letter == "u":
-        return _uvarint_size(_unsigned(value))
-    if letter == "i":
-        return _uvarint_size(_zigzag(_signed(value)))
     if letter == "t":
-        seconds: cython.ulonglong = _seconds(value)
-        return _uvarint_size(seconds) + _uvarint_size(_nanoseconds(value, seconds))
-    if letter == "q":
-        _signed(value)
-        return 8
-    if letter == "f":
-        if type(value) is not bool:
-            raise TypeError(f"flag expected, not {type(value).__name__}")
-        return 1
+        return 2 * UVARINT_SIZE_MAX
+    if letter == "u" or letter == "i" or letter == "q" or letter == "f":
+        return UVARINT_SIZE_MAX
     if type(value) is not list:
         raise TypeError(f"list expected, not {type(value).__name__}")
     items: list = value
@@ -277,8 +274,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
         for item in items:
             size += _bytes_size(item)
     elif letter == "U":
-        for item in items:
-            size += _uvarint_size(_unsigned(item))
+        size += UVARINT_SIZE_MAX * len(items)
     else:
         assert letter == "P", f"no such layout letter: {letter!r}"
         size = _front_coded(items, cython.NULL, size, False)
@@ -289,7 +285,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
 def _put_field(
     p: cython.p_uchar, at: cython.Py_ssize_t, letter: cython.Py_UCS4, value: object
 ) -> cython.Py_ssize_t:
-    """Write a field that `_field_size` has accepted."""
+    """Write a field that `_field_size` has found room for."""
     bits: cython.ulonglong
     if letter == "s":
         return _put_text(p, at, value)
@@ -311,6 +307,8 @@ def _put_field(
             at += 1
         return at
     if letter == "f":
+        if type(value) is not bool:
+            raise TypeError(f"flag expected, not {type(value).__name__}")
         p[at] = value is True
         return at + 1
     items: list = value
@@ -338,22 +336,22 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     try:
         for i, letter in enumerate(layout):
             size += _field_size(letter, values[i])
+        buffer: bytearray = _scratch if size <= SCRATCH_SIZE else bytearray(size)
+        if cython.compiled:
+            p = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+        else:
+            p = buffer
+        p[0] = VERSION
+        for i, letter in enumerate(layout):
+            at = _put_field(p, at, letter, values[i])
     except OverflowError:
         raise CodecError(f"field {i} ({layout[i]}): {values[i]} is out of range") from None
     except UnicodeEncodeError:
         raise CodecError(f"field {i} ({layout[i]}): lone surrogates have no UTF-8") from None
     except TypeError as error:
         raise CodecError(f"field {i} ({layout[i]}): {error}") from None
-    if cython.compiled:
-        out: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
-        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(out))
-    else:
-        out = p = bytearray(size)
-    p[0] = VERSION
-    for i, letter in enumerate(layout):
-        at = _put_field(p, at, letter, values[i])
-    assert at == size
-    return out if cython.compiled else bytes(out)
+    assert at <= size
+    return p[:at] if cython.compiled else bytes(p[:at])
 
 
 def encode_frame(ops: list) -> bytes:

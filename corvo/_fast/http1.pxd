@@ -1,3 +1,4 @@
+from corvo._fast.head cimport find_byte, find_head_end, read_fields
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 
 cdef int _LINE
@@ -5,6 +6,11 @@ cdef int _FIELDS
 cdef int _LENGTH
 cdef int _CHUNKED
 cdef int _STOPPED
+cdef int _LF
+cdef int _SPACE
+cdef int _SLASH
+cdef int _HASH
+cdef int _QUESTION
 
 
 cdef class H1Conn(ReplyQueue):
@@ -14,10 +20,10 @@ cdef class H1Conn(ReplyQueue):
     cdef object _parser, _refusal
     cdef bytes _rest, _line, _tail
     cdef Request _request
-    cdef list _ready
-    cdef bytes _authority, _codings
-    cdef bint _began, _upgrade_offered, _upgraded, _muted
-    cdef Py_ssize_t _head_size, _fields, _body_left, _body_size, _rate_size
+    cdef list _ready, _head
+    cdef bytes _authority
+    cdef bint _began, _upgraded, _muted
+    cdef Py_ssize_t _head_size, _body_left, _body_size, _rate_size
     cdef Py_ssize_t _chunks, _trailer_fields, _trailer_size, _framing_run
     cdef bytearray _body
 
@@ -30,12 +36,12 @@ cdef class H1Conn(ReplyQueue):
     cdef _keep_tail(self, bytes piece)
     cdef _parse(self, bytes piece)
     cdef _resume_after_upgrade(self)
+    cdef _read_body_by(self, callbacks, bytes framing)
     cdef _take_line(self, Request request, bytes line)
     cdef bytes _take_other_target(self, Request request, bytes target)
     cdef _fail(self, error)
     cdef _check_host(self, Request request)
     cdef _choose_framing(self, Request request)
-    cdef _drop_trailer(self, bytes name, bytes value)
     cdef _complete(self)
     cdef _reset_message(self)
     cdef _refuse(self, error)

@@ -4,7 +4,9 @@ A connection is read in four phases:
 
     LINE     the request line is collected and checked here, because llhttp is more lenient than
              RFC 9112 (double spaces, RTSP, HTTP/0.9, HTTP/2.0)
-    FIELDS   header fields go through llhttp, up to the blank line that we find ourselves
+    FIELDS   header fields go through llhttp, up to the blank line that we find ourselves. It only
+             says that they are well formed; a callback for each would cost more than all the
+             rest, so those we keep are then picked out of the bytes
     LENGTH   a body of Content-Length bytes
     CHUNKED  a chunked body; its pieces are cut at every blank line, since one of them ends it
 
@@ -16,8 +18,10 @@ STOPPED, ignores all further input: after an error, `Connection: close`, or the 
 import re
 from typing import Final
 
+import cython
 import httptools
 
+from corvo._fast.head import find_byte, find_head_end, read_fields
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -32,6 +36,7 @@ from corvo.errors import (
 )
 
 _LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
+_LF, _SPACE, _HASH, _SLASH, _QUESTION = 10, 32, 35, 47, 63
 
 # A request line is refused unfinished only when no method and version could still fit.
 _LINE_EXTRA_MAX: Final = 64
@@ -47,23 +52,17 @@ _HOST: Final = re.compile(
 )
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-# Fields that are kept, and the attribute that keeps them. Each may occur once only: a second
-# Authorization, say, would leave it to chance which one counts.
-_KEPT: Final = {
-    b"host": "host",
-    b"content-type": "content_type",
-    b"content-length": "content_length",
-    b"authorization": "authorization",
-    b"x-api-key": "api_key",
-    b"cookie": "cookie",
-    b"x-request-id": "request_id",
-    b"idempotency-key": "idempotency_key",
-    b"x-corvo-namespace": "namespace",
-    b"x-corvo-min-index": "min_index",
-    b"x-corvo-client-name": "client_name",
-    b"x-corvo-client-version": "client_version",
-    b"expect": "expect",
-}
+
+
+class _ChunkedBody:
+    """What the parser of a chunked body calls: also for each field behind the last chunk."""
+
+    def __init__(self, conn):
+        self.on_header = conn.on_trailer
+        self.on_headers_complete = conn.on_headers_complete
+        self.on_chunk_header = conn.on_chunk_header
+        self.on_body = conn.on_body
+        self.on_message_complete = conn.on_message_complete
 
 
 class H1Conn(ReplyQueue):
@@ -86,13 +85,11 @@ class H1Conn(ReplyQueue):
         self._request = None
         self._ready = []
         self._began = False
+        self._head = []
         self._authority = None
-        self._codings = None
-        self._upgrade_offered = False
         self._upgraded = False
         self._muted = False
         self._head_size = 0
-        self._fields = 0
         self._body_left = 0
         self._body = None
         self._body_size = 0
@@ -135,9 +132,9 @@ class H1Conn(ReplyQueue):
         if self._line:
             data = self._line + data
             self._line = b""
-        pos = 0
-        size = len(data)
-        turn_max = self.context.pipeline_max
+        pos: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t = len(data)
+        turn_max: cython.Py_ssize_t = self.context.pipeline_max
         while (
             pos < size
             and len(ready) < turn_max
@@ -226,7 +223,7 @@ class H1Conn(ReplyQueue):
         if not self._began:
             self._began = True
             self._started_ns = self._read_ns
-        end = data.find(b"\n", pos) + 1
+        end: cython.Py_ssize_t = find_byte(data, _LF, pos) + 1
         if end == 0:
             size = len(data) - pos
             if size > context.target_size_max + _LINE_EXTRA_MAX:
@@ -236,7 +233,8 @@ class H1Conn(ReplyQueue):
             else:
                 self._line = data[pos:]
             return len(data)
-        line = data[pos:end]
+        p: cython.p_const_uchar = data
+        line: bytes = p[pos:end]
         if line == b"\r\n":
             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.
             self._began = False
@@ -256,29 +254,38 @@ class H1Conn(ReplyQueue):
         return pos
 
     def _take_line(self, request, line):
-        parts = line.split(b" ")
-        method = parts[0]
+        p: cython.p_const_uchar = line
+        size: cython.Py_ssize_t = len(line)
+        first: cython.Py_ssize_t = find_byte(line, _SPACE, 0)
+        second: cython.Py_ssize_t = -1 if first < 0 else find_byte(line, _SPACE, first + 1)
+        method: bytes = p[:first] if first >= 0 else line
         request.method = _METHODS.get(method) or method.decode("latin-1")
         request.head_only = request.method == "HEAD"
-        if len(parts) == 2 and parts[1].startswith(b"/"):
+        if first >= 0 and second < 0 and p[first + 1] == _SLASH:
             raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
-        if len(parts) != 3:
+        if second < 0 or find_byte(line, _SPACE, second + 1) >= 0:
             raise BadRequest("the request line is not: method, space, target, space, version")
-        target = parts[1]
-        version = parts[2]
-        if version == b"HTTP/1.0\r\n":
-            request._old_client = True
-        elif version != b"HTTP/1.1\r\n":
-            if _VERSION.fullmatch(version):
+        target: bytes = p[first + 1 : second]
+        if not line.endswith(b" HTTP/1.1\r\n"):
+            version: bytes = p[second + 1 : size]
+            if version == b"HTTP/1.0\r\n":
+                request._old_client = True
+            elif _VERSION.fullmatch(version):
                 raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
-            raise BadRequest("the request line does not end in an HTTP version")
+            else:
+                raise BadRequest("the request line does not end in an HTTP version")
         if len(target) > self.context.target_size_max:
             raise self._target_too_long()
         if not target.startswith(b"/"):
             target = self._take_other_target(request, target)
-        if b"#" in target:
+        if find_byte(target, _HASH, 0) >= 0:
             raise BadRequest("the request target holds a fragment")
-        request.path, _, request.query = target.partition(b"?")
+        question: cython.Py_ssize_t = find_byte(target, _QUESTION, 0)
+        if question < 0:
+            request.path = target
+        else:
+            request.path = target[:question]
+            request.query = target[question + 1 :]
 
     def _take_other_target(self, request, target):
         """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
@@ -295,23 +302,28 @@ class H1Conn(ReplyQueue):
 
     def _read_fields(self, data, pos):
         context = self.context
-        end = self._next_cut(data, pos)
-        room = context.head_size_max - self._head_size
+        end: cython.Py_ssize_t = self._next_cut(data, pos)
+        room: cython.Py_ssize_t = context.head_size_max - self._head_size
         if end - pos > room:
             end = pos + room
-        piece = data[pos:end]
+        p: cython.p_const_uchar = data
+        piece: bytes = p[pos:end]
         self._head_size += end - pos
+        self._head.append(piece)
         self._parse(piece)
-        if self._phase == _FIELDS:
+        if self._phase == _CHUNKED:
+            self._read_body_by(_ChunkedBody(self), b"Transfer-Encoding: chunked")
+        elif self._phase == _FIELDS:
             if self._head_size >= context.head_size_max:
                 self._refuse_head()
             self._keep_tail(piece)
         return end
 
     def _read_length(self, data, pos):
-        end = min(pos + self._body_left, len(data))
+        end: cython.Py_ssize_t = min(pos + self._body_left, len(data))
         self._body_left -= end - pos
-        self._parse(data[pos:end])
+        p: cython.p_const_uchar = data
+        self._parse(p[pos:end])
         return end
 
     def _read_chunked(self, data, pos):
@@ -333,8 +345,8 @@ class H1Conn(ReplyQueue):
             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
             if seam >= 0:
                 return pos + seam + 4 - len(self._tail)
-        at = data.find(_BLANK_LINE, pos)
-        return at + 4 if at >= 0 else len(data)
+        end: cython.Py_ssize_t = find_head_end(data, pos)
+        return end if end >= 0 else len(data)
 
     def _keep_tail(self, piece):
         tail = self._tail + piece if len(piece) < 3 else piece
@@ -355,62 +367,39 @@ class H1Conn(ReplyQueue):
     def _resume_after_upgrade(self):
         """Read on as plain HTTP/1.1 after an offer to upgrade, which is never taken up.
 
-        llhttp takes the head of such a request for the end of it and drops the body. A fresh
-        parser, told only how the body is framed, reads the rest.
+        llhttp takes the head of such a request for the end of it and drops the body.
         """
-        self._parser = httptools.HttpRequestParser(self)
-        if self._phase == _CHUNKED:
-            framing = b"Transfer-Encoding: chunked"
-        elif self._body_left:
-            framing = b"Content-Length: %d" % self._body_left
-        else:
-            self._upgraded = False
+        self._upgraded = False
+        if self._phase == _LENGTH:
+            self._read_body_by(self, b"Content-Length: %d" % self._body_left)
+        elif self._phase != _CHUNKED:
+            self._parser = httptools.HttpRequestParser(self)
             self._complete()
-            return
+
+    def _read_body_by(self, callbacks, framing):
+        """Go on with a fresh parser that is told nothing but how the body is framed."""
+        self._parser = httptools.HttpRequestParser(callbacks)
         self._muted = True
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
         self._muted = False
-        self._upgraded = False
 
     # Called by the parser.
-
-    def on_header(self, name, value):
-        """A header field, or a trailer field when the head has ended."""
-        if self._muted:
-            return
-        if self._phase == _CHUNKED:
-            self._drop_trailer(name, value)
-            return
-        self._fields += 1
-        if self._fields > self.context.head_fields_max:
-            self._fail(
-                HeadersTooLarge(
-                    f"the request has more than {self.context.head_fields_max} header fields"
-                )
-            )
-        lowered = name.lower()
-        attribute = _KEPT.get(lowered)
-        if attribute is not None:
-            if getattr(self._request, attribute) is not None:
-                self._fail(BadRequest(f"header {attribute.replace('_', '-')} is given twice"))
-            setattr(self._request, attribute, value)
-        elif lowered == b"transfer-encoding":
-            self._codings = value if self._codings is None else self._codings + b"," + value
-        elif lowered == b"upgrade":
-            self._upgrade_offered = True
 
     def on_headers_complete(self):
         """The head is there: decide whether and how the body is read."""
         if self._muted:
             return
         request = self._request
+        pieces = self._head
+        head: bytes = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
+            read_fields(request, head, self.context.head_fields_max)
             self._check_host(request)
             self._choose_framing(request)
         except CorvoError as error:
             self._fail(error)
         request.keep_alive = self._parser.should_keep_alive()
-        self._upgraded = self._upgrade_offered and self._parser.should_upgrade()
+        self._upgraded = request._upgrade_offered and self._parser.should_upgrade()
         given = request.request_id
         if given is None or not _REQUEST_ID.fullmatch(given):
             request.request_id = self.context._new_request_id()
@@ -429,7 +418,7 @@ class H1Conn(ReplyQueue):
     def on_body(self, data):
         """Some of the body."""
         context = self.context
-        size = len(data)
+        size: cython.Py_ssize_t = len(data)
         if self._body_size + size > context.body_size_max:
             self._fail(self._body_too_large())
         if self._chunks > context.chunks_max:
@@ -474,12 +463,12 @@ class H1Conn(ReplyQueue):
 
     def _choose_framing(self, request):
         length = request.content_length
-        if self._codings is not None:
+        if request._codings is not None:
             if request._old_client:
                 raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
             if length is not None:
                 raise BadRequest("both Content-Length and Transfer-Encoding")
-            codings = self._codings.lower().split(b",")
+            codings = request._codings.lower().split(b",")
             for coding in codings:
                 if coding.strip(b" \t") != b"chunked":
                     raise NotImplementedHere("the only transfer coding known here is chunked")
@@ -489,14 +478,17 @@ class H1Conn(ReplyQueue):
         elif length is not None:
             if not length.isdigit():
                 raise BadRequest("Content-Length is not a number")
-            if len(length) > 18 or int(length) > self.context.body_size_max:
+            size: cython.longlong = int(length) if len(length) <= 18 else -1
+            if not 0 <= size <= self.context.body_size_max:
                 raise self._body_too_large()
-            self._body_left = int(length)
-            if self._body_left:
+            self._body_left = size
+            if size:
                 self._phase = _LENGTH
 
-    def _drop_trailer(self, name, value):
+    def on_trailer(self, name, value):
         """Trailers are counted and forgotten: none of them may pass for a header."""
+        if self._muted:
+            return
         self._trailer_fields += 1
         self._trailer_size += len(name) + len(value) + 4
         if (
@@ -512,6 +504,8 @@ class H1Conn(ReplyQueue):
         request._body_size = self._body_size
         request.arrived_ns = self._read_ns
         self._body_size = 0
+        if self._phase == _CHUNKED:
+            self._parser = httptools.HttpRequestParser(self)
         self._reset_message()
         self._phase = _LINE if request.keep_alive else _STOPPED
         self._served = True
@@ -520,14 +514,12 @@ class H1Conn(ReplyQueue):
 
     def _reset_message(self):
         self._request = None
+        self._head = []
         self._began = False
         self._authority = None
-        self._codings = None
-        self._upgrade_offered = False
         self._upgraded = False
         self._continue_due = False
         self._head_size = 0
-        self._fields = 0
         self._body_left = 0
         self._body = None
         self._rate_size = 0

@@ -13,14 +13,15 @@ cdef class H1Context:
     cdef public bint draining
     cdef public long long index
     cdef object _date
-    cdef bytes _date_line, _request_id_prefix, _valid_host
+    cdef bytes _date_line, _request_id_prefix, _id_start, _valid_host
+    cdef dict _starts
     cdef long long _date_until_ns, _requests
 
     cdef bytes _index_line
     cdef long long _line_index
 
     cdef bytes _new_request_id(self)
-    cdef bytes _get_date_line(self, long long now_ns)
+    cdef bytes _get_start(self, int status, long long now_ns)
     cdef bytes _get_index_line(self, long long index)
 
 
@@ -37,7 +38,8 @@ cdef class Request:
     cdef readonly long long arrived_ns
     cdef public object on_abandoned, context, meter
     cdef Request _next
-    cdef bint _old_client
+    cdef bint _old_client, _upgrade_offered
+    cdef bytes _codings
     cdef Py_ssize_t _body_size
     cdef long long _replied_ns, _index
     cdef int _status
@@ -68,6 +70,3 @@ cdef class ReplyQueue:
     cdef _send_continue(self)
     cdef _cancel_parked(self)
     cdef _abandon_all(self)
-
-
-cdef bytes _decimal(long long number)

@@ -9,6 +9,8 @@ import json
 import re
 from typing import Final
 
+import cython
+
 _REASONS: Final = {
     200: "OK",
     201: "Created",
@@ -43,9 +45,15 @@ _JSON_LINE: Final = b"Content-Type: application/json\r\n"
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
-# Numbers that nearly every reply holds, ready made.
-_DECIMALS: Final = tuple(b"%d" % number for number in range(1000))
+# Lines with numbers below this are ready made: nearly every reply is quick, and many are short.
+_READY: Final = 1000
+_TIMING_LINE: Final = b"\r\nServer-Timing: proc;dur=%d"
+_TIMINGS: Final = tuple(_TIMING_LINE % number for number in range(_READY))
 _THOUSANDTHS: Final = tuple(b".%03d\r\n" % number for number in range(1000))
+_LENGTH_LINE: Final = b"Content-Length: %d\r\n\r\n"
+_JSON_LENGTHS: Final = tuple(_JSON_LINE + _LENGTH_LINE % number for number in range(_READY))
+# The end of a request id; what is in front changes with every 4096th only.
+_ID_ENDS: Final = tuple(b"%03x" % number for number in range(4096))
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -111,20 +119,30 @@ class H1Context:
         self._date_until_ns = -1
         self._index_line = b""
         self._line_index = -1
+        self._starts = {}
         self._request_id_prefix = request_id_prefix
+        self._id_start = request_id_prefix + b"0"
         self._requests = 0
         self._valid_host = None
 
     def _new_request_id(self):
         self._requests += 1
-        return b"%b%x" % (self._request_id_prefix, self._requests)
+        end: cython.int = self._requests & 4095
+        if end == 0:
+            self._id_start = b"%b%x" % (self._request_id_prefix, self._requests >> 12)
+        return self._id_start + cython.cast(bytes, _ID_ENDS[end])
 
-    def _get_date_line(self, now_ns):
-        """The Date header, made anew at most once a second."""
+    def _get_start(self, status, now_ns):
+        """The reply up to its request id. It names the time, so it lasts for a second."""
         if now_ns >= self._date_until_ns:
-            self._date_line = b"Date: %b\r\n" % self._date()
+            self._date_line = b"Date: %b\r\nX-Request-Id: " % self._date()
             self._date_until_ns = now_ns + 1_000_000_000
-        return self._date_line
+            self._starts = {}
+        start = self._starts.get(status)
+        if start is None:
+            assert status in _STATUS_LINES, f"no reason phrase for status {status}"
+            start = self._starts[status] = _STATUS_LINES[status] + self._date_line
+        return start
 
     def _get_index_line(self, index):
         """The X-Corvo-Index header; a whole batch of replies names the same index."""
@@ -169,6 +187,8 @@ class Request:
         self.meter = None  # RouteMeter of the route
         self._next = None
         self._old_client = False
+        self._codings = None
+        self._upgrade_offered = False
         self._body_size = 0
         self._replied_ns = 0
         self._status = 0
@@ -210,45 +230,36 @@ class Request:
     def _render(self, close):
         """The whole reply as bytes; `close` announces that it is the last one."""
         context = self.conn.context
-        status_line = _STATUS_LINES.get(self._status)
-        assert status_line is not None, f"no reason phrase for status {self._status}"
-        took_us = max(0, self._replied_ns - self.arrived_ns) // 1000
+        took_us: cython.longlong = max(0, self._replied_ns - self.arrived_ns) // 1000
+        took_ms: cython.longlong = took_us // 1000
         body = self._reply_body
-        type_line = b""
-        if body:
-            type_line = _JSON_LINE
-            if self._reply_type is not _JSON:
-                type_line = b"Content-Type: %b\r\n" % self._reply_type
-        connection = b""
+        size: cython.Py_ssize_t = len(body)
+        lines = context._get_index_line(self._index)
         if close:
-            connection = b"Connection: close\r\n"
+            lines += b"Connection: close\r\n"
         elif self._old_client:
-            connection = b"Connection: keep-alive\r\n"
-        # 204 and 304 have no body, hence no length either.
-        bodiless = self._status == 204 or self._status == 304
+            lines += b"Connection: keep-alive\r\n"
+        if self._reply_headers:
+            lines += self._reply_headers
+        if self._status == 204 or self._status == 304:
+            length = b"\r\n"  # no body, hence no length either
+        elif size and size < _READY and self._reply_type is _JSON:
+            length = _JSON_LENGTHS[size]
+        elif size:
+            length = b"Content-Type: %b\r\n" % self._reply_type + _LENGTH_LINE % size
+        else:
+            length = _LENGTH_LINE % 0
         return b"".join(
             (
-                status_line,
-                context._get_date_line(self._replied_ns),
-                b"X-Request-Id: ",
+                context._get_start(self._status, self._replied_ns),
                 self.request_id,
-                b"\r\nServer-Timing: proc;dur=",
-                _decimal(took_us // 1000),
+                _TIMINGS[took_ms] if took_ms < _READY else _TIMING_LINE % took_ms,
                 _THOUSANDTHS[took_us % 1000],
-                context._get_index_line(self._index),
-                connection,
-                self._reply_headers,
-                type_line,
-                b"\r\n" if bodiless else b"Content-Length: ",
-                b"" if bodiless else _decimal(len(body)),
-                b"" if bodiless else b"\r\n\r\n",
+                lines,
+                length,
                 b"" if self.head_only else body,
             )
         )
-
-
-def _decimal(number):
-    return _DECIMALS[number] if number < 1000 else b"%d" % number
 
 
 class ReplyQueue:

@@ -142,6 +142,9 @@ def _start(
 
 def _worker_data(worker_id: str) -> bytes:
     """End of the data of a started event."""
+    plain = worker_id.isascii() and worker_id.isprintable()
+    if plain and '"' not in worker_id and "\\" not in worker_id:
+        return b',"worker_id":"' + worker_id.encode() + b'"}'
     return b',"worker_id":' + dumps(worker_id).encode() + b"}"
 
 

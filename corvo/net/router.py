@@ -1,8 +1,9 @@
 """The route table: method and path to handler.
 
-Paths without parameters, which all hot ones are, are found by one dict lookup of the raw bytes;
-the others by walking a tree of segments. Segments are split before they are percent-decoded, so
-that `%2F` can be part of a queue name. A literal segment wins over a parameter.
+Paths without parameters are found by one dict lookup of the raw bytes, those whose only parameter
+is the last segment by a second one of what is before it; the others by walking a tree of segments.
+Segments are split before they are percent-decoded, so that `%2F` can be part of a queue name. A
+literal segment wins over a parameter.
 """
 
 import re
@@ -20,6 +21,7 @@ from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 HTTP_BOUNDS_NS: Final = tuple(
     ms * limits.MS_NS for ms in (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 )
+_PERCENT: Final = ord("%")  # bytes are searched for a number ten times faster than for bytes
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -50,6 +52,7 @@ class Router:
         self.routes = tuple(routes)
         self._root = _Node()
         self._literal: dict[bytes, _Node] = {}
+        self._leading: dict[bytes, _Node] = {}  # by the path in front of the only parameter
         for route in self.routes:
             self._add(route)
 
@@ -69,7 +72,12 @@ class Router:
         params: tuple[str, ...] = ()
         node = self._literal.get(path)
         if node is None:
-            node, params = self._walk(path)
+            cut = path.rfind(b"/") + 1
+            node = self._leading.get(path[:cut])
+            if node is None or cut == len(path) or _PERCENT in path:
+                node, params = self._walk(path)
+            else:
+                params = (_decode(path[cut:]),)
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
             allow = _allowed(node.routes)
@@ -90,6 +98,8 @@ class Router:
         node.routes[route.method] = route
         if "{" not in route.pattern:
             self._literal[route.pattern.encode()] = node
+        elif route.pattern.index("{") == route.pattern.rindex("/") + 1:
+            self._leading[route.pattern[: route.pattern.index("{")].encode()] = node
 
     def _walk(self, path: bytes) -> tuple[_Node, tuple[str, ...]]:
         node = self._root
@@ -129,6 +139,8 @@ def _segments(path: bytes) -> list[bytes]:
 
 
 def _decode(segment: bytes) -> str:
+    if _PERCENT not in segment and segment.isascii():
+        return segment.decode("ascii")
     if _BROKEN_ESCAPE.search(segment):
         raise ValidationError("the path holds a % that two hexadecimal digits do not follow")
     try:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from corvo import limits
 from corvo._fast.http1 import H1Conn
@@ -99,10 +99,11 @@ class Server:
     async def listen(self, host: str, port: int) -> int:
         """Accept connections at an address; returns the port, which matters for port 0."""
         listener = await self.loop.create_server(
-            self.protocol, host, port, backlog=BACKLOG, start_serving=True
+            cast(Any, self.protocol), host, port, backlog=BACKLOG, start_serving=True
         )
         self._listeners.append(listener)
-        bound: int = listener.sockets[0].getsockname()[1]
+        sockets = cast(Any, listener).sockets  # not the tuple that asyncio promises: a list
+        bound: int = sockets[0].getsockname()[1]
         return bound
 
     def protocol(self) -> "Connection":
@@ -211,8 +212,11 @@ class Server:
         return os.urandom(4).hex().encode() + b"-"
 
 
-class Connection(asyncio.Protocol):
-    """Moves bytes between one transport and its sans-io connection."""
+class Connection:
+    """Moves bytes between one transport and its sans-io connection.
+
+    An `asyncio.Protocol` by its methods, not by inheritance, so that it can be compiled.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -3,14 +3,22 @@
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from corvo import errors
+from corvo.clock import Clock
+from corvo.config import load
+from corvo.fsm.machine import Machine
+from corvo.ids import JobIds
+from corvo.kv.memory import MemoryBase
 from corvo.net import bodies
 from corvo.net.handlers.admin import Admin
 from corvo.net.routes import routes
+from corvo.pipeline import Pipeline
+from corvo.service import Service
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
@@ -23,7 +31,11 @@ BODIES = [
 
 def test_every_endpoint_is_documented() -> None:
     nothing = cast(Any, None)
-    for route in routes(nothing, Admin(nothing, nothing, nothing), test_clock=True):
+    clock, machine = Clock(), Machine(MemoryBase())
+    log: Any = SimpleNamespace()
+    pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
+    service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
+    for route in routes(service, Admin(nothing, nothing, nothing), test_clock=True):
         assert route.name == "/" or f"`{route.method} {route.name}`" in API
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from corvo import limits, ops
 from corvo._fast.codec import decode_fields, decode_frame
+from corvo.clock import Clock
 from corvo.consensus.log import Entry
 from corvo.errors import DiskFull, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport
+from corvo.model import Fetched, Job
 from corvo.pipeline import Pipeline
 from corvo.waiting import Wait
 
@@ -22,7 +24,7 @@ SECOND = limits.SECOND_NS
 class Loop:
     """Runs callbacks when told to; timers fire when the clock is moved past them."""
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: "Time") -> None:
         self._clock = clock
         self._soon: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._later: list[Any] = []
@@ -63,21 +65,14 @@ class Loop:
         self._clock.now_ns = end_ns
 
 
-class Clock:
-    """A clock that stands still."""
+class Time:
+    """Stands still."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * SECOND
-        self.on_jump: list[Any] = []
 
-    def monotonic_ns(self) -> int:
+    def read(self) -> int:
         return self.now_ns
-
-    elapsed_ns = monotonic_ns
-    stamp = monotonic_ns
-
-    def seed64(self) -> int:
-        return 7
 
 
 class Log:
@@ -189,12 +184,13 @@ class Rig:
     """A pipeline with everything around it."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Time()
         self.loop = Loop(self.clock)
         self.log = Log()
         self.machine = Machine()
         self.disk = Disk()
-        parts: tuple[Any, ...] = (self.loop, self.clock, self.log, self.machine, self.disk)
+        clock = Clock(self.clock.read, self.clock.read, bytes)
+        parts: tuple[Any, ...] = (self.loop, clock, self.log, self.machine, self.disk)
         self.pipeline = Pipeline(*parts, 100)
         self.pipeline.start()
         self.answers: list[Any] = []
@@ -221,8 +217,8 @@ def rig() -> Rig:
     return Rig()
 
 
-def a_job(job_id: str = "job_1") -> Any:
-    return SimpleNamespace(job_id=job_id, token="token")
+def a_job(job_id: str = "job_1") -> Fetched:
+    return Fetched(Job(job_id), "q", "token")
 
 
 def test_what_arrives_in_one_turn_is_one_entry(rig: Rig) -> None:

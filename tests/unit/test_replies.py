@@ -50,7 +50,7 @@ def test_reply_head() -> None:
     assert (status, body) == (201, "{}")
     assert fields == {
         "date": "now",
-        "x-request-id": "t-1",
+        "x-request-id": "t-0001",
         "server-timing": "proc;dur=1.234",
         "x-extra": "9",
         "content-type": "application/json",

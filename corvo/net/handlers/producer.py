@@ -2,16 +2,25 @@
 
 from typing import Any
 
+from msgspec.structs import astuple
+
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError
 from corvo.model import STATES, Enqueued
-from corvo.net.bodies import EnqueueBatchBody, EnqueueBody, decode, json_value, tags_object
+from corvo.net.bodies import (
+    EnqueueBatchBody,
+    EnqueueBody,
+    decode,
+    json_value,
+    tags_object,
+)
 from corvo.net.documents import reply_json
 from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
+_ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
 class Producer:
@@ -23,7 +32,8 @@ class Producer:
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
-        self._service.enqueue(*self.job_values(body), slot=(on_enqueued, request))
+        queue, values = self.job_values(body)
+        self._service.enqueue(queue, values, (on_enqueued, request))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -44,28 +54,43 @@ class Producer:
     def job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
-        queue = checks.queue_name(body.queue or "")
-        payload = checks.json_size(bytes(body.payload), "payload", config.max_payload_size)
+        (
+            name,
+            payload,
+            priority,
+            max_retries,
+            backoff,
+            base_delay,
+            max_delay,
+            jitter,
+            scheduled_at,
+            tags,
+            checkpoint,
+            parent_id,
+            unique_key,
+            unique_until,
+            unique_period,
+        ) = astuple(body)
+        queue = checks.queue_name(name or "")
+        base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
+        max_default_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
+        size_max = config.max_checkpoint_size
         return queue, (
             queue,
-            checks.priority(body.priority),
-            payload or b"{}",
-            checks.json_size(tags_object(body.tags), "tags", limits.TAGS_SIZE_MAX),
-            checks.max_retries(body.max_retries),
-            checks.backoff(body.retry_backoff),
-            checks.length_ms(
-                body.retry_base_delay, "retry_base_delay", limits.RETRY_BASE_DELAY_DEFAULT_MS
-            ),
-            checks.length_ms(
-                body.retry_max_delay, "retry_max_delay", limits.RETRY_MAX_DELAY_DEFAULT_MS
-            ),
-            checks.jitter_ppm(body.retry_jitter),
-            parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
-            checks.json_size(json_value(body.checkpoint), "checkpoint", config.max_checkpoint_size),
-            checks.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
-            checks.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
-            checks.unique_until(body.unique_until),
-            checks.length_ns(body.unique_period, "unique_period"),
+            checks.priority(priority),
+            checks.json_size(bytes(payload), "payload", config.max_payload_size) or b"{}",
+            checks.json_size(tags_object(tags), "tags", limits.TAGS_SIZE_MAX) if tags else b"",
+            checks.max_retries(max_retries),
+            checks.backoff(backoff),
+            checks.length_ms(base_delay, "retry_base_delay", base_default_ms),
+            checks.length_ms(max_delay, "retry_max_delay", max_default_ms),
+            checks.jitter_ppm(jitter),
+            parse_time(scheduled_at, "scheduled_at") if scheduled_at else 0,
+            checks.json_size(json_value(checkpoint), "checkpoint", size_max) if checkpoint else b"",
+            checks.text(parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
+            checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
+            checks.unique_until(unique_until),
+            checks.length_ns(unique_period, "unique_period"),
         )
 
     @staticmethod
@@ -89,9 +114,7 @@ def on_enqueued(request: Request, result: Any) -> None:
             request.reply(200, text.encode())
         else:
             request.reply(
-                201,
-                b'{"job_id":"%b","status":"%b","unique_existing":false}'
-                % (result.job_id.encode(), STATES[result.state].encode()),
+                201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
             )
     else:
         reply_error(request, result)

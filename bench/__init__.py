@@ -1,0 +1,1 @@
+"""Benchmarks: ratios and costs, never a pass or fail."""

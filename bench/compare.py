@@ -1,0 +1,257 @@
+"""Corvo beside Redis and beanstalkd on the same machine, clients and payload: `make compare`.
+
+Each line is one server process pinned to the first processor and one load process pinned to the
+second one. The rounds of all lines are interleaved, each round starts from an empty directory, and
+the medians are printed:
+
+    wall    requests (or lives) a second
+    cpu     thousands of them in a second of CPU time of the server, all its threads; what is
+            left of a noisy machine
+    loop    the same for Corvo's event loop alone, without the thread that writes the log
+    ratio   of ours to the line above, by wall and by cpu
+
+Opponents: `redis-benchmark` LPUSH with an append-only file, flushed by each event loop (`always`)
+or never (`no`); beanstalkd with its log off, or flushed for each write. What is not installed is
+left out and named.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import create_connection, socket
+
+ROOT = Path(__file__).parent.parent
+LOAD = ROOT / "bench" / "load"
+SERVER_CORE, LOAD_CORE = "0", "1"
+PAYLOAD_SIZE = 147
+WARM_UP_S = 1
+
+
+@dataclass
+class Sample:
+    """One round of one line."""
+
+    wall: float
+    cpu: float
+    loop: float
+
+
+@dataclass
+class Line:
+    """A server under a load. `load(port, connections, seconds)` gives a command, `count` reads
+    the number of requests from its output."""
+
+    name: str
+    needs: tuple[str, ...]
+    server: Callable[[int, str], list[str]]
+    load: Callable[[int, int, int], list[str]]
+    count: Callable[[str, int], float]
+    samples: list[Sample] = field(default_factory=list)
+
+    def missing(self) -> list[str]:
+        """Programs that are not installed."""
+        return [program for program in self.needs if shutil.which(program) is None]
+
+
+def corvo(name: str, script: str, pattern: str, *options: str) -> Line:
+    """Our server under wrk."""
+
+    def server(port: int, path: str) -> list[str]:
+        bind = ["--bind", f"127.0.0.1:{port}", "--data-dir", path, "--log-level", "error"]
+        return [sys.executable, "-m", "corvo", "server", *bind, *options]
+
+    def load(port: int, connections: int, seconds: int) -> list[str]:
+        url = f"http://127.0.0.1:{port}/"
+        wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
+        return [*wrk, "-s", str(LOAD / script), url]
+
+    def count(output: str, seconds: int) -> float:
+        assert "Non-2xx" not in output, output
+        return float(_search(pattern, output))
+
+    return Line(name, ("wrk",), server, load, count)
+
+
+def redis(name: str, fsync: str) -> Line:
+    """LPUSH as redis-benchmark does it, in batches of requests until the time is over."""
+
+    def server(port: int, path: str) -> list[str]:
+        options = ["--port", str(port), "--dir", path, "--save", "", "--appendonly", "yes"]
+        return ["redis-server", *options, "--appendfsync", fsync]
+
+    def load(port: int, connections: int, seconds: int) -> list[str]:
+        # -n is a number, not a time: about as many as fit.
+        number = 60_000 * seconds
+        options = ["-p", str(port), "-c", str(connections), "-n", str(number), "-q"]
+        return ["redis-benchmark", *options, "-d", str(PAYLOAD_SIZE), "-t", "lpush"]
+
+    def count(output: str, seconds: int) -> float:
+        return float(60_000 * seconds)
+
+    return Line(name, ("redis-server", "redis-benchmark"), server, load, count)
+
+
+def beanstalkd(name: str, *options: str) -> Line:
+    """Lives under our driver."""
+
+    def server(port: int, path: str) -> list[str]:
+        more = ["-b", path, *options] if options else []
+        return ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), *more]
+
+    def load(port: int, connections: int, seconds: int) -> list[str]:
+        arguments = [str(port), str(connections), str(seconds)]
+        return [sys.executable, "-m", "bench.load.beanstalk", *arguments]
+
+    def count(output: str, seconds: int) -> float:
+        return float(_search(r"(\d+) lives", output))
+
+    return Line(name, ("beanstalkd",), server, load, count)
+
+
+ENQUEUED = r"(\d+) requests in"
+LIVES = r"(\d+) lives"
+
+
+def comparisons(connections: int) -> list[tuple[str, Line, Line]]:
+    """What is set beside what."""
+    enqueue, life = "enqueue.lua", "life.lua"
+    pairs = [
+        (
+            f"enqueue, durable, {connections} connections",
+            redis("redis LPUSH, always", "always"),
+            corvo("corvo enqueue", enqueue, ENQUEUED),
+        ),
+        (
+            f"enqueue, not durable, {connections} connections",
+            redis("redis LPUSH, no", "no"),
+            corvo("corvo enqueue", enqueue, ENQUEUED, "--no-durable"),
+        ),
+    ]
+    if connections <= 64:
+        pairs += [
+            (
+                f"life by three requests, durable, {connections} connections",
+                beanstalkd("beanstalkd, fsync each", "-f0"),
+                corvo("corvo lives", life, LIVES),
+            ),
+            (
+                f"life by three requests, not durable, {connections} connections",
+                beanstalkd("beanstalkd in memory"),
+                corvo("corvo lives", life, LIVES, "--no-durable"),
+            ),
+        ]
+    return pairs
+
+
+def run(line: Line, connections: int, seconds: int) -> Sample:
+    """Start the server on an empty directory, warm up, measure, stop."""
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(dir=os.environ.get("CORVO_BENCH_DIR")) as path:
+        server = subprocess.Popen(
+            ["taskset", "-c", SERVER_CORE, *line.server(port, path)],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _wait_for(port)
+            _load(line, port, connections, WARM_UP_S)
+            before, began = _cpu(server.pid), time.monotonic()
+            output = _load(line, port, connections, seconds)
+            took, after = time.monotonic() - began, _cpu(server.pid)
+        finally:
+            server.terminate()
+            server.wait()
+    count = line.count(output, seconds)
+    used = {thread: ns - before.get(thread, 0) for thread, ns in after.items()}
+    return Sample(
+        count / took, count / sum(used.values()) * 1e6, count / used[str(server.pid)] * 1e6
+    )
+
+
+def _load(line: Line, port: int, connections: int, seconds: int) -> str:
+    return subprocess.run(
+        ["taskset", "-c", LOAD_CORE, *line.load(port, connections, seconds)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"nothing listens on port {port}")
+
+
+def _cpu(pid: int) -> dict[str, int]:
+    """CPU time of each thread in nanoseconds."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks}
+
+
+def _search(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return found[1]
+
+
+def _median(line: Line, name: str) -> float:
+    values: list[float] = [getattr(sample, name) for sample in line.samples]
+    return statistics.median(values)
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=5, help="of each round")
+    parser.add_argument("--connections", type=int, nargs="*", default=[64, 512])
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} processors, load {load:.1f} before the start", end="")
+    print(" (busy: wall figures mean little)" if load > 0.5 else "")
+    for connections in options.connections:
+        pairs = comparisons(connections)
+        for _ in range(options.rounds):
+            for _, theirs, ours in pairs:
+                for line in (theirs, ours):
+                    if not line.missing():
+                        line.samples.append(run(line, connections, options.seconds))
+        for title, theirs, ours in pairs:
+            _print(title, theirs, ours)
+
+
+def _print(title: str, theirs: Line, ours: Line) -> None:
+    print(f"\n{title}\n{'':26}{'wall/s':>10}{'k/cpu-s':>10}{'k/loop-s':>10}")
+    for line in (theirs, ours):
+        if not line.samples:
+            print(f"  {line.name}: left out, {', '.join(line.missing())} not installed")
+            continue
+        figures = f"{_median(line, 'wall'):>10,.0f}{_median(line, 'cpu'):>10.1f}"
+        if line is ours:
+            figures += f"{_median(line, 'loop'):>10.1f}"
+        print(f"  {line.name:<24}{figures}")
+    if theirs.samples and ours.samples:
+        wall = _median(ours, "wall") / _median(theirs, "wall")
+        cpu = _median(ours, "cpu") / _median(theirs, "cpu")
+        print(f"  {'ratio':<24}{wall:>9.2f}x{cpu:>9.2f}x", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Micro-benchmarks, one for each module on the way of a write."""
