@@ -289,6 +289,21 @@ def test_close_without_start_does_nothing(tmp_path: Path) -> None:
     driver.log.close()
 
 
+def test_the_name_of_the_data_directory_is_flushed(tmp_path: Path) -> None:
+    class Watched(Files):
+        def __init__(self) -> None:
+            self.directories: list[str] = []
+
+        def open_directory(self, path: str) -> int:
+            self.directories.append(path)
+            return super().open_directory(path)
+
+    for _ in range(2):  # also by the start after the one that made it: that one may be killed
+        files = Watched()
+        DataDir(f"{tmp_path}/data/", IDENTITY, files).close()
+        assert str(tmp_path) in files.directories
+
+
 def test_a_data_directory_has_one_server_and_one_identity(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     first = DataDir(path, IDENTITY, Files())
