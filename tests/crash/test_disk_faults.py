@@ -215,7 +215,7 @@ def test_a_start_whose_replay_has_no_space_in_the_base(tmp_path: Path) -> None:
             server.kill()
             api = server.start().api()
             assert api.ack(api.take("q"))[0] == 200
-            until(lambda: api.post("/enqueue", {"queue": "q"})[0] == 507, "jobs are taken")  # noqa: B023
+            fill_until_refused(api)
         server.kill()
         server.environment.clear()
         api = server.start().api()
