@@ -182,12 +182,15 @@ def enqueue_until_gone(server: ServerProcess) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("mode", ["--durable", "--no-durable"])
 @pytest.mark.parametrize(
-    "failpoint",
-    ["wal.before_sync=error@12", "wal.after_write=error@30", "base.before_commit=error@2",
-     "wal.after_name=error@2"],
-)  # fmt: skip
+    ("failpoint", "mode"),
+    [
+        ("wal.before_sync=error@12", "--durable"),
+        ("wal.after_write=error@30", "--no-durable"),
+        ("wal.after_name=error@2", "--durable"),
+        ("base.before_commit=error@2", "--no-durable"),
+    ],
+)
 def test_a_broken_disk_ends_the_server(tmp_path: Path, failpoint: str, mode: str) -> None:
     with server_with(tmp_path / "data", f"{SMALL},{failpoint}", mode) as server:
         ids = enqueue_until_gone(server)
