@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -96,7 +97,6 @@ class Node:
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
-            machine.take_changes()
             replayed += 1
             self.pipeline.flusher.after_apply()
         machine.take_woken()
@@ -118,7 +118,9 @@ class Node:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
         router = Router(routes(self.service, admin, self.config.test_clock))
-        http_limits = HttpLimits(body_size_max=self.config.max_body_size)
+        http_limits = HttpLimits(
+            body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
+        )
         self.server = Server(router.handle, self.clock, http_limits, self.loop)
         self.server.on_drain = self.pipeline.drain
         self.pipeline.on_applied.append(self.server.flush)
@@ -208,6 +210,19 @@ class Node:
         url = f"http://{Address(host, self.address.port)}/api/v1"
         sys.stderr.write(_GREETING.format(url=url))
         sys.stderr.flush()
+
+
+def _raise_connections_max() -> int:
+    """How many connections there are file descriptors for, beside the server's own files; the
+    soft limit is raised as far as it may be."""
+    wanted = limits.CONNECTIONS_MAX + limits.FILES_RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            logger.warning("the limit of open files, %d, bounds the number of connections", hard)
+    return max(1, min(wanted, soft) - limits.FILES_RESERVED)
 
 
 def _arm_failpoints(config: Config) -> None:

@@ -12,11 +12,11 @@ Rules, in the order in which a crash would find out:
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
   then filled with zeros.
-- A failed write or flush is final. The state of the file is unknown from then on, and flushing
-  again would report success for pages the kernel has dropped. Only a restart reads the truth.
+- A failed write or flush is final: flushing again would report success for pages the kernel has
+  dropped. Only a restart reads the truth.
 
-Writes are *jobs* in a queue. A job that needs a flush goes to the flusher, one at a time; others
-are done on the spot. Before `attach` and after the flusher is closed, all are.
+Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
+before `attach` and after the flusher is closed all, are done on the spot.
 """
 
 import errno
@@ -60,6 +60,7 @@ except ImportError:
     WalThread = None  # type: ignore[assignment, misc]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_FILE = (errno.EMFILE, errno.ENFILE)  # they come back when clients go
 _NEVER = 1 << 62
 # Kept free at the end of each segment: a clean close, then a segment end.
 _END_SIZE = 2 * RECORD_SIZE_MIN
@@ -517,15 +518,18 @@ class Wal:
         """Make the spare out of the oldest segment, if that is free."""
         if not self._attached or not self._is_free(0):
             return False
-        path, _ = self._sealed.pop(0)
+        path, _ = self._sealed[0]
         try:
             fd = self._files.open(path)
+            self._sealed.pop(0)
             if self._files.size(fd) != self._segment_size:
                 self._files.close(fd)
                 self._unlink(path)
                 return False
             self._files.rename(path, f"{self.path}/spare")
         except OSError as error:
+            if error.errno in _NO_FILE:
+                return False
             self._fail(path, error.errno or errno.EIO)
             return False
         self._prepare(fd)
@@ -560,11 +564,11 @@ class Wal:
         fd = self._create("next")
         if fd < 0:
             self._raise_if_failed()
-            raise DiskFull(f"no disk space for another log segment in {self.path}")
+            raise DiskFull(f"no disk space or file descriptor for a log segment in {self.path}")
         return fd, f"{self.path}/next"
 
     def _create(self, name: str) -> int:
-        """A new file with its space reserved; -1 when the disk is full or the log failed."""
+        """A new file with its space reserved; -1 when there is no room or the log failed."""
         path = f"{self.path}/{name}"
         fd = -1
         try:
@@ -574,7 +578,7 @@ class Wal:
             if fd >= 0:
                 self._files.close(fd)
                 self._unlink(path)
-            self.full = error.errno in _NO_SPACE
+            self.full = error.errno in (*_NO_SPACE, *_NO_FILE)
             if not self.full:
                 self._fail(path, error.errno or errno.EIO)
             return -1

@@ -159,7 +159,6 @@ class Base:
         self._env.close()
 
     def _take(self, low: bytes, stop: bytes, reverse: bool, limit: int) -> list[Row]:
-        taken: list[Row] = []
         try:
             with self._reader.cursor() as cursor:
                 if not reverse:
@@ -168,14 +167,14 @@ class Base:
                     found = cursor.prev()
                 else:
                     found = cursor.last()
-                if found:
-                    step = cursor.iterprev() if reverse else cursor.iternext()
-                    for row in islice(step, limit):
-                        if not low <= row[0] < stop:
-                            break
-                        taken.append(row)
+                if not found:
+                    return []
+                taken = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
+        # Only the end of a slice can lie outside, and a start reads millions of rows.
+        while taken and not low <= taken[-1][0] < stop:
+            taken.pop()
         return taken
 
     def _room(self) -> int:

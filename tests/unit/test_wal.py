@@ -36,6 +36,11 @@ class FaultyFiles(Files):
         if name in self.faults:
             raise OSError(self.faults[name], "injected")
 
+    def open(self, path: str, *, create: bool = False) -> int:
+        if "open" in self.faults:
+            raise OSError(self.faults["open"], "injected")
+        return super().open(path, create=create)
+
     def allocate(self, fd: int, size: int) -> None:
         self._call("allocate")
         super().allocate(fd, size)
@@ -515,6 +520,26 @@ def test_no_space_for_a_segment_is_told_before_writing(wal_path: Path) -> None:
     assert node.append(b"b" * 2500) == 3
     node.close()
     assert [len(data) for _, data in reopen(wal_path)] == [2500, 18, 2500]
+
+
+def test_no_file_descriptor_is_like_no_space(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    node.append(b"a" * 2500)
+    node.append(b"b" * 2500)
+    files.faults["open"] = errno.EMFILE
+    node.wal.trim(1)
+    with pytest.raises(DiskFull):
+        for _ in range(3):
+            node.append(b"c" * 2500)
+            node.settle()
+    assert node.wal.full and node.wal.failed is None
+    files.faults.clear()
+    assert node.wal.reserve()
+    last = node.append(b"d" * 2500)
+    node.crash()
+    assert reopen(wal_path, 1)[-1] == (last, b"d" * 2500)
 
 
 def test_no_space_while_filling_the_spare_with_zeros(wal_path: Path) -> None:

@@ -23,7 +23,7 @@ class Producer:
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
-        self._service.enqueue(*self._job_values(body), slot=(self._on_enqueued, request))
+        self._service.enqueue(*self.job_values(body), slot=(on_enqueued, request))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -32,7 +32,7 @@ class Producer:
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):
             try:
-                queue, values = self._job_values(item)
+                queue, values = self.job_values(item)
             except CorvoError as error:
                 raise type(error)(
                     f"job {position} {error.message}", **{**error.fields, "index": position}
@@ -41,7 +41,7 @@ class Producer:
             jobs.append(values)
         self._service.enqueue_batch(queues, jobs, slot=(self._on_batch_enqueued, request))
 
-    def _job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
+    def job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
         queue = checks.queue_name(body.queue or "")
@@ -69,22 +69,6 @@ class Producer:
         )
 
     @staticmethod
-    def _on_enqueued(request: Request, result: Any) -> None:
-        if isinstance(result, Enqueued):
-            if result.duplicate:
-                stored = f',"result":{result.result.decode()}' if result.result else ""
-                text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
-                request.reply(200, text.encode())
-            else:
-                request.reply(
-                    201,
-                    b'{"job_id":"%b","status":"%b","unique_existing":false}'
-                    % (result.job_id.encode(), STATES[result.state].encode()),
-                )
-        else:
-            reply_error(request, result)
-
-    @staticmethod
     def _on_batch_enqueued(request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
@@ -94,3 +78,20 @@ class Producer:
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)
+
+
+def on_enqueued(request: Request, result: Any) -> None:
+    """Answer with the new job, or with the one that holds its unique key."""
+    if isinstance(result, Enqueued):
+        if result.duplicate:
+            stored = f',"result":{result.result.decode()}' if result.result else ""
+            text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
+            request.reply(200, text.encode())
+        else:
+            request.reply(
+                201,
+                b'{"job_id":"%b","status":"%b","unique_existing":false}'
+                % (result.job_id.encode(), STATES[result.state].encode()),
+            )
+    else:
+        reply_error(request, result)
