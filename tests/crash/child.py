@@ -21,7 +21,7 @@ from corvo.fsm.machine import Machine
 from corvo.kv.base import Base
 from corvo.pipeline import Pipeline
 
-OPS = 500
+OPS = 250
 OPS_A_FLUSH = 7
 
 

@@ -78,7 +78,7 @@ def prefixes(trace: Trace, draw: random.Random) -> Iterator[Image]:
     for at in _places(trace, draw, of_log):
         last = trace.steps[at]
         assert isinstance(last, Write)
-        for size in range(len(last.data)):
+        for size in draw.sample(range(len(last.data)), len(last.data)):
             image = cut(trace, at)
             image.pending.append(last._replace(data=last.data[:size]))
             image.keep(whole)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -183,12 +182,15 @@ def enqueue_until_gone(server: ServerProcess) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("mode", ["--durable", "--no-durable"])
 @pytest.mark.parametrize(
-    "failpoint",
-    ["wal.before_sync=error@12", "wal.after_write=error@30", "base.before_commit=error@2",
-     "wal.after_name=error@2"],
-)  # fmt: skip
+    ("failpoint", "mode"),
+    [
+        ("wal.before_sync=error@12", "--durable"),
+        ("wal.after_write=error@30", "--no-durable"),
+        ("wal.after_name=error@2", "--durable"),
+        ("base.before_commit=error@2", "--no-durable"),
+    ],
+)
 def test_a_broken_disk_ends_the_server(tmp_path: Path, failpoint: str, mode: str) -> None:
     with server_with(tmp_path / "data", f"{SMALL},{failpoint}", mode) as server:
         ids = enqueue_until_gone(server)
@@ -216,8 +218,7 @@ def test_a_start_whose_replay_has_no_space_in_the_base(tmp_path: Path) -> None:
             server.kill()
             api = server.start().api()
             assert api.ack(api.take("q"))[0] == 200
-            refused = partial(api.post, "/enqueue", {"queue": "q"})
-            until(lambda call=refused: call()[0] == 507, "jobs are taken")
+            fill_until_refused(api)
         server.kill()
         server.environment.clear()
         api = server.start().api()

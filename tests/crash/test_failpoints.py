@@ -15,6 +15,9 @@ from crash.recovery import recovered
 from corvo.model import COMPLETED
 
 
+FIRST = "apply.before=kill@50"  # the end of the life before
+
+
 @pytest.fixture
 def root() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
@@ -37,7 +40,7 @@ def check(root: Path, lines: str) -> None:
 
 @pytest.mark.parametrize("point", [point for point, _ in FAILPOINTS])
 def test_an_error_is_final(root: Path, point: str) -> None:
-    _, before = run(root, "wal.before_sync=kill@90", True, seed=1)
+    _, before = run(root, FIRST, True, seed=1)
     status, after = run(root, point.replace("kill", "error"), True, seed=2)
     assert status > 0, "it went on"
     check(root, before + after)
@@ -46,8 +49,8 @@ def test_an_error_is_final(root: Path, point: str) -> None:
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "not durable"])
 @pytest.mark.parametrize("point", [point for point, _ in FAILPOINTS])
 def test_kill(root: Path, point: str, durable: bool) -> None:
-    first, before = run(root, "wal.before_sync=kill@90", durable, seed=1)
+    first, before = run(root, FIRST, durable, seed=1)
     second, after = run(root, point, durable, seed=2)
     assert second == -signal.SIGKILL, "the point was not reached"
-    assert first == -signal.SIGKILL or not durable
+    assert first == -signal.SIGKILL
     check(root, before + after)

@@ -5,7 +5,7 @@ import functools
 import pytest
 from crash.images import KINDS, Trace, campaign, record
 
-IMAGES = 25
+IMAGES = 15
 
 
 @functools.cache
@@ -26,5 +26,5 @@ def test_a_start_after_a_power_cut(kind: str, durable: bool) -> None:
 
 def test_a_power_cut_without_flushes_does_lose_entries() -> None:
     """The images are what they say: not durable, something is missing in some of them."""
-    counts, _ = campaign(trace(False), KINDS["lost pages"], 4 * IMAGES, seed=1)
+    counts, _ = campaign(trace(False), KINDS["lost pages"], 3 * IMAGES, seed=1)
     assert counts["entries lost"] > 0
