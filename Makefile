@@ -7,6 +7,9 @@ PURE := .venv-pure
 DEBUG := .venv-debug
 DATA_DIR ?= data
 ARGS ?=
+ROUNDS ?= 200
+COUNT ?= 100
+MINUTES ?= 5
 # Tests run on all cores; those of one file stay together and share a server.
 SPREAD := -n auto --dist loadfile
 
@@ -20,7 +23,8 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug bench bench-micro compare clean
+.PHONY: help server build test check format test-pure debug kills images fuzz bench bench-micro
+.PHONY: compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -50,6 +54,16 @@ test-pure: $(PURE)/built  ## The same suite against an interpreted install in .v
 
 debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds checks in .venv-debug
 	CORVO_BUILD=compiled $(DEBUG)/bin/pytest $(SPREAD) $(ARGS)
+
+kills: build  ## Kill a loaded server at random moments and at every failpoint (ROUNDS=200)
+	PYTHONPATH=tests $(BIN)/python tools/kills.py --rounds $(ROUNDS) $(ARGS)
+
+images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
+	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)
+
+fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)
+	$(PURE)/bin/$(PIP_INSTALL) atheris
+	PYTHONPATH=tests $(PURE)/bin/python tools/fuzzer.py --minutes $(MINUTES) $(ARGS)
 
 bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
 	$(BIN)/corvo bench $(ARGS)

@@ -33,6 +33,12 @@ class ValidationError(CorvoError):
     status = 400
 
 
+class ScheduleError(ValidationError):
+    """A cron expression or time zone that does not exist."""
+
+    code = "SCHEDULE_ERROR"
+
+
 class BadRequest(CorvoError):
     """The HTTP message itself is malformed; the connection is closed after the reply."""
 
@@ -41,7 +47,7 @@ class BadRequest(CorvoError):
 
 
 class NotFound(CorvoError):
-    """Unknown path, job or queue."""
+    """Unknown path, job, queue or schedule."""
 
     code = "NOT_FOUND"
     status = 404
@@ -65,6 +71,13 @@ class InvalidState(CorvoError):
     """The job is in a state that does not allow the operation."""
 
     code = "INVALID_STATE"
+    status = 409
+
+
+class Conflict(CorvoError):
+    """The name is taken, or somebody else was faster."""
+
+    code = "CONFLICT"
     status = 409
 
 

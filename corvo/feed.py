@@ -1,9 +1,11 @@
 """Change records: what apply did, in order. Those of one entry become one block of the event log.
 
-`data` is a JSON object: enqueued `{"state", "priority"}`, started `{"attempt", "worker_id"}`,
-progress what the worker sent, failed `{"attempt", "error"?}` (a long error is in its error record
-only), retrying `{"attempts_remaining", "next_attempt_ns"}`, dead and reclaimed `{"reason"}`,
-queue.configured `{"max_concurrency"}`; nothing for the others.
+`data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?, "schedule_slot_ns"?}`,
+started `{"attempt", "worker_id"}`, progress what the worker sent, failed `{"attempt", "error"?}` (a
+long error is in its error record only), retrying `{"attempts_remaining", "next_attempt_ns"}`, dead
+and reclaimed `{"reason"}`, queue.configured `{"max_concurrency"}`, schedule.set `{"schedule_id",
+"revision"}`, schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id",
+"schedule_slot_ns", "reason"}`; nothing for the others.
 """
 
 from typing import Final, final
@@ -27,6 +29,9 @@ EVENT_TYPES: Final = (
     "queue.paused",
     "queue.resumed",
     "queue.configured",
+    "schedule.set",
+    "schedule.deleted",
+    "schedule.skipped",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -45,18 +50,21 @@ DELETED: Final = 13
 QUEUE_PAUSED: Final = 14
 QUEUE_RESUMED: Final = 15
 QUEUE_CONFIGURED: Final = 16
+SCHEDULE_SET: Final = 17
+SCHEDULE_DELETED: Final = 18
+SCHEDULE_SKIPPED: Final = 19
 
 
 @final
 class Change:
-    """One change record: one event of one job or queue."""
+    """One change record: one event of one job, queue or schedule."""
 
     def __init__(
         self, seq: int, type: int, job_id: str, queue: str, at_ns: int, data: bytes, previous: int
     ) -> None:
         self.seq = seq
         self.type = type
-        self.job_id = job_id  # empty for queue events
+        self.job_id = job_id  # empty for events of queues and schedules
         self.queue = queue
         self.at_ns = at_ns
         self.data = data  # JSON object text, or empty

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits
+from corvo import failpoints, limits
 from corvo.clock import Clock
 from corvo.consensus.log import Log
 from corvo.errors import DiskFull
@@ -73,6 +73,8 @@ class Flusher:
     def after_apply(self) -> None:
         """Entries were applied: flush at once when much is dirty, else soon."""
         machine = self._machine
+        if self._log.full:
+            self._note(True)  # while there is still room for acks
         if not machine.overlay_documents:
             return
         self._applied_ns = self._clock.monotonic_ns()
@@ -107,8 +109,12 @@ class Flusher:
         """Write the overlay to the base and let the log go up to there."""
         began_ns = self._clock.monotonic_ns()
         try:
+            if failpoints.armed:
+                failpoints.reach("flush.begin")
             self._log.sync()  # the base never knows more than the log on disk
             report = self._machine.flush()
+            if failpoints.armed:
+                failpoints.reach("flush.before_trim")
         except DiskFull:
             if not self._refused:
                 self._refused = True

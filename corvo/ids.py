@@ -7,12 +7,14 @@ also keeps the writes of new documents in one place of the tree.
 
 import json
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
 
 PREFIX: Final = "job_"
+SCHEDULE_PREFIX: Final = "sched_"
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 # Two characters at a time: ten bits.
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
@@ -56,6 +58,13 @@ class JobIds:
         self._high += 1
         self._low = 0
         self._text = PREFIX + _base32(self._millisecond, 10) + _base32(self._high, 12)
+
+
+def derived_id(at_ns: int, *origin: str) -> str:
+    """The id of a job that apply makes by itself: the same on every node, and sorted by time."""
+    digest = blake2b("\0".join(origin).encode(), digest_size=_RANDOM_BITS // 8).digest()
+    random = int.from_bytes(digest, "big")
+    return PREFIX + _base32(at_ns // limits.MS_NS, 10) + _base32(random, 16)
 
 
 def check_job_id(job_id: str, field: str = "job_id") -> str:

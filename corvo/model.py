@@ -35,6 +35,8 @@ PRIORITY_NAMES: Final = ("critical", "high", "normal")
 PRIORITIES: Final = len(PRIORITY_NAMES)
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
+OVERLAPS: Final = ("allow", "skip")
+CATCH_UPS: Final = ("none", "last", "all")
 
 # Parts of a job that a flush has to write.
 DIRTY_HEAD: Final = 1
@@ -76,6 +78,8 @@ class Job:
         self.unique_key: bytes = b""
         self.unique_until: int = 0
         self.unique_period_ns: int = 0  # 0 = as long as the mode says
+        self.schedule_id: str = ""  # of the schedule that made it
+        self.schedule_slot_ns: int = 0  # 0 = run by hand
         # Head.
         self.queue_number: int = 0
         self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
@@ -152,6 +156,29 @@ class Worker:
 
 
 @final
+class Schedule:
+    """A cron schedule. It is replaced by each SetSchedule and rewritten by each firing; slots are
+    computed by the leader, so apply knows nothing about cron and zones."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.revision: int = 0  # counts SetSchedule
+        self.name: str = ""
+        self.cron: str = ""
+        self.timezone: str = ""
+        self.job: bytes = b""  # Enqueue payload without id
+        self.enabled: bool = True
+        self.overlap: int = 0
+        self.catch_up: int = 0
+        self.catch_up_limit: int = 0
+        self.created_ns: int = 0
+        self.next_ns: int = 0  # the next slot; 0 = none
+        self.last_slot_ns: int = 0  # of the last slot that made a job
+        self.last_run_ns: int = 0  # when it, or somebody by hand, last made a job
+        self.last_job_id: str = ""
+
+
+@final
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
 
@@ -189,6 +216,8 @@ class Fetched:
         self.checkpoint = job.checkpoint
         self.attempt = job.attempt
         self.max_retries = job.max_retries
+        self.schedule_id = job.schedule_id
+        self.schedule_slot_ns = job.schedule_slot_ns
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token

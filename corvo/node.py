@@ -9,13 +9,14 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
 
 import uvloop
 
-from corvo import __version__, limits, logs
+from corvo import __version__, failpoints, limits, logs
 from corvo.clock import Clock, TestClock
 from corvo.config import Address, Config
 from corvo.consensus.datadir import DataDir, Identity
@@ -47,6 +48,7 @@ class Node:
         self.config = config
         self.loop = loop
         self.exit_status = 0
+        _arm_failpoints(config)
         self.clock: Clock = TestClock() if config.test_clock else Clock()
         self.notifier = Notifier(os.environ)
         self.data_dir = self._lock_data_dir()
@@ -55,6 +57,7 @@ class Node:
             self.data_dir.identity,
             durable=config.durable,
             new_salt=lambda: int.from_bytes(self.clock.random_bytes(4), "big"),
+            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
         )
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
@@ -94,10 +97,8 @@ class Node:
         machine = self.machine
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
-            machine.take_changes()
             replayed += 1
-            if machine.overlay_documents >= limits.FLUSH_DOCUMENTS:
-                machine.flush()
+            self.pipeline.flusher.after_apply()
         machine.take_woken()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
@@ -117,7 +118,9 @@ class Node:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
         router = Router(routes(self.service, admin, self.config.test_clock))
-        http_limits = HttpLimits(body_size_max=self.config.max_body_size)
+        http_limits = HttpLimits(
+            body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
+        )
         self.server = Server(router.handle, self.clock, http_limits, self.loop)
         self.server.on_drain = self.pipeline.drain
         self.pipeline.on_applied.append(self.server.flush)
@@ -207,6 +210,26 @@ class Node:
         url = f"http://{Address(host, self.address.port)}/api/v1"
         sys.stderr.write(_GREETING.format(url=url))
         sys.stderr.flush()
+
+
+def _raise_connections_max() -> int:
+    """How many connections there are file descriptors for, beside the server's own files; the
+    soft limit is raised as far as it may be."""
+    wanted = limits.CONNECTIONS_MAX + limits.FILES_RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            logger.warning("the limit of open files, %d, bounds the number of connections", hard)
+    return max(1, min(wanted, soft) - limits.FILES_RESERVED)
+
+
+def _arm_failpoints(config: Config) -> None:
+    text = os.environ.get(failpoints.VARIABLE, "")
+    if text and not config.test_clock:
+        raise ConfigError(f"{failpoints.VARIABLE} is for tests: it needs --test-clock")
+    failpoints.arm(text)
 
 
 _GREETING = """

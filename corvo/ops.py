@@ -4,7 +4,7 @@ An op is the only way to change state. It travels inside a log entry as a number
 the payload is one version byte followed by the fields of its layout (`corvo._fast.codec` says how
 each letter is written). Numbers never change, and fields are only ever appended.
 
-Adding an op: give it a row here and an apply function in `corvo.fsm`.
+Adding an op: give its row a layout and write its apply function in `corvo.fsm`.
 
 Layout letters: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` signed integer,
 `q` 8 bytes fixed, `t` time (unix ns, up to the year 9999, which 8 bytes cannot hold), `f` flag,
@@ -21,13 +21,14 @@ FETCHES: Final = 2
 
 @final
 class Op:
-    """One row of the table."""
+    """One row of the table. The layout is empty while the op is not built."""
 
     def __init__(self, number: int, name: str, layout: str, order: int) -> None:
         self.number = number
         self.name = name
         self.layout = layout
         self.order = order
+        self.built: bool = layout != ""
 
 
 OPS: Final[dict[int, Op]] = {}
@@ -66,23 +67,73 @@ SET_CONCURRENCY: Final = _op(15, "SetConcurrency", "su")  # queue, max (0 remove
 ACK_BATCH: Final = _op(23, "AckBatch", "B", LEASES)  # Ack payloads
 # queues, worker_id, hostname, lease_ns, reply_size_max, count
 FETCH_BATCH: Final = _op(25, "FetchBatch", "Sssuuu", FETCHES)
+# schedule_id, revision it was made from (0 = new), name, cron, timezone, job (an Enqueue payload
+# without id), enabled, overlap (an index of model.OVERLAPS), catch_up (an index of
+# model.CATCH_UPS), catch_up_limit, next_ns (0 = none)
+SET_SCHEDULE: Final = _op(48, "SetSchedule", "susssbfuuuu")
+DELETE_SCHEDULE: Final = _op(49, "DeleteSchedule", "s")  # schedule_id
+FIRE_SCHEDULE: Final = _op(50, "FireSchedule", "B")  # firings, layout FIRING_LAYOUT
 REMOVE_STALE_WORKERS: Final = _op(59, "RemoveStaleWorkers", "q")  # cutoff_ns
 TRIM_EVENTS: Final = _op(61, "TrimEvents", "u")  # drop the blocks that end at or below this seq
 # job_id, lease_token, delay_ns (0 = none), checkpoint
 RELEASE: Final = _op(62, "Release", "ssub", LEASES)
 EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
+RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 
-# Numbers of ops that this version does not have: 9 MoveJob, 13 ClearQueue, 14 DeleteQueue, 16
-# SetThrottle, 17 RemoveThrottle, 18 Promote, 19 Reclaim, 20 BulkAction, 21 CleanUnique, 22
-# CleanRateLimit, 24 Multi, 26 SetBudget, 27 DeleteBudget, 28 SetProvider, 29 DeleteProvider, 30
-# SetQueueProvider, 31 CreateNamespace, 32 DeleteNamespace, 33 SetAuthRole, 34 DeleteAuthRole, 35
-# AssignAPIKeyRole, 36 UnassignAPIKeyRole, 37 SetSSOSettings, 38 UpsertAPIKey, 39 DeleteAPIKey, 40
-# InsertAuditLog, 41 UpdateAPIKeyUsed, 42 UpsertWebhook, 43 DeleteWebhook, 44 UpdateWebhookStatus,
-# 45 SetNamespaceRateLimit, 46 ExpireJobs, 47 PurgeJobs, 48 SetSchedule, 49 DeleteSchedule, 50
-# FireSchedule, 51 SetApprovalPolicy, 52 DeleteApprovalPolicy, 53 AddScores, 54 SetOrg, 55
-# UpsertOrgMember, 56 DeleteOrgMember, 57 UpsertOrgAPIKey, 58 DeleteOrgAPIKey, 60 SetWebhookCursor,
-# 65 BulkStep, 66 SetGroupLimit, 67 SetQueueOptions.
+# Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
+# stops the node.
+for _number, _name in (
+    (9, "MoveJob"),
+    (13, "ClearQueue"),
+    (14, "DeleteQueue"),
+    (16, "SetThrottle"),
+    (17, "RemoveThrottle"),
+    (18, "Promote"),
+    (19, "Reclaim"),
+    (20, "BulkAction"),
+    (21, "CleanUnique"),
+    (22, "CleanRateLimit"),
+    (24, "Multi"),
+    (26, "SetBudget"),
+    (27, "DeleteBudget"),
+    (28, "SetProvider"),
+    (29, "DeleteProvider"),
+    (30, "SetQueueProvider"),
+    (31, "CreateNamespace"),
+    (32, "DeleteNamespace"),
+    (33, "SetAuthRole"),
+    (34, "DeleteAuthRole"),
+    (35, "AssignAPIKeyRole"),
+    (36, "UnassignAPIKeyRole"),
+    (37, "SetSSOSettings"),
+    (38, "UpsertAPIKey"),
+    (39, "DeleteAPIKey"),
+    (40, "InsertAuditLog"),
+    (41, "UpdateAPIKeyUsed"),
+    (42, "UpsertWebhook"),
+    (43, "DeleteWebhook"),
+    (44, "UpdateWebhookStatus"),
+    (45, "SetNamespaceRateLimit"),
+    (46, "ExpireJobs"),
+    (47, "PurgeJobs"),
+    (51, "SetApprovalPolicy"),
+    (52, "DeleteApprovalPolicy"),
+    (53, "AddScores"),
+    (54, "SetOrg"),
+    (55, "UpsertOrgMember"),
+    (56, "DeleteOrgMember"),
+    (57, "UpsertOrgAPIKey"),
+    (58, "DeleteOrgAPIKey"),
+    (60, "SetWebhookCursor"),
+    (65, "BulkStep"),
+    (66, "SetGroupLimit"),
+    (67, "SetQueueOptions"),
+):
+    _op(_number, _name, "")
 
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
+# One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
+# (0 = none: it was missed), next_ns.
+FIRING_LAYOUT: Final = "suuuu"

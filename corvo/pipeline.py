@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits, ops
+from corvo import failpoints, limits, ops
 from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
 from corvo._fast.meters import Histogram
@@ -31,7 +31,9 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
-_ADDS_WORK = frozenset({ops.ENQUEUE.number, ops.ENQUEUE_BATCH.number})
+_ADDS_WORK = frozenset(
+    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+)
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
 )
@@ -254,6 +256,9 @@ class Pipeline:
             if batcher.count:
                 self._schedule_seal()
             return
+        except Exception as error:
+            self._fatal(error)
+            return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = now_ns
@@ -300,13 +305,17 @@ class Pipeline:
             return
         self._new_waits = []
         answered = False
+        tried: set[str] = set()
         for wait in new:
             if wait.state != PARKED:
                 continue
             seen_ns = self._machine.worker_seen_ns(wait.worker_id)
-            if self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS:
+            unseen = self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS
+            if unseen and wait.worker_id not in tried:
+                tried.add(wait.worker_id)
                 self.waiting.remove(wait)
                 wait.state = IN_FLIGHT
+                wait.out_of_turn = True
                 self._try(wait)
             elif wait.deadline_ns:
                 self.waiting.list_deadline(wait)
@@ -329,18 +338,22 @@ class Pipeline:
                 self._to_check[name] = None
         if jobs or wait.state == DONE or not self._may_wait_on(wait):
             self._finish(wait, jobs)
+        elif wait.out_of_turn:
+            wait.out_of_turn = False
+            self._park(wait, front=False)
         else:
             self._tried_in_vain.append(wait)
 
     def _park_again(self) -> None:
         """Fetches that were tried in vain go back to the front, in the order they had."""
-        back = self._tried_in_vain
-        if not back:
-            return
-        self._tried_in_vain = []
-        for wait in reversed(back):
-            self.waiting.park(wait, front=True)
-            self.waiting.list_deadline(wait)
+        if self._tried_in_vain:
+            for wait in reversed(self._tried_in_vain):
+                self._park(wait, front=True)
+            self._tried_in_vain = []
+
+    def _park(self, wait: Wait, front: bool) -> None:
+        self.waiting.park(wait, front)
+        self.waiting.list_deadline(wait)
         self._arm_deadline()
 
     def _may_wait_on(self, wait: Wait) -> bool:
@@ -379,7 +392,11 @@ class Pipeline:
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
+                if failpoints.armed:
+                    failpoints.reach("apply.before")
                 results = machine.apply(entry.index, entry.term, entry.data)
+                if failpoints.armed:
+                    failpoints.reach("apply.after")
             except Exception as error:
                 self._fatal(error)
                 return
@@ -391,7 +408,6 @@ class Pipeline:
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
         self._park_again()
-        machine.take_changes()  # nobody reads the feed yet
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None

@@ -1,7 +1,7 @@
 """The leader's timers: proposes what is due, and nothing else changes state by itself.
 
-One wake-up at the next due time serves promotions and expiries (within 100 ms). The ops name
-the jobs that are due; apply checks each again, so a stale proposal does no harm.
+One wake-up at the next due time serves promotions, expiries and slots of schedules (within 100 ms).
+The ops name what is due; apply checks each again, so a stale proposal does no harm.
 
 Leases get a grace of 15 s after a start, a leader change or a pause of this process: every
 lease granted before it is left alone that long, because its worker could not reach us.
@@ -13,6 +13,7 @@ from corvo import limits, ops
 from corvo._fast.codec import encode_fields
 from corvo.clock import Clock
 from corvo.errors import CorvoError
+from corvo.firing import firings
 from corvo.fsm.machine import Machine
 from corvo.pipeline import Loop, Pipeline
 
@@ -93,15 +94,26 @@ class Scheduler:
         if ops.EXPIRE_LEASES.number not in self._proposed:
             ids = machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
             self._propose(ops.EXPIRE_LEASES, ids)
+        if ops.FIRE_SCHEDULE.number not in self._proposed:
+            self._propose(ops.FIRE_SCHEDULE, self._firings(now_ns))
         due_ns = self._next_ns()
         if due_ns:
             # What is due now was just named, and wakes us again when it is applied. A stamp that
             # runs slower than the loop's timer may still be a moment before the due time.
             self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
 
-    def _propose(self, op: ops.Op, ids: list[str]) -> None:
-        if ids:
-            self._submit(op, encode_fields(op.layout, (ids,)))
+    def _firings(self, now_ns: int) -> list[bytes]:
+        """What fits into one op; the rest is still due when that is applied."""
+        items: list[bytes] = []
+        for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
+            items += firings(schedule, now_ns)
+            if len(items) >= limits.FIRINGS_MAX:
+                break
+        return items[: limits.FIRINGS_MAX]
+
+    def _propose(self, op: ops.Op, due: list[str] | list[bytes]) -> None:
+        if due:
+            self._submit(op, encode_fields(op.layout, (due,)))
 
     def _submit(self, op: ops.Op, payload: bytes) -> None:
         if op.number in self._proposed:
@@ -112,7 +124,11 @@ class Scheduler:
             return
         self._proposed.add(op.number)
 
-    def _on_done(self, number: int, _result: Any) -> None:
+    def _on_done(self, number: int, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            # There is no space in the log, say, and there will not be any at once.
+            self._loop.call_later(_AGAIN_NS / 1e9, self._on_done, number, None)
+            return
         self._proposed.discard(number)
         if number in _DUE_OPS:
             self._loop.call_soon(self._wake)
@@ -137,4 +153,4 @@ class Scheduler:
         self._wake()
 
 
-_DUE_OPS = frozenset({ops.PROMOTE_DUE.number, ops.EXPIRE_LEASES.number})
+_DUE_OPS = frozenset({ops.PROMOTE_DUE.number, ops.EXPIRE_LEASES.number, ops.FIRE_SCHEDULE.number})

@@ -15,8 +15,8 @@ from corvo.clock import Clock
 from corvo.config import Config
 from corvo.errors import NotFound
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.model import Job, Queue
+from corvo.ids import PREFIX, SCHEDULE_PREFIX, JobIds
+from corvo.model import Job, Queue, Schedule
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
@@ -51,6 +51,14 @@ class Service:
         self.pipeline.submit(ops.ENQUEUE_BATCH, payload, slot)
         for queue in queues:
             self.pipeline.expect(queue, 1)
+
+    def new_schedule_id(self) -> str:
+        """An id for a schedule that is about to be made."""
+        return SCHEDULE_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+
+    def run_schedule(self, schedule: Schedule, slot: Slot) -> None:
+        """Propose a job of a schedule by hand."""
+        self.submit(ops.RUN_SCHEDULE, (schedule.id, self._ids.new(self.clock.stamp())), slot)
 
     def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
         """Propose any other op from the values of its layout."""
@@ -93,3 +101,10 @@ class Service:
         if queue is None:
             raise NotFound(f"queue {shown(name)} not found")
         return queue
+
+    def schedule(self, key: str) -> Schedule:
+        """A schedule by id or name, or NotFound."""
+        schedule = self.machine.schedule(key)
+        if schedule is None:
+            raise NotFound(f"schedule {shown(key)} not found")
+        return schedule

@@ -31,6 +31,7 @@ class Wait:
         "deadline_ns",
         "jobs",
         "listed",
+        "out_of_turn",
         "payload",
         "queues",
         "request",
@@ -57,6 +58,7 @@ class Wait:
         self.answer = answer
         self.state = PARKED
         self.jobs: list[Any] = []  # what it was answered with
+        self.out_of_turn = False  # was tried though others waited longer
         self.listed = False  # has an entry among the deadlines
 
 

@@ -157,7 +157,9 @@ def memory(machine: Machine) -> dict[str, Any]:
         for name, lane in core.lanes.items()
     }
     workers = {worker.id: documents.encode_worker(worker) for worker in core.workers.values()}
-    return {"lanes": lanes, "workers": workers}
+    schedules = {row.id: documents.encode_schedule(row) for row in machine.schedules()}
+    assert schedules.keys() == core.schedules.keys()
+    return {"lanes": lanes, "workers": workers, "schedules": schedules}
 
 
 def check_machine(machine: Machine, base: Rows) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 from corvo import ops
 from corvo._fast.codec import encode_fields, encode_frame
+from corvo.firing import firings
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
-from corvo.model import Enqueued, Fetched, Job
+from corvo.model import CATCH_UPS, OVERLAPS, Enqueued, Fetched, Job, Schedule
 from corvo.ops import Op
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -37,6 +38,24 @@ def enqueue_step(job_id: str, **fields: Any) -> Step:
     """An Enqueue op with defaults for everything that is not given."""
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
+
+
+def schedule_step(
+    schedule_id: str,
+    next_ns: int,
+    revision: int = 0,
+    name: str = "",
+    cron: str = "* * * * *",
+    overlap: str = "allow",
+    catch_up: str = "last",
+    limit: int = 100,
+    **job: Any,
+) -> Step:
+    """A SetSchedule op, paused when `next_ns` is 0; `job` are fields of its Enqueue."""
+    modes = (next_ns > 0, OVERLAPS.index(overlap), CATCH_UPS.index(catch_up), limit)
+    template = encode_step(enqueue_step("", **job))
+    values = (schedule_id, revision, name or schedule_id, cron, "UTC", template, *modes, next_ns)
+    return ops.SET_SCHEDULE, values
 
 
 def encode_step(step: Step) -> bytes:
@@ -142,6 +161,13 @@ class Driver:
             self.do(ops.PROMOTE_DUE, ids)
         while ids := self.machine.due_leases(self.now_ns, 1000):
             self.do(ops.EXPIRE_LEASES, ids)
+        while due := self.machine.due_schedules(self.now_ns, 1000):
+            self.do(ops.FIRE_SCHEDULE, [f for row in due for f in firings(row, self.now_ns)])
+
+    def schedule(self, key: str) -> Schedule:
+        schedule = self.machine.schedule(key)
+        assert schedule is not None
+        return schedule
 
     def job(self, job_id: str) -> Job:
         job = self.machine.job(job_id)

@@ -58,6 +58,7 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *flags: str) -> None:
         self.data_dir = data_dir
         self.flags = flags
+        self.environment: dict[str, str] = {}
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.log: list[str] = []
@@ -68,7 +69,7 @@ class ServerProcess:
             server_command(self.data_dir, self.port, *self.flags),
             stderr=subprocess.PIPE,
             text=True,
-            env=clean_environment(),
+            env=clean_environment() | self.environment,
             cwd=self.data_dir.parent,
         )
         ready = threading.Event()

@@ -27,6 +27,7 @@ FINISHED = b"t|"
 QUEUE = b"qc|"
 UNIQUE = b"u|"
 WORKER = b"w|"
+SCHEDULE = b"sc|"
 EVENTS = b"ev|"
 META = b"m|"
 
@@ -242,6 +243,16 @@ def worker(worker_id: str) -> bytes:
 def parse_worker(key: bytes) -> str:
     """The worker's id."""
     return _name(WORKER, key)
+
+
+def schedule(schedule_id: str) -> bytes:
+    """Row of a schedule."""
+    return _text(SCHEDULE, schedule_id)
+
+
+def parse_schedule(key: bytes) -> str:
+    """The schedule's id."""
+    return _name(SCHEDULE, key)
 
 
 def events(first_seq: cython.ulonglong) -> bytes:

@@ -32,6 +32,7 @@ COMMANDS = {
     "pause": "queues",
     "resume": "queues",
     "concurrency": "queues",
+    "schedules": "schedules",
     "status": "cluster",
     "workers": "cluster",
     "bench": "bench",

@@ -36,7 +36,7 @@ class Unreachable(CorvoError):
 
 
 def segment(name: str) -> str:
-    """A job id or queue name as one segment of a path."""
+    """A job id, queue or schedule name as one segment of a path."""
     if not name:
         raise ValidationError("a job id or queue name must not be empty")
     return urllib.parse.quote(os.fsencode(name), safe="")

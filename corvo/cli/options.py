@@ -75,6 +75,17 @@ DURATION = Duration()
 JSON = JsonText()
 
 
+class ListingGroup(click.Group):
+    """A group of commands that lists things when no command is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, with `list` in front of nothing and of mere options."""
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        ctx.default_map = dict.fromkeys(self.commands, ctx.default_map)
+        return super().parse_args(ctx, args)
+
+
 class Session:
     """The server and the output form that one command was given."""
 

@@ -40,6 +40,8 @@ class DataDir:
         self.path = path
         self._files = files
         files.make_directory(path)
+        # At each start: the process that made it may have been killed before it got there.
+        sync_directory(files, _parent(path))
         try:
             self._lock_fd = files.lock(f"{path}/lock")
         except BlockingIOError:
@@ -90,7 +92,7 @@ class DataDir:
             self._files.close(fd)
         try:
             return _parse_identity(json.loads(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StorageError(f"{self._identity_path}: {error}", path=self.path) from None
 
     def _write_identity(self, identity: Identity) -> Identity:
@@ -118,6 +120,11 @@ def sync_directory(files: Files, path: str) -> None:
         files.sync(fd, SYNC_FULL)
     finally:
         files.close(fd)
+
+
+def _parent(path: str) -> str:
+    parent, slash, _ = path.rstrip("/").rpartition("/")
+    return parent or slash or "."
 
 
 def _parse_identity(fields: Any) -> Identity:

@@ -3,8 +3,11 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
+from corvo import failpoints
 from corvo.consensus.datadir import Identity
+from corvo.consensus.failing_files import FailingFiles
 from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
+from corvo.consensus.inline_sync import InlineSync
 from corvo.consensus.log import Entry
 from corvo.consensus.wal import Flusher, Wal, new_flusher
 from corvo.limits import WAL_SEGMENT_SIZE
@@ -43,6 +46,9 @@ class SoloLog:
         self._in_flight: Entry
         self._written: list[Entry] = []  # not durable: to be committed in the next turn
         self._on_entry_written = self._entry_written
+        if failpoints.armed:
+            files = FailingFiles()
+            flusher = InlineSync(files)
         files = files or Files()
         self._wal = Wal(
             path,
@@ -80,7 +86,11 @@ class SoloLog:
         recovered = wal.open(applied_index, applied_term)
         self.clean = recovered.clean
         self.term = max(recovered.term, wal.last_term, applied_term) + 1
+        if failpoints.armed:
+            failpoints.reach("wal.before_hard_state")
         wal.set_hard_state(self.term, self._node_id, _nothing)
+        if failpoints.armed:
+            failpoints.reach("wal.after_hard_state")
         if wal.failed is not None:
             raise wal.failed
         self.last_index = self.commit_index = wal.last_index
@@ -117,7 +127,11 @@ class SoloLog:
         if self._closed or self.term == 0:
             return
         self._closed = True
+        if failpoints.armed:
+            failpoints.reach("wal.before_clean_close")
         self._wal.close()
+        if failpoints.armed:
+            failpoints.reach("wal.after_clean_close")
 
     def _entry_written(self) -> None:
         self.busy = False

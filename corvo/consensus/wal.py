@@ -12,11 +12,11 @@ Rules, in the order in which a crash would find out:
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
   then filled with zeros.
-- A failed write or flush is final. The state of the file is unknown from then on, and flushing
-  again would report success for pages the kernel has dropped. Only a restart reads the truth.
+- A failed write or flush is final: flushing again would report success for pages the kernel has
+  dropped. Only a restart reads the truth.
 
-Writes are *jobs* in a queue. A job that needs a flush goes to the flusher, one at a time; others
-are done on the spot. Before `attach` and after the flusher is closed, all are.
+Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
+before `attach` and after the flusher is closed all, are done on the spot.
 """
 
 import errno
@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from corvo import failpoints
 from corvo._fast.record import (
     CLEAN_CLOSE,
     ENTRY,
@@ -58,7 +59,7 @@ try:
 except ImportError:
     WalThread = None  # type: ignore[assignment, misc]
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)  # there may be some again
 _NEVER = 1 << 62
 # Kept free at the end of each segment: a clean close, then a segment end.
 _END_SIZE = 2 * RECORD_SIZE_MIN
@@ -205,6 +206,8 @@ class Wal:
             elif name in ("spare", "next"):
                 files.unlink(f"{self.path}/{name}")
         found.sort()
+        if applied_index and not found:
+            raise StorageError(f"{self.path}: there is no log, but a base of one", path=self.path)
         self._sealed = [(f"{self.path}/{segment_name(*names)}", names[1]) for names in found]
         # A segment is needed unless the next one begins at or below the first entry wanted.
         first = 0
@@ -296,8 +299,9 @@ class Wal:
         if found.torn_end > found.end:
             zeros = bytes(found.torn_end - found.end)
             self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, _nothing))
-        # What a killed process wrote may still be in the page cache only.
+        # What a killed process wrote, or named, may still be in the page cache only.
         self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, _nothing))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
         self._active.durable = found.end
         self._reserve_at = head.size // 2
         self._raise_if_failed()
@@ -379,6 +383,8 @@ class Wal:
     ) -> None:
         """Seal the active segment and begin the next one with this record."""
         assert self._retiring is None, "one roll at a time"
+        if failpoints.armed:
+            failpoints.reach("wal.roll")
         fd, path = self._take_spare()
         old = self._active
         offset = old.writer.offset
@@ -457,6 +463,7 @@ class Wal:
         segment = job.segment
         if error:
             self._fail(self.path if segment is None else segment.path, error)
+        if self.failed is not None:
             return
         if segment is not None and job.sync:
             segment.durable = job.offset + len(job.data)
@@ -466,7 +473,6 @@ class Wal:
         if self.failed is not None:
             return
         self.failed = _io_error(path, OSError(error, os.strerror(error)))
-        self._jobs.clear()
         if self._attached:
             self._on_failed(self.failed)
 
@@ -513,16 +519,18 @@ class Wal:
         """Make the spare out of the oldest segment, if that is free."""
         if not self._attached or not self._is_free(0):
             return False
-        path, _ = self._sealed.pop(0)
+        path, _ = self._sealed[0]
         try:
             fd = self._files.open(path)
+            self._sealed.pop(0)
             if self._files.size(fd) != self._segment_size:
                 self._files.close(fd)
                 self._unlink(path)
                 return False
             self._files.rename(path, f"{self.path}/spare")
         except OSError as error:
-            self._fail(path, error.errno or errno.EIO)
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                self._fail(path, error.errno or errno.EIO)
             return False
         self._prepare(fd)
         return True
@@ -534,7 +542,7 @@ class Wal:
         self._flusher.zero(fd, self._segment_size, self._directory_fd)
 
     def _zeroed(self, error: int) -> None:
-        if error in _NO_SPACE:
+        if error in _NO_ROOM:
             self._drop_spare()
             self.full = True
         elif error:
@@ -556,11 +564,11 @@ class Wal:
         fd = self._create("next")
         if fd < 0:
             self._raise_if_failed()
-            raise DiskFull(f"no disk space for another log segment in {self.path}")
+            raise DiskFull(f"no disk space or file descriptor for a log segment in {self.path}")
         return fd, f"{self.path}/next"
 
     def _create(self, name: str) -> int:
-        """A new file with its space reserved; -1 when the disk is full or the log failed."""
+        """A new file with its space reserved; -1 when there is no room or the log failed."""
         path = f"{self.path}/{name}"
         fd = -1
         try:
@@ -570,7 +578,7 @@ class Wal:
             if fd >= 0:
                 self._files.close(fd)
                 self._unlink(path)
-            self.full = error.errno in _NO_SPACE
+            self.full = error.errno in _NO_ROOM
             if not self.full:
                 self._fail(path, error.errno or errno.EIO)
             return -1

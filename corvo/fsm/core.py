@@ -1,6 +1,7 @@
 """What every op works on: the store, the indexes over it, and the entry being applied."""
 
 from hashlib import blake2b
+from heapq import heappush
 from typing import Final, final
 
 from corvo._fast import keys
@@ -14,7 +15,7 @@ from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import WORKER_TOUCH_NS
-from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Worker
+from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Schedule, Worker
 
 SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 
@@ -33,6 +34,10 @@ class Core:
         self.lanes: dict[str, Lane] = {}
         self.numbered: dict[int, Lane] = {}
         self.workers: dict[str, Worker] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.schedule_names: dict[str, str] = {}  # name -> id
+        # Heap of (next_ns, id); an entry is live while the schedule says the same time.
+        self.slots: list[tuple[int, str]] = []
         # Ends of leases; an entry is live while `Lane.active` says the same time.
         self.leases = DueHeap()
         # Scheduled and retrying jobs; `left` are the places of those that did not wait for their
@@ -55,6 +60,8 @@ class Core:
         for key, row in base.scan(keys.WORKER):
             worker = documents.decode_worker(keys.parse_worker(key), row)
             self.workers[worker.id] = worker
+        for key, row in base.scan(keys.SCHEDULE):
+            self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
         for key, _ in base.scan(keys.PENDING):
             number, priority, seq = keys.parse_pending(key)
             self.numbered[number].ready.add(priority, seq)
@@ -96,12 +103,10 @@ class Core:
         )
         job.event_seq = seq
 
-    def emit_queue(self, lane: Lane, type: int, data: bytes) -> None:
-        """Record an event of a queue."""
+    def emit_queue(self, queue: str, type: int, data: bytes) -> None:
+        """Record an event of a queue, or of a schedule that makes jobs for it."""
         self.meta.event_seq += 1
-        self.changes.append(
-            Change(self.meta.event_seq, type, "", lane.queue.name, self.stamp_ns, data, 0)
-        )
+        self.changes.append(Change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0))
 
     # Queues.
 
@@ -220,6 +225,13 @@ class Core:
             job = self.store.find(job_id.decode())
             assert job is not None, f"the ready job at {lane.queue.name}/{seq} is missing"
         return job
+
+    def put_schedule(self, schedule: Schedule) -> None:
+        """Take in a schedule, or one that was changed."""
+        self.schedules[schedule.id] = schedule
+        self.schedule_names[schedule.name] = schedule.id
+        if schedule.next_ns:
+            heappush(self.slots, (schedule.next_ns, schedule.id))
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
         """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS."""

@@ -2,7 +2,7 @@
 result, and has changed nothing when that is a CorvoError."""
 
 from json import dumps
-from typing import Final
+from typing import Any, Final
 
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
@@ -57,8 +57,15 @@ def _attempt_data(attempt: int) -> bytes:
 def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
     fields = decode_fields(ops.ENQUEUE.layout, payload)
-    stamp_ns = core.stamp_ns
     job_id: str = fields[0]
+    return create(core, job_id, fields, "", 0)
+
+
+def create(
+    core: Core, job_id: str, fields: tuple[Any, ...], schedule_id: str, slot_ns: int
+) -> Enqueued:
+    """A new job from the fields of an Enqueue, whoever asked for it."""
+    stamp_ns = core.stamp_ns
     lane = core.lane(fields[1])
     unique_key: bytes = fields[13]
     if unique_key:
@@ -96,8 +103,19 @@ def enqueue(core: Core, payload: bytes) -> object:
     core.add(lane, job, state)
     if unique_key:
         unique.take(core, lane, job)
-    core.emit(lane, job, feed.ENQUEUED, _ENQUEUED_DATA[state * PRIORITIES + job.priority])
+    data = _ENQUEUED_DATA[state * PRIORITIES + job.priority]
+    if schedule_id:
+        job.schedule_id = schedule_id
+        job.schedule_slot_ns = slot_ns
+        data = _scheduled_data(data, schedule_id, slot_ns)
+    core.emit(lane, job, feed.ENQUEUED, data)
     return Enqueued(job_id, state, False, b"")
+
+
+def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
+    """Data of an enqueued event with its source."""
+    data = data[:-1] + b',"schedule_id":' + dumps(schedule_id).encode()
+    return data + (b',"schedule_slot_ns":%d}' % slot_ns if slot_ns else b"}")
 
 
 def enqueue_batch(core: Core, payload: bytes) -> object:

@@ -7,12 +7,12 @@ from corvo import ops
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
-from corvo.fsm import jobs, leases, queues, timers
+from corvo.fsm import jobs, leases, queues, schedules, timers
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
-from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Worker
+from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
 
 ERRORS_READ_MAX: Final = 1_000
 EVENTS_READ_MAX: Final = 1_000
@@ -39,6 +39,10 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.SET_CONCURRENCY.number: queues.set_concurrency,
     ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
     ops.TRIM_EVENTS.number: queues.trim_events,
+    ops.SET_SCHEDULE.number: schedules.set_schedule,
+    ops.DELETE_SCHEDULE.number: schedules.delete_schedule,
+    ops.FIRE_SCHEDULE.number: schedules.fire_schedule,
+    ops.RUN_SCHEDULE.number: schedules.run_schedule,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
 
@@ -104,7 +108,9 @@ class Machine:
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
         CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
-        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None.
+        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+        SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
+        RunSchedule -> Enqueued.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -133,8 +139,9 @@ class Machine:
         for number, _ in frame[1:]:
             function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
             if function is None:
+                name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
                 raise UnknownOp(
-                    f"entry {index} has op {number}, which this version of Corvo does not know"
+                    f"entry {index} has op {number}{name}, which this version does not have"
                 )
             functions.append(function)
         core = self._core
@@ -196,6 +203,16 @@ class Machine:
         workers = self._core.workers
         return [workers[worker_id] for worker_id in sorted(workers)]
 
+    def schedule(self, key: str) -> Schedule | None:
+        """The schedule of that id, or else of that name."""
+        schedules = self._core.schedules
+        return schedules.get(key) or schedules.get(self._core.schedule_names.get(key, ""))
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules sorted by name."""
+        names = self._core.schedule_names
+        return [self._core.schedules[names[name]] for name in sorted(names)]
+
     def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
         """The newest error records of a job, the oldest of them first."""
         job = self._store.find(job_id)
@@ -236,8 +253,8 @@ class Machine:
     # Timers: what the leader proposes.
 
     def next_due(self) -> int:
-        """Stamp at which the next promotion or lease end is due; 0 when nothing waits. It may be
-        early (that job no longer waits), never late."""
+        """Stamp at which the next promotion, lease end or slot is due; 0 when nothing waits. It
+        may be early (that job no longer waits), never late."""
         return timers.next_due(self._core)
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
@@ -251,6 +268,10 @@ class Machine:
         does not see them, until a call with grace_fencing 0 says that the grace is over.
         """
         return timers.due_leases(self._core, self._aside, now_ns, limit, grace_fencing)
+
+    def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
+        """Schedules whose next run has come, for FireSchedule."""
+        return timers.due_schedules(self._core, now_ns, limit)
 
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0

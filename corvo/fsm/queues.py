@@ -12,7 +12,7 @@ def pause_queue(core: Core, payload: bytes) -> object:
     if not lane.queue.paused:
         lane.queue.paused = True
         core.store.touch_queue(lane.queue)
-        core.emit_queue(lane, feed.QUEUE_PAUSED, b"")
+        core.emit_queue(lane.queue.name, feed.QUEUE_PAUSED, b"")
     return None
 
 
@@ -26,7 +26,7 @@ def resume_queue(core: Core, payload: bytes) -> object:
         lane.queue.paused = False
         core.store.touch_queue(lane.queue)
         core.wake(lane)
-        core.emit_queue(lane, feed.QUEUE_RESUMED, b"")
+        core.emit_queue(lane.queue.name, feed.QUEUE_RESUMED, b"")
     return None
 
 
@@ -40,7 +40,7 @@ def set_concurrency(core: Core, payload: bytes) -> object:
         lane.queue.max_concurrency = limit
         core.store.touch_queue(lane.queue)
         core.wake(lane)
-        core.emit_queue(lane, feed.QUEUE_CONFIGURED, b'{"max_concurrency":%d}' % limit)
+        core.emit_queue(lane.queue.name, feed.QUEUE_CONFIGURED, b'{"max_concurrency":%d}' % limit)
     return None
 
 

@@ -1,9 +1,9 @@
 """The overlay: what changed since the last flush, as native objects, above the base.
 
 Jobs, unique locks, error records and event blocks are looked up here first and in the base behind.
-Queues and workers are few and live in memory altogether. `flush` encodes what is dirty, once, and
-writes it in one transaction together with the meta row; when that fails for want of space nothing
-here has changed, so the state stays readable and the flush is tried again later.
+Queues, workers and schedules are few and live in memory altogether. `flush` encodes what is dirty,
+once, and writes it in one transaction together with the meta row; when that fails for want of space
+nothing here has changed, so the state stays readable and the flush is tried again later.
 
 What a flush has written leaves memory, but for jobs that are active: their workers will be heard
 of soon. They are kept, the youngest ones, up to a bound of bytes.
@@ -28,6 +28,7 @@ from corvo.model import (
     ErrorRecord,
     Job,
     Queue,
+    Schedule,
     Worker,
 )
 
@@ -73,12 +74,14 @@ class Store:
         self._blocks: list[tuple[int, bytes]] = []  # first seq, event block; in order
         self._queues: list[Queue] = []
         self._workers: list[Worker] = []
+        self._schedules: dict[str, Schedule | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
 
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
-        return count + len(self._queues) + len(self._workers) + len(self._deletes)
+        count += len(self._queues) + len(self._workers) + len(self._schedules)
+        return count + len(self._deletes)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
@@ -192,7 +195,7 @@ class Store:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
 
-    # Queues and workers.
+    # Queues, workers and schedules.
 
     def touch_queue(self, queue: Queue) -> None:
         """The queue's row changes."""
@@ -210,6 +213,14 @@ class Store:
         """The worker's row goes."""
         self._workers = [other for other in self._workers if other is not worker]
         self._deletes.append(keys.worker(worker.id))
+
+    def touch_schedule(self, schedule: Schedule) -> None:
+        """The schedule's row changes."""
+        self._schedules[schedule.id] = schedule
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        """The schedule's row goes."""
+        self._schedules[schedule_id] = None
 
     # Event log.
 
@@ -298,6 +309,11 @@ class Store:
             puts.append((keys.queue(queue.name), documents.encode_queue(queue)))
         for worker in self._workers:
             puts.append((keys.worker(worker.id), documents.encode_worker(worker)))
+        for schedule_id, schedule in self._schedules.items():
+            if schedule is None:
+                deletes.append(keys.schedule(schedule_id))
+            else:
+                puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
@@ -353,6 +369,7 @@ class Store:
         for worker in self._workers:
             worker.dirty = False
         self._workers.clear()
+        self._schedules.clear()
         self._deletes.clear()
         self.rows_size = 0
 

@@ -5,13 +5,14 @@ that was retried by hand. They are dropped when they come to the top, and all at
 finds that too many of them have gathered.
 """
 
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
 from corvo.fsm.core import SEQ_MASK, Core
-from corvo.model import ACTIVE, RETRYING, SCHEDULED
+from corvo.model import ACTIVE, RETRYING, SCHEDULED, Schedule
 
 COMPACT_MIN: Final = 1_024
 
@@ -116,7 +117,39 @@ def _holder(core: Core, spot: int) -> tuple[str, int]:
 
 
 def next_due(core: Core) -> int:
-    """When the next promotion or lease end is due; 0 when nothing waits."""
+    """When the next promotion, lease end or slot is due; 0 when nothing waits."""
+    due_ns = _next_job_due(core)
+    slot_ns = next_slot(core)
+    return min(due_ns, slot_ns) if due_ns and slot_ns else due_ns or slot_ns
+
+
+def slot_live(core: Core, slot_ns: int, schedule_id: str) -> bool:
+    """Whether an entry of the heap of slots is the next run of a schedule."""
+    schedule = core.schedules.get(schedule_id)
+    return schedule is not None and schedule.next_ns == slot_ns
+
+
+def next_slot(core: Core) -> int:
+    """The earliest next run of all schedules; 0 when there is none."""
+    slots = core.slots
+    while slots and not slot_live(core, slots[0][0], slots[0][1]):
+        heappop(slots)
+    return slots[0][0] if slots else 0
+
+
+def due_schedules(core: Core, now_ns: int, limit: int) -> list[Schedule]:
+    """Up to `limit` schedules whose next run has come, in order of time."""
+    found: list[Schedule] = []
+    while 0 < next_slot(core) <= now_ns and len(found) < limit:
+        schedule = core.schedules[heappop(core.slots)[1]]
+        if not found or found[-1] is not schedule:
+            found.append(schedule)
+    for schedule in found:
+        heappush(core.slots, (schedule.next_ns, schedule.id))
+    return found
+
+
+def _next_job_due(core: Core) -> int:
     leases = core.leases
     while len(leases) and not lease_live(core, leases.first_due(), leases.first_key()):
         leases.pop()
@@ -143,3 +176,6 @@ def compact(core: Core, aside: list[tuple[int, int]]) -> None:
     if len(core.left) > len(core.waiting) // 8 + COMPACT_MIN:
         core.waiting.drop(core.left)
         core.left.clear()
+    if len(core.slots) > 2 * len(core.schedules) + COMPACT_MIN:
+        core.slots = [(row.next_ns, row.id) for row in core.schedules.values() if row.next_ns]
+        heapify(core.slots)

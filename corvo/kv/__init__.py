@@ -19,6 +19,7 @@ state, every finished one a `t|` row.
     qc|name                         queue: number, configuration, counters, next seq
     u|number keyhash:16             unique lock: job id, expiry, full key
     w|id                            worker
+    sc|id                           schedule: configuration, job template, next and last run
     ev|first_seq:8                  events of one log entry, packed
     m|                              meta row: what the other rows add up to
 """

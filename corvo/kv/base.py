@@ -23,7 +23,7 @@ from typing import Final
 
 import lmdb
 
-from corvo import limits
+from corvo import failpoints, limits
 from corvo.errors import CorvoError, DiskFull, StorageError
 from corvo.kv import rows
 from corvo.kv.rows import Row
@@ -31,6 +31,7 @@ from corvo.kv.rows import Row
 ENGINE: Final = 0  # LMDB 0.9
 STATE: Final = "state"
 DATA_FILE: Final = "data.mdb"
+NEW_FILE: Final = "new.mdb"
 BALLAST_FILE: Final = "ballast"
 READERS_MAX: Final = 64
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -59,6 +60,8 @@ class Base:
         fresh = not data_dir.exists()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (path / DATA_FILE).exists():
+                _create(path, map_size)
             env = lmdb.open(
                 os.fspath(path),
                 map_size=map_size,
@@ -69,10 +72,10 @@ class Base:
                 lib_version=ENGINE,
             )
             base = cls(path, env, ballast_size)
-            _sync_directory(path)
-            _sync_directory(data_dir)
+            _sync(path)
+            _sync(data_dir)
             if fresh:
-                _sync_directory(data_dir.parent)
+                _sync(data_dir.parent)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the base in {path}: {error}") from error
         base.restore_ballast()
@@ -108,10 +111,16 @@ class Base:
                         transaction.delete(key)
                     with transaction.cursor() as cursor:
                         cursor.putmulti(sorted(puts))
+                    if failpoints.armed:
+                        failpoints.reach("base.before_commit")
+                if failpoints.armed:
+                    failpoints.reach("base.after_commit")
             finally:
                 self._reader = self._env.begin()
         except lmdb.Error as error:
-            raise self._write_error(error) from error
+            raise self._write_error(error, error.code) from error
+        except OSError as error:  # of a failpoint
+            raise self._write_error(error, error.errno) from error
 
     def reader_check(self) -> int:
         """Free the reader slots of dead processes; how many there were."""
@@ -150,7 +159,6 @@ class Base:
         self._env.close()
 
     def _take(self, low: bytes, stop: bytes, reverse: bool, limit: int) -> list[Row]:
-        taken: list[Row] = []
         try:
             with self._reader.cursor() as cursor:
                 if not reverse:
@@ -159,14 +167,14 @@ class Base:
                     found = cursor.prev()
                 else:
                     found = cursor.last()
-                if found:
-                    step = cursor.iterprev() if reverse else cursor.iternext()
-                    for row in islice(step, limit):
-                        if not low <= row[0] < stop:
-                            break
-                        taken.append(row)
+                if not found:
+                    return []
+                taken = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
+        # Only the end of a slice can lie outside, and a start reads millions of rows.
+        while taken and not low <= taken[-1][0] < stop:
+            taken.pop()
         return taken
 
     def _room(self) -> int:
@@ -177,19 +185,31 @@ class Base:
             room = min(room, bound - (self._path / DATA_FILE).stat().st_size)
         return room
 
-    def _write_error(self, error: lmdb.Error) -> CorvoError:
-        cut_short = error.code == errno.EIO and self._room() < NO_ROOM
-        if isinstance(error, lmdb.MapFullError) or error.code in NO_SPACE or cut_short:
+    def _write_error(self, error: Exception, code: int | None) -> CorvoError:
+        cut_short = code == errno.EIO and self._room() < NO_ROOM
+        if isinstance(error, lmdb.MapFullError) or code in NO_SPACE or cut_short:
             return DiskFull(f"no space left for the base in {self._path}")
         return self._fatal("write", error)
 
-    def _fatal(self, what: str, error: lmdb.Error) -> StorageError:
+    def _fatal(self, what: str, error: Exception) -> StorageError:
         return StorageError(f"cannot {what} the base in {self._path}: {error}")
 
 
-def _sync_directory(path: Path) -> None:
-    """Make the entries of a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _create(path: Path, map_size: int) -> None:
+    """Make an empty table. It gets its name when it is on disk: LMDB does not flush it before the
+    first commit, and opens no half of it."""
+    new = path / NEW_FILE
+    new.unlink(missing_ok=True)
+    lmdb.open(
+        os.fspath(new), map_size=map_size, subdir=False, lock=False, mode=0o600, lib_version=ENGINE
+    ).close()
+    _sync(new)
+    new.rename(path / DATA_FILE)
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a directory, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,7 +9,7 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job body*: payload, tags, retry policy and everything else that never changes.
 - *Job data*: checkpoint, progress, result.
 - *Queue*: configuration, then one counter for each state and priority, then running totals.
-- *Worker*, *error record*, *unique lock*: their fields.
+- *Worker*, *schedule*, *error record*, *unique lock*: their fields.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -23,14 +23,15 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Job, Queue, Worker
+from corvo.model import PRIORITIES, STATES, ErrorRecord, Job, Queue, Schedule, Worker
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffu"
-BODY_LAYOUT: Final = "bbuuuuuusbuu"
+BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
 WORKER_LAYOUT: Final = "sSuu"
+SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
 EVENTS_LAYOUT: Final = "uSUUPUB"
@@ -125,6 +126,8 @@ def encode_body(job: Job) -> bytes:
             job.unique_key,
             job.unique_until,
             job.unique_period_ns,
+            job.schedule_id,
+            job.schedule_slot_ns,
         ),
     )
 
@@ -144,6 +147,8 @@ def decode_body(job: Job, data: bytes) -> None:
         job.unique_key,
         job.unique_until,
         job.unique_period_ns,
+        job.schedule_id,
+        job.schedule_slot_ns,
     ) = _decode(BODY_LAYOUT, data, "job body", job.id)
 
 
@@ -210,6 +215,51 @@ def decode_worker(worker_id: str, data: bytes) -> Worker:
         WORKER_LAYOUT, data, "worker", worker_id
     )
     return worker
+
+
+def encode_schedule(schedule: Schedule) -> bytes:
+    """The schedule's row."""
+    return encode_fields(
+        SCHEDULE_LAYOUT,
+        (
+            schedule.revision,
+            schedule.name,
+            schedule.cron,
+            schedule.timezone,
+            schedule.job,
+            schedule.enabled,
+            schedule.overlap,
+            schedule.catch_up,
+            schedule.catch_up_limit,
+            schedule.created_ns,
+            schedule.next_ns,
+            schedule.last_slot_ns,
+            schedule.last_run_ns,
+            schedule.last_job_id,
+        ),
+    )
+
+
+def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
+    """The schedule of that id."""
+    schedule = Schedule(schedule_id)
+    (
+        schedule.revision,
+        schedule.name,
+        schedule.cron,
+        schedule.timezone,
+        schedule.job,
+        schedule.enabled,
+        schedule.overlap,
+        schedule.catch_up,
+        schedule.catch_up_limit,
+        schedule.created_ns,
+        schedule.next_ns,
+        schedule.last_slot_ns,
+        schedule.last_run_ns,
+        schedule.last_job_id,
+    ) = _decode(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
+    return schedule
 
 
 def encode_error(record: ErrorRecord) -> bytes:

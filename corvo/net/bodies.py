@@ -11,7 +11,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from corvo import limits
 from corvo.checks import Duration, shown
@@ -114,6 +114,32 @@ class ReleaseBody(_Body):
     lease_token: Text = None
     delay: Duration = None
     checkpoint: Raw = NOTHING
+
+
+class ScheduleBody(_Body):
+    """POST /schedules and PUT /schedules/{id}: what is absent stays as it is, null is the
+    default."""
+
+    name: Text | UnsetType = UNSET
+    cron: Text | UnsetType = UNSET
+    timezone: Text | UnsetType = UNSET
+    enabled: bool | UnsetType | None = UNSET
+    overlap: Text | UnsetType = UNSET
+    catch_up: Text | UnsetType = UNSET
+    catch_up_limit: int | UnsetType | None = UNSET
+    # The job, as in an enqueue.
+    queue: Text | UnsetType = UNSET
+    payload: Raw = NOTHING
+    priority: str | int | UnsetType | None = UNSET
+    max_retries: int | UnsetType | None = UNSET
+    retry_backoff: Text | UnsetType = UNSET
+    retry_base_delay: Duration | UnsetType = UNSET
+    retry_max_delay: Duration | UnsetType = UNSET
+    retry_jitter: Number | UnsetType | None = UNSET
+    tags: dict[str, Raw] | UnsetType | None = UNSET
+    unique_key: Text | UnsetType = UNSET
+    unique_until: Text | UnsetType = UNSET
+    unique_period: Duration | UnsetType = UNSET
 
 
 class CancelBody(_Body):

@@ -1,13 +1,16 @@
-"""JSON of jobs, queues and events, as the API shows them.
+"""JSON of jobs, queues, schedules and events, as the API shows them.
 
 Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
 """
 
+from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from corvo import cron, limits, ops
+from corvo._fast.codec import decode_fields
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.machine import Machine
@@ -15,7 +18,9 @@ from corvo.limits import SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
     ACTIVE,
     BACKOFFS,
+    CATCH_UPS,
     ERROR_KINDS,
+    OVERLAPS,
     PRIORITIES,
     PRIORITY_NAMES,
     STATES,
@@ -24,9 +29,10 @@ from corvo.model import (
     Fetched,
     Job,
     Queue,
+    Schedule,
     Worker,
 )
-from corvo.times import format_time
+from corvo.times import format_duration, format_time
 
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -54,6 +60,10 @@ def fetched_document(job: Fetched) -> bytes:
         parts += (b',"checkpoint":', job.checkpoint)
     if job.tags:
         parts += (b',"tags":', job.tags)
+    if job.schedule_id:
+        parts += (b',"schedule_id":', _ENCODE(job.schedule_id))
+        if job.schedule_slot_ns:
+            parts.append(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
     parts.append(b"}")
     return b"".join(parts)
 
@@ -79,6 +89,10 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
     if job.parent_id:
         document["parent_id"] = job.parent_id
+    if job.schedule_id:
+        document["schedule_id"] = job.schedule_id
+        if job.schedule_slot_ns:
+            document["schedule_slot"] = format_time(job.schedule_slot_ns)
     if job.state == ACTIVE:
         document["worker_id"] = job.worker_id
         if job.hostname:
@@ -126,6 +140,64 @@ def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, 
     }
     if record.backtrace:
         document["backtrace"] = Raw(record.backtrace)
+    return document
+
+
+def schedule_summary(schedule: Schedule) -> dict[str, Any]:
+    """One schedule, as the list shows it."""
+    _, queue, priority, payload, tags, max_retries, backoff, base_ms, max_ms, jitter_ppm, *rest = (
+        decode_fields(ops.ENQUEUE.layout, schedule.job)
+    )
+    _, _, _, unique_key, unique_until, unique_period_ns = rest[:6]
+    document: dict[str, Any] = {
+        "id": schedule.id,
+        "name": schedule.name,
+        "queue": queue,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "enabled": schedule.enabled,
+        "overlap": OVERLAPS[schedule.overlap],
+        "catch_up": CATCH_UPS[schedule.catch_up],
+        "catch_up_limit": schedule.catch_up_limit,
+        "payload": Raw(payload),
+        "priority": priority,
+        "priority_name": PRIORITY_NAMES[priority],
+        "max_retries": max_retries,
+        "retry_backoff": BACKOFFS[backoff],
+        "retry_base_delay_ms": base_ms,
+        "retry_max_delay_ms": max_ms,
+        "retry_jitter": jitter_ppm / 1_000_000,
+    }
+    if tags:
+        document["tags"] = Raw(tags)
+    if unique_key:
+        document["unique_key"] = unique_key.decode()
+        document["unique_until"] = UNIQUE_UNTIL[unique_until]
+        if unique_period_ns:
+            document["unique_period"] = format_duration(unique_period_ns)
+    for name, at_ns in (
+        ("next_run", schedule.next_ns),
+        ("last_run", schedule.last_run_ns),
+        ("last_slot", schedule.last_slot_ns),
+        ("created_at", schedule.created_ns),
+    ):
+        if at_ns:
+            document[name] = format_time(at_ns)
+    if schedule.last_job_id:
+        document["last_job_id"] = schedule.last_job_id
+    return document
+
+
+def schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """One schedule with what it means in words and its next runs."""
+    document = schedule_summary(schedule)
+    expression = cron.parse(schedule.cron, schedule.timezone)
+    document["description"] = expression.explanation
+    runs: list[int] = []
+    if schedule.next_ns:
+        following = islice(expression.after(schedule.next_ns), limits.NEXT_RUNS - 1)
+        runs = [schedule.next_ns, *following]
+    document["next_runs"] = [format_time(slot_ns) for slot_ns in runs]
     return document
 
 

@@ -6,6 +6,7 @@ from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
+from corvo.net.handlers.schedules import Schedules
 from corvo.net.handlers.worker import WorkerVerbs
 from corvo.net.router import Route
 from corvo.service import Service
@@ -17,6 +18,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
+    schedules = Schedules(service, producer)
     rows = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -37,6 +39,14 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/queues/{name}/pause", queues.pause),
         ("POST", "/queues/{name}/resume", queues.resume),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("GET", "/schedules", schedules.list),
+        ("POST", "/schedules", schedules.create),
+        ("GET", "/schedules/{id}", schedules.get),
+        ("PUT", "/schedules/{id}", schedules.update),
+        ("DELETE", "/schedules/{id}", schedules.delete),
+        ("POST", "/schedules/{id}/pause", schedules.pause),
+        ("POST", "/schedules/{id}/resume", schedules.resume),
+        ("POST", "/schedules/{id}/run", schedules.run),
         ("GET", "/workers", admin.workers),
         ("GET", "/cluster/status", admin.cluster_status),
         ("GET", "/metrics", admin.metrics),

@@ -226,6 +226,7 @@ class Connection:
         self._dirty = False
         self._reading = True
         self._next_due = False
+        self._held: list[Request] = []  # not handled yet, because replies wait to be sent
         self._ended = False
         self._lingers_until_ns = 0
         self._stalled_since_ns = 0
@@ -249,7 +250,7 @@ class Connection:
         """Read, let the handlers run, and send what they answered at once, in one write."""
         if self.h1 is not None and not self._lingers_until_ns:
             self._dirty = True
-            self.server.serve(self.h1.feed(data))
+            self._serve(self.h1.feed(data))
             self.flush()
 
     def eof_received(self) -> bool:
@@ -298,7 +299,7 @@ class Connection:
         if h1.want_close:
             if not h1.unsent_size:
                 self._linger()
-        elif h1.holding or not self._reading:
+        elif self._held or h1.holding or not self._reading:
             self._read_on()
 
     def check_time(self, now_ns: int) -> None:
@@ -347,15 +348,35 @@ class Connection:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
-        if h1.has_input and not h1.paused and not self._next_due:
+        more = self._may_serve(h1) if self._held else h1.has_input and not h1.paused
+        if more and not self._next_due:
             self._next_due = True
             self.server.loop.call_soon(self._feed_rest)
+
+    def _serve(self, requests: list[Request]) -> None:
+        """Have requests handled, but no more of a pipeline while its replies pile up unsent."""
+        if len(requests) < 2:
+            self.server.serve(requests)
+            return
+        h1 = self.h1
+        assert h1 is not None
+        for number, request in enumerate(requests):
+            self.server.serve([request])
+            if not self._may_serve(h1):
+                self._held = requests[number + 1 :]
+                return
+
+    def _may_serve(self, h1: H1Conn) -> bool:
+        return not h1.blocked and h1.unsent_size <= self.server.limits.unsent_size_max
 
     def _feed_rest(self) -> None:
         self._next_due = False
         if self.h1 is not None and not self._lingers_until_ns:
             self._dirty = True
-            self.server.serve(self.h1.feed(b""))
+            held, self._held = self._held, []
+            self._serve(held)
+            if not self._held:
+                self._serve(self.h1.feed(b""))
             self.flush()
 
     def _linger(self) -> None:
@@ -367,7 +388,9 @@ class Connection:
         assert transport is not None
         if self._lingers_until_ns:
             return
-        self._lingers_until_ns = self.server.clock.elapsed_ns() + self.server.limits.linger_ns
+        server = self.server
+        linger_ns = limits.LINGER_DRAINING_NS if server.draining else server.limits.linger_ns
+        self._lingers_until_ns = server.clock.elapsed_ns() + linger_ns
         if self._ended:
             transport.close()
             return

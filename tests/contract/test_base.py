@@ -125,6 +125,25 @@ def test_a_copy_in_memory_is_independent() -> None:
     assert list(base.scan(b"a|")) == [(b"a|2", b"2")]
 
 
+def test_every_write_is_flushed_with_its_meta_page(tmp_path: Path) -> None:
+    base = Base.open(tmp_path, ballast_size=0)
+    flags = base._env.flags()
+    assert (flags["sync"], flags["metasync"], flags["writemap"]) == (True, True, False)
+    base.close()
+
+
+def test_half_a_new_table_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "new.mdb").write_bytes(bytes(4096))
+    base = Base.open(tmp_path, ballast_size=0)
+    base.write([(b"a|1", b"1")], [])
+    base.close()
+    assert [path.name for path in sorted((tmp_path / "state").iterdir())] == [
+        "data.mdb",
+        "lock.mdb",
+    ]
+
+
 def test_rows_are_there_after_reopening(tmp_path: Path) -> None:
     base = Base.open(tmp_path / "data")
     base.write([(b"a|1", b"1")], [])

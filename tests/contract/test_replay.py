@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from consistency import check_machine, check_rows, memory
-from fsm_driver import START_NS, Step, encode_entry, encode_step, enqueue_step
+from fsm_driver import (
+    START_NS,
+    Step,
+    encode_entry,
+    encode_step,
+    enqueue_step,
+    schedule_step,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -14,7 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from corvo import ops
 from corvo._fast.codec import encode_fields
 from corvo.errors import CorvoError
+from corvo.firing import firings
 from corvo.fsm.machine import Machine
+from corvo.ids import derived_id
+from corvo.kv import documents
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
@@ -30,6 +40,7 @@ from corvo.model import (
     Enqueued,
     Failed,
     Fetched,
+    Schedule,
 )
 
 QUEUES = ["alpha", "beta", "gamma"]
@@ -48,6 +59,8 @@ def plain(result: Any) -> Any:
         return result.count, [(position, plain(error)) for position, error in result.refused]
     if isinstance(result, Enqueued):
         return result.job_id, result.state, result.duplicate, result.result
+    if isinstance(result, Schedule):
+        return result.id, documents.encode_schedule(result)
     if isinstance(result, Failed):
         return result.state, result.next_attempt_ns, result.attempts_remaining
     if isinstance(result, Fetched):
@@ -79,6 +92,21 @@ class ModelJob:
         self.key = ""
 
 
+class ModelSchedule:
+    """What the rules say about a schedule whose slots are `every_ns` apart."""
+
+    def __init__(self, revision: int, next_ns: int, **fields: Any) -> None:
+        self.revision = revision
+        self.next_ns = next_ns
+        self.last_job = ""
+        self.every_ns: int = fields["every_s"] * SECOND_NS
+        self.skip: bool = fields["overlap"] == "skip"
+        self.catch_up: str = fields["catch_up"]
+        self.limit = 3 if self.catch_up == "all" else 1
+        self.queue: str = fields["queue"]
+        self.key: str = fields["key"]
+
+
 class Program(RuleBasedStateMachine):
     """`lived` never restarts; `reborn` does. Every entry goes to both, and to the model."""
 
@@ -96,6 +124,7 @@ class Program(RuleBasedStateMachine):
         self.limits = dict.fromkeys(QUEUES, 0)
         self.paused = dict.fromkeys(QUEUES, False)
         self.locks: dict[tuple[str, str], str] = {}
+        self.schedules: dict[str, ModelSchedule] = {}
 
     # Both machines.
 
@@ -437,6 +466,7 @@ class Program(RuleBasedStateMachine):
         self.now_ns += seconds * SECOND_NS
         self.promote_all(limit)
         self.expire_all(limit)
+        self.fire_all(limit)
 
     def promote_all(self, limit: int) -> None:
         due = {
@@ -477,6 +507,86 @@ class Program(RuleBasedStateMachine):
                     self.finish(job_id, DEAD)
         assert not due and self.reborn.due_leases(self.now_ns, limit) == []
 
+    @rule(
+        n=st.integers(0, 2),
+        change=st.sampled_from(["set", "set", "pause", "stale", "delete"]),
+        every_s=st.sampled_from([60, 600]),
+        overlap=st.sampled_from(["allow", "skip"]),
+        catch_up=st.sampled_from(["none", "last", "all"]),
+        key=st.sampled_from(["", "", "k1"]),
+        queue=st.sampled_from(QUEUES),
+    )
+    def set_schedule(self, n: int, change: str, every_s: int, **fields: Any) -> None:
+        schedule_id = f"sched_{n}"
+        old = self.schedules.get(schedule_id)
+        if change == "delete":
+            assert (self.do(ops.DELETE_SCHEDULE, schedule_id) is None) == (old is not None)
+            self.schedules.pop(schedule_id, None)
+            return
+        every_ns = every_s * SECOND_NS
+        next_ns = 0 if change == "pause" else (self.now_ns // every_ns + 1) * every_ns
+        new = ModelSchedule((old.revision if old else 0) + 1, next_ns, every_s=every_s, **fields)
+        modes = {name: fields[name] for name in ("overlap", "catch_up", "queue")}
+        revision = new.revision - 1 + (change == "stale")
+        modes |= {"revision": revision, "cron": f"@every {every_s}s", "limit": new.limit}
+        result = self.entry(
+            schedule_step(schedule_id, next_ns, unique_key=new.key.encode(), **modes)
+        )[0]
+        if change == "stale":
+            assert isinstance(result, CorvoError)
+            return
+        new.last_job = old.last_job if old else ""
+        self.schedules[schedule_id] = new
+
+    @rule(n=st.integers(0, 2))
+    def run_schedule(self, n: int) -> None:
+        schedule_id, job_id = f"sched_{n}", f"run_{self.next_id:02}"
+        self.next_id += 1
+        result = self.do(ops.RUN_SCHEDULE, schedule_id, job_id)
+        schedule = self.schedules.get(schedule_id)
+        if schedule is None or (schedule.skip and self.alive(schedule.last_job)):
+            assert isinstance(result, CorvoError)
+        else:
+            assert result.duplicate != self.scheduled(schedule, job_id)
+
+    def alive(self, job_id: str) -> bool:
+        return job_id in self.jobs and self.jobs[job_id].state not in (COMPLETED, DEAD, CANCELLED)
+
+    def scheduled(self, schedule: ModelSchedule, job_id: str) -> bool:
+        """Whether the schedule makes this job."""
+        if schedule.key and (schedule.queue, schedule.key) in self.locks:
+            return False
+        job = self.jobs[job_id] = ModelJob(schedule.queue, 2, 3, 5)
+        job.place, job.key, schedule.last_job = self.place(), schedule.key, job_id
+        if job.key:
+            self.locks[job.queue, job.key] = job_id
+        return True
+
+    def fire_all(self, limit: int) -> None:
+        while due := self.lived.due_schedules(self.now_ns, limit):
+            again = self.reborn.due_schedules(self.now_ns, limit)
+            assert [row.id for row in due] == [row.id for row in again]
+            items = [item for row in due for item in firings(row, self.now_ns)]
+            assert items == [item for row in again for item in firings(row, self.now_ns)]
+            ids = [row.id for row in due]
+            made = self.do(ops.FIRE_SCHEDULE, items)
+            assert made == sum(self.fire(schedule_id) for schedule_id in ids)
+            assert self.do(ops.FIRE_SCHEDULE, items) == 0
+        assert all(not 0 < row.next_ns <= self.now_ns for row in self.schedules.values())
+
+    def fire(self, schedule_id: str) -> int:
+        """How many jobs the schedule makes now."""
+        schedule = self.schedules[schedule_id]
+        slots = range(schedule.next_ns, self.now_ns + 1, schedule.every_ns)
+        schedule.next_ns = slots[-1] + schedule.every_ns
+        made = 0
+        for slot_ns in slots[-schedule.limit :]:
+            missed = schedule.catch_up == "none" and self.now_ns - slot_ns > 5 * SECOND_NS
+            if not missed and not (schedule.skip and self.alive(schedule.last_job)):
+                job_id = derived_id(slot_ns, schedule_id, str(slot_ns))
+                made += self.scheduled(schedule, job_id)
+        return made
+
     # What must hold after every step.
 
     @invariant()
@@ -499,9 +609,19 @@ class Program(RuleBasedStateMachine):
                         assert queue.counts[state * 3 + priority] == number
 
     @invariant()
+    def schedules_agree(self) -> None:
+        assert [row.id for row in self.lived.schedules()] == sorted(self.schedules)
+        for schedule_id, expected in self.schedules.items():
+            schedule = self.lived.schedule(schedule_id)
+            assert schedule is not None
+            assert (schedule.revision, schedule.next_ns) == (expected.revision, expected.next_ns)
+            assert schedule.last_job_id == expected.last_job
+
+    @invariant()
     def the_next_due_time_is_never_late(self) -> None:
         times = [job.due_ns for job in self.jobs.values() if job.state in WAITING]
         times += [job.expires_ns for job in self.jobs.values() if job.state == ACTIVE]
+        times += [schedule.next_ns for schedule in self.schedules.values() if schedule.next_ns]
         for machine in (self.lived, self.reborn):
             due_ns = machine.next_due()
             assert (0 < due_ns <= min(times)) if times else due_ns <= self.now_ns

@@ -1,7 +1,9 @@
 """Every bound of the API: what is just inside is taken, what is just outside is refused by name."""
 
 import json
+import os
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from harness import (
     refused,
     rfc3339,
     running_server,
+    until,
 )
 
 KIB = 1024
@@ -388,3 +391,26 @@ def test_too_much_in_flight_is_told_when_to_come_back(data_dir: Path) -> None:
         assert text.endswith(b'{"status":"ok","state":"completed"}')
         assert api.queue("q")["enqueued"] == taken + 1
         assert api.ok("GET", "/cluster/status")["overload_total"] == refusals
+
+
+def test_clients_cannot_use_up_the_files_of_the_log(data_dir: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024), hard))
+    with running_server(data_dir) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert server.process is not None
+        pid = server.process.pid
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 10_000)
+        api = server.api()
+        api.enqueue("q")
+        open_files = len(os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files + 8, open_files + 8))
+        clients = [connect(server.port) for _ in range(20)]
+        until(lambda: len(os.listdir(f"/proc/{pid}/fd")) >= open_files + 8, "there are files left")
+        big = {"queue": "q", "payload": "x" * 250_000}
+        codes = {api.post("/enqueue/batch", {"jobs": [big] * 40})[0] for _ in range(16)}
+        assert codes <= {201, 507}, codes
+        for client in clients:
+            client.close()
+        until(lambda: api.post("/enqueue", big)[0] == 201, "no jobs are taken any more")
+        server.log[:] = [line for line in server.log if "no disk space" not in line]

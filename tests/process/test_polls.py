@@ -65,7 +65,7 @@ def test_default_and_cap_of_the_wait(
     with frozen_clock(api):
         poll = Poll(api, shared_server, queue, timeout=timeout)
         advance(api, f"{seconds - 1}s")
-        assert api.ok("GET", "/cluster/status")["waiting_fetches"] == 1
+        api.wait_parked(1)
         advance(api, "1100ms")
         assert poll.answer() == (204, None)
 

@@ -1,7 +1,10 @@
 """Stops, kills and starts: nothing is lost, nobody is left without an answer, and a server that
 cannot start says why."""
 
+import asyncio
 import contextlib
+import gc
+import shutil
 import threading
 import time
 from http.client import HTTPException
@@ -25,6 +28,11 @@ from harness import (
     until,
 )
 from traffic import Shuffle
+
+from corvo.config import load
+from corvo.errors import DiskFull
+from corvo.kv.base import Base
+from corvo.node import Node
 
 SECOND_NS = 10**9
 
@@ -308,3 +316,44 @@ def test_a_wrong_setting_is_named(data_dir: Path, flags: tuple[str, ...], word: 
 def test_the_test_clock_is_off_unless_asked_for(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         refused(server.api().post("/test/clock", {"advance": "1s"}), 404, "NOT_FOUND")
+
+
+def test_a_lost_log_is_not_replaced(data_dir: Path) -> None:
+    with running_server(data_dir) as server:
+        server.api().enqueue("q")
+        assert server.stop() == 0
+    shutil.move(data_dir / "wal", data_dir.parent / "wal")
+    assert "there is no log" in failed_start(data_dir)
+    (data_dir / "wal").rmdir()
+    shutil.move(data_dir.parent / "wal", data_dir / "wal")
+    with running_server(data_dir) as server:
+        assert server.api().queue("q")["pending"] == 1
+
+
+def test_a_replay_needs_no_disk_space(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(data_dir) as server:
+        for _ in range(3):
+            server.api().enqueue_many("q", 1_000)
+        server.kill()
+    shutil.rmtree(data_dir / "state")  # everything has to come from the log
+
+    def no_space(*_: Any) -> None:
+        raise DiskFull("no space left")
+
+    async def main() -> None:
+        node = Node(load({"data-dir": str(data_dir)}, {}), asyncio.get_running_loop())
+        with monkeypatch.context() as patch:
+            patch.setattr(Base, "write", no_space)
+            node.open()
+        queue = node.machine.queue("q")
+        assert queue is not None and queue.enqueued_total == 3_000
+        node.close()
+
+    collector = gc.get_threshold()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*collector)
+    with running_server(data_dir) as server:
+        assert server.api().queue("q")["pending"] == 3_000

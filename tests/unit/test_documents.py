@@ -12,7 +12,19 @@ from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
 from corvo.kv import documents, meta
 from corvo.limits import TIME_MAX_NS
-from corvo.model import BACKOFFS, ERROR_KINDS, STATES, UNIQUE_UNTIL, ErrorRecord, Job, Queue, Worker
+from corvo.model import (
+    BACKOFFS,
+    CATCH_UPS,
+    ERROR_KINDS,
+    OVERLAPS,
+    STATES,
+    UNIQUE_UNTIL,
+    ErrorRecord,
+    Job,
+    Queue,
+    Schedule,
+    Worker,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 STAMP = 1_764_280_000_000_000_000
@@ -66,6 +78,8 @@ BODY = {
     "unique_key": BYTES,
     "unique_until": below(UNIQUE_UNTIL),
     "unique_period_ns": U64,
+    "schedule_id": TEXT,
+    "schedule_slot_ns": U64,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
 NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
@@ -86,6 +100,22 @@ WORKER = {
     "queues": st.lists(TEXT, max_size=4),
     "started_ns": U64,
     "seen_ns": U64,
+}
+SCHEDULE = {
+    "revision": U64,
+    "name": TEXT,
+    "cron": TEXT,
+    "timezone": TEXT,
+    "job": BYTES,
+    "enabled": st.booleans(),
+    "overlap": below(OVERLAPS),
+    "catch_up": below(CATCH_UPS),
+    "catch_up_limit": U64,
+    "created_ns": U64,
+    "next_ns": U64,
+    "last_slot_ns": U64,
+    "last_run_ns": U64,
+    "last_job_id": TEXT,
 }
 META = {
     "applied_index": U64,
@@ -121,6 +151,7 @@ def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
+    assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
     assert attributes(meta.Meta()) == set(META)
 
 
@@ -155,6 +186,13 @@ def test_workers(values: dict[str, Any]) -> None:
     worker = filled(Worker("w"), values)
     again = documents.decode_worker("w", documents.encode_worker(worker))
     assert again.id == "w" and read(again, WORKER) == values
+
+
+@given(st.fixed_dictionaries(SCHEDULE))
+def test_schedules(values: dict[str, Any]) -> None:
+    schedule = filled(Schedule("sched_1"), values)
+    again = documents.decode_schedule("sched_1", documents.encode_schedule(schedule))
+    assert again.id == "sched_1" and read(again, SCHEDULE) == values
 
 
 @given(U64, below(ERROR_KINDS), BYTES, BYTES, U64)
@@ -252,6 +290,7 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
         (lambda data: documents.decode_queue("x", data), "queue 'x'"),
         (lambda data: documents.decode_worker("x", data), "worker 'x'"),
+        (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
         (lambda data: documents.decode_lock(data), "unique lock"),
         (lambda data: documents.decode_events(1, data), "event block '1'"),
@@ -302,6 +341,13 @@ def _golden_worker() -> Worker:
     return filled(Worker("w1"), {"hostname": "h", "queues": ["q", "r"], "seen_ns": 5})
 
 
+def _golden_schedule() -> Schedule:
+    values = {"revision": 2, "name": "n", "cron": "0 2 * * *", "timezone": "UTC", "job": b"j"}
+    values |= {"overlap": 1, "catch_up": 2, "catch_up_limit": 9, "created_ns": 5}
+    values |= {"next_ns": 300, "last_slot_ns": 7, "last_run_ns": 8, "last_job_id": "job_A1"}
+    return filled(Schedule("sched_1"), values)
+
+
 def _golden_meta() -> meta.Meta:
     values = {"applied_index": 300, "applied_term": 4, "cluster_id": b"c", "stamp_ns": STAMP}
     return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
@@ -313,6 +359,7 @@ DOCUMENTS = {
     "job data": lambda: documents.encode_data(_golden_job()),
     "queue": lambda: documents.encode_queue(_golden_queue()),
     "worker": lambda: documents.encode_worker(_golden_worker()),
+    "schedule": lambda: documents.encode_schedule(_golden_schedule()),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
     "event block": lambda: documents.encode_events(GOLDEN_CHANGES),

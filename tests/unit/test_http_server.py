@@ -239,6 +239,29 @@ def test_writing_resumes() -> None:
     assert len(transport.writes) == 2 and transport.reading
 
 
+def test_replies_that_are_not_taken_stop_the_pipeline() -> None:
+    served: list[Request] = []
+
+    def large(request: Request) -> None:
+        served.append(request)
+        request.reply(200, b"x" * 1000)
+
+    shell = Shell(large, unsent_size_max=2500)
+    connection, transport = shell.connect()
+    connection.data_received(GET * 60)
+    assert len(served) == 3 and len(transport.writes) == 1
+    connection.pause_writing()
+    for _ in range(9):
+        shell.loop.turn()
+    assert len(served) < 7 and len(transport.writes) == 1
+    connection.resume_writing()
+    for _ in range(60):
+        shell.loop.turn()
+    assert len(served) == 60 and transport.reading
+    assert max(len(data) for data in transport.writes) < 4 * 1300
+    assert b"".join(transport.writes).count(b"200 OK") == 60
+
+
 # Classes 9 and 27: floods and fairness.
 
 

@@ -20,7 +20,7 @@ INTEGERS = st.tuples(U32, U8, U64)
 
 
 def test_no_family_is_the_beginning_of_another() -> None:
-    assert len(FAMILIES) == 14
+    assert len(FAMILIES) == 15
     assert not [pair for pair in permutations(FAMILIES, 2) if pair[1].startswith(pair[0])]
 
 
@@ -63,6 +63,7 @@ def test_rows_by_name(name: str, slot: int) -> None:
     assert keys.parse_job(keys.job(name)) == name
     assert keys.parse_queue(keys.queue(name)) == name
     assert keys.parse_worker(keys.worker(name)) == name
+    assert keys.parse_schedule(keys.schedule(name)) == name
     error = keys.error(name, slot)
     assert keys.parse_error(error) == (name, slot) and error.startswith(keys.errors(name))
     assert len({keys.job(name), keys.body(name), keys.data(name)}) == 3

@@ -12,7 +12,7 @@ from corvo import limits, ops
 from corvo._fast.codec import decode_fields, decode_frame
 from corvo.clock import Clock
 from corvo.consensus.log import Entry
-from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.errors import DiskFull, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport
 from corvo.model import Fetched, Job
 from corvo.pipeline import Pipeline
@@ -82,7 +82,7 @@ class Log:
         self.busy = False
         self.entries: list[Entry] = []
         self.on_committed: Any = None
-        self.refuse: CorvoError | None = None
+        self.refuse: Exception | None = None
         self.trimmed = 0
         self.full = False
 
@@ -140,12 +140,10 @@ class Machine:
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
         self.seen_ns = 1_000 * SECOND
-        self.changes: list[int] = []
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
         self.overlay_documents += 1
-        self.changes.append(index)
         results: list[Any] = []
         for number, _ in decode_frame(data)[1:]:
             if number == ops.FETCH.number:
@@ -163,10 +161,6 @@ class Machine:
 
     def worker_seen_ns(self, worker_id: str) -> int:
         return self.seen_ns
-
-    def take_changes(self) -> list[int]:
-        changes, self.changes = self.changes, []
-        return changes
 
     def queue(self, name: str) -> None:
         return None
@@ -488,6 +482,16 @@ def test_an_apply_that_fails_stops_the_node(rig: Rig) -> None:
         rig.submit()
 
 
+def test_a_log_that_breaks_in_a_new_way_stops_the_node(rig: Rig) -> None:
+    """Its entry is gone, and nobody in it would ever be answered."""
+    errors: list[Exception] = []
+    rig.pipeline.on_fatal = errors.append
+    rig.log.refuse = ZeroDivisionError()
+    rig.submit(tag=1)
+    rig.loop.run()
+    assert errors == [rig.log.refuse]
+
+
 def test_drain_answers_who_waits_and_takes_nothing_new(rig: Rig) -> None:
     wait = rig.fetch()
     rig.loop.run()
@@ -580,8 +584,20 @@ def test_an_answered_fetch_leaves_nothing_behind(rig: Rig, end: str) -> None:
         gc.enable()
 
 
-def test_change_records_do_not_gather(rig: Rig) -> None:
-    rig.submit()
+def test_a_fetch_tried_for_its_worker_to_be_seen_does_not_overtake(rig: Rig) -> None:
+    first = rig.fetch()
     rig.loop.run()
+    rig.machine.seen_ns = 0
+    for _ in range(3):
+        rig.fetch()
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]  # one is enough
     rig.log.commit()
-    assert rig.machine.changes == []
+    rig.machine.ready["q"] = 1
+    rig.machine.jobs = [a_job()]
+    rig.machine.woken = ["q"]
+    rig.submit(ops.RESUME_QUEUE)
+    for _ in range(2):
+        rig.loop.run()
+        rig.log.commit()
+    assert [wait for wait, jobs in rig.answers if wait] == [first]

@@ -124,6 +124,9 @@ def test_terms_rise_with_every_start_however_it_ended(tmp_path: Path) -> None:
 def test_the_term_is_above_that_of_the_base(tmp_path: Path) -> None:
     async def main() -> None:
         driver = Driver(tmp_path / "wal")
+        await driver.start()
+        driver.log.close()
+        driver = Driver(tmp_path / "wal")
         assert await driver.start(applied_index=10, applied_term=7) == []
         assert plain(driver.committed) == [(11, 8, b"")]
         driver.log.close()
@@ -286,6 +289,21 @@ def test_close_without_start_does_nothing(tmp_path: Path) -> None:
     driver.log.close()
 
 
+def test_the_name_of_the_data_directory_is_flushed(tmp_path: Path) -> None:
+    class Watched(Files):
+        def __init__(self) -> None:
+            self.directories: list[str] = []
+
+        def open_directory(self, path: str) -> int:
+            self.directories.append(path)
+            return super().open_directory(path)
+
+    for _ in range(2):  # also by the start after the one that made it: that one may be killed
+        files = Watched()
+        DataDir(f"{tmp_path}/data/", IDENTITY, files).close()
+        assert str(tmp_path) in files.directories
+
+
 def test_a_data_directory_has_one_server_and_one_identity(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     first = DataDir(path, IDENTITY, Files())
@@ -314,6 +332,7 @@ def test_a_new_node_needs_bootstrap(tmp_path: Path) -> None:
     [
         ("{", "Expecting"),
         ("[]", "not a JSON object"),
+        ("[" * 100_000, "recursion"),
         ('{"format": 2}', "format is 2"),
         ('{"format": 1, "cluster_id": "00"}', "node_id is missing"),
         (

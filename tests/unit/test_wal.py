@@ -36,6 +36,11 @@ class FaultyFiles(Files):
         if name in self.faults:
             raise OSError(self.faults[name], "injected")
 
+    def open(self, path: str, *, create: bool = False) -> int:
+        if "open" in self.faults:
+            raise OSError(self.faults["open"], "injected")
+        return super().open(path, create=create)
+
     def allocate(self, fd: int, size: int) -> None:
         self._call("allocate")
         super().allocate(fd, size)
@@ -394,6 +399,12 @@ def test_a_base_ahead_of_the_log_wins(wal_path: Path) -> None:
         reopen(wal_path, 0)
 
 
+def test_a_base_without_a_log_is_refused(wal_path: Path) -> None:
+    with pytest.raises(StorageError, match="there is no log"):
+        Node(wal_path).start(applied_index=10)
+    assert list(wal_path.iterdir()) == []
+
+
 def test_trim_keeps_what_is_needed(wal_path: Path) -> None:
     node = Node(wal_path)
     node.start()
@@ -437,6 +448,33 @@ def test_records_of_an_earlier_life_of_the_file_never_parse(wal_path: Path) -> N
     start += Writer(77, head.crc, HEAD_SIZE).add(2, 0, 1, b"node-1", 0)
     path.write_bytes(start + old[len(start) :])
     assert reopen(wal_path) == []
+
+
+def test_a_write_in_flight_when_something_else_fails_is_not_done(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    for number in range(1, 101):
+        node.append(bytes([number]) * 100)
+    node.settle()
+    odd: list[object] = []
+    node.loop.set_exception_handler(lambda _loop, context: odd.append(context))
+    done: list[bool] = []
+    node.wal.append(101, 1, b"lost", SYNC_DATA, lambda: done.append(True))
+    files.faults = {"rename": errno.EIO, "unlink": errno.EIO}
+    node.wal.trim(100)
+    node.settle()
+    assert not done and not odd
+    assert len(node.errors) == 1
+
+
+def test_a_start_flushes_the_names_of_the_life_before(wal_path: Path) -> None:
+    """A process that is killed behind a rename leaves a name that only the page cache has."""
+    filled(wal_path, 3)
+    files = FaultyFiles()
+    Node(wal_path, files).start()
+    flushed = files.calls[: files.calls.index("pwrite")]
+    assert flushed.count("sync full") == 2  # of the directory, and of the one it is in
 
 
 @pytest.mark.parametrize("fault", ["pwrite", "sync", "short write"])
@@ -488,6 +526,26 @@ def test_no_space_for_a_segment_is_told_before_writing(wal_path: Path) -> None:
     assert node.append(b"b" * 2500) == 3
     node.close()
     assert [len(data) for _, data in reopen(wal_path)] == [2500, 18, 2500]
+
+
+def test_no_file_descriptor_is_like_no_space(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    node.append(b"a" * 2500)
+    node.append(b"b" * 2500)
+    files.faults["open"] = errno.EMFILE
+    node.wal.trim(1)
+    with pytest.raises(DiskFull):
+        for _ in range(3):
+            node.append(b"c" * 2500)
+            node.settle()
+    assert node.wal.full and node.wal.failed is None
+    files.faults.clear()
+    assert node.wal.reserve()
+    last = node.append(b"d" * 2500)
+    node.crash()
+    assert reopen(wal_path, 1)[-1] == (last, b"d" * 2500)
 
 
 def test_no_space_while_filling_the_spare_with_zeros(wal_path: Path) -> None:

@@ -32,8 +32,8 @@ class Producer:
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
-        queue, values = self._job_values(body)
-        self._service.enqueue(queue, values, (self._on_enqueued, request))
+        queue, values = self.job_values(body)
+        self._service.enqueue(queue, values, (on_enqueued, request))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -42,7 +42,7 @@ class Producer:
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):
             try:
-                queue, values = self._job_values(item)
+                queue, values = self.job_values(item)
             except CorvoError as error:
                 raise type(error)(
                     f"job {position} {error.message}", **{**error.fields, "index": position}
@@ -51,7 +51,7 @@ class Producer:
             jobs.append(values)
         self._service.enqueue_batch(queues, jobs, slot=(self._on_batch_enqueued, request))
 
-    def _job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
+    def job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
         (
@@ -94,20 +94,6 @@ class Producer:
         )
 
     @staticmethod
-    def _on_enqueued(request: Request, result: Any) -> None:
-        if isinstance(result, Enqueued):
-            if result.duplicate:
-                stored = f',"result":{result.result.decode()}' if result.result else ""
-                text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
-                request.reply(200, text.encode())
-            else:
-                request.reply(
-                    201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
-                )
-        else:
-            reply_error(request, result)
-
-    @staticmethod
     def _on_batch_enqueued(request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
@@ -117,3 +103,18 @@ class Producer:
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)
+
+
+def on_enqueued(request: Request, result: Any) -> None:
+    """Answer with the new job, or with the one that holds its unique key."""
+    if isinstance(result, Enqueued):
+        if result.duplicate:
+            stored = f',"result":{result.result.decode()}' if result.result else ""
+            text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
+            request.reply(200, text.encode())
+        else:
+            request.reply(
+                201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
+            )
+    else:
+        reply_error(request, result)

@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer()
 
-    do_POST = do_DELETE = do_GET  # noqa: N815
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
     def answer(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -15,6 +15,7 @@ import pytest
 from corvo.cli import COMMANDS, main
 
 JOBS = "/api/v1/jobs/j1"
+SCHEDULES = "/api/v1/schedules"
 QUEUE = {"name": "mail", "paused": True, "pending": 12, "active": 1, "completed": 5, "future": {}}
 STATUS = {"mode": "single", "status": "healthy", "nodes": []}
 
@@ -55,6 +56,64 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         {"max": 0},
         {"status": "ok"},
         "Queue q concurrency limit removed\n",
+    ),
+    (
+        """schedules create nightly --queue q --cron '0 2 * * *' --timezone Europe/Berlin
+        --payload '{"n": 1}' --overlap skip --catch-up all --catch-up-limit 5""",
+        "POST",
+        SCHEDULES,
+        {
+            "name": "nightly",
+            "queue": "q",
+            "cron": "0 2 * * *",
+            "timezone": "Europe/Berlin",
+            "payload": {"n": 1},
+            "overlap": "skip",
+            "catch_up": "all",
+            "catch_up_limit": 5,
+        },
+        {"name": "nightly", "next_run": "2026-01-02T01:00:00Z"},
+        "Schedule nightly created, next run 2026-01-02T01:00:00Z\n",
+    ),
+    (
+        "schedules update a/b --cron @daily --name c",
+        "PUT",
+        f"{SCHEDULES}/a%2Fb",
+        {"cron": "@daily", "name": "c"},
+        {"name": "c"},
+        "Schedule c updated, next run never\n",
+    ),
+    (
+        "schedules pause a",
+        "POST",
+        f"{SCHEDULES}/a/pause",
+        {},
+        {"name": "a", "enabled": False},
+        "Schedule a paused\n",
+    ),
+    (
+        "schedules resume a",
+        "POST",
+        f"{SCHEDULES}/a/resume",
+        {},
+        {"name": "a", "next_run": "2026-01-02T01:00:00Z"},
+        "Schedule a resumed, next run 2026-01-02T01:00:00Z\n",
+    ),
+    (
+        "schedules run a",
+        "POST",
+        f"{SCHEDULES}/a/run",
+        {},
+        {"job_id": "j9", "status": "pending", "unique_existing": False},
+        "Job enqueued: j9 (status: pending)\n",
+    ),
+    (
+        "schedules delete a",
+        "DELETE",
+        f"{SCHEDULES}/a",
+        None,
+        {"status": "deleted"},
+        "Schedule a deleted\n",
     ),
     (
         """enqueue q '{"n": 1}' --priority high --max-retries 5 --tags '{"a": "b"}'
@@ -159,6 +218,35 @@ def test_queues(server: Any, run: Any) -> None:
     assert json.loads(run("queues", "--output-json").out) == [QUEUE]
     server.can("GET", "/api/v1/queues", [])
     assert run("queues").out == "No queues\n"
+
+
+def test_schedules(server: Any, run: Any) -> None:
+    daily = {"name": "daily", "queue": "q", "cron": "@daily", "timezone": "UTC", "enabled": True}
+    daily |= {"next_run": "2026-01-02T00:00:00Z", "last_run": "2026-01-01T00:00:00.003Z"}
+    hourly = {"name": "h", "queue": "q", "cron": "@hourly", "timezone": "UTC", "enabled": False}
+    for words in ("schedules", "schedules list"):
+        server.can("GET", SCHEDULES, [daily, hourly])
+        assert run(*words.split()).out.splitlines() == [
+            "NAME   QUEUE  CRON     TIMEZONE  NEXT RUN              LAST RUN",
+            "daily  q      @daily   UTC       2026-01-02T00:00:00Z  2026-01-01T00:00:00.003Z",
+            "h      q      @hourly  UTC       paused",
+        ]
+    server.can("GET", SCHEDULES, [daily])
+    assert json.loads(run("schedules", "--output", "json").out) == [daily]
+    server.can("GET", SCHEDULES, [])
+    assert run("schedules").out == "No schedules\n"
+    shown = {**daily, "id": "sched_1", "overlap": "allow", "catch_up": "last"}
+    shown |= {"description": "At 00:00 every day", "next_runs": ["2026-01-02T00:00:00Z"]}
+    server.can("GET", f"{SCHEDULES}/daily", shown)
+    assert run("schedules", "show", "daily").out.splitlines() == [
+        "daily (sched_1) -> q",
+        "  @daily in UTC: At 00:00 every day",
+        "  overlap allow, catch-up last",
+        "  last run 2026-01-01T00:00:00.003Z",
+        "  next runs:",
+        "    2026-01-02T00:00:00Z",
+    ]
+    assert "schedules [OPTIONS] COMMAND" in run("schedules", "--help").out
 
 
 def test_status(server: Any, run: Any) -> None:
@@ -268,6 +356,7 @@ def test_bad_payload_is_never_sent(server: Any, run: Any, text: str) -> None:
         ("fail j1", "Missing option '--error'"),
         ("fail j1 --error e --backtrace @/nowhere", "No such file"),
         ("fetch", "Missing argument 'QUEUE...'"),
+        ("schedules craete x", "No such command 'craete'"),
         ("fetch q --count 513", "513 is not in the range"),
         ("bench --protocol rpc", 'invalid --protocol "rpc" (expected http)'),
         ("bench --jobs 0", "0 is not in the range"),

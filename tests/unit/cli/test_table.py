@@ -2,9 +2,10 @@
 
 import click
 
-from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, server, worker
+from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
 
-MODULES = (about, bench, cluster, jobs, queues, server, worker)
+MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
+BELOW = list(schedules.schedules.commands.values())
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -12,7 +13,7 @@ def test_every_command_is_in_the_table() -> None:
         name: module.__name__.rpartition(".")[2]
         for module in MODULES
         for name, value in vars(module).items()
-        if isinstance(value, click.Command)
+        if isinstance(value, click.Command) and value not in BELOW
     }
     assert defined == COMMANDS
 

@@ -1,0 +1,314 @@
+"""What is fuzzed: functions that get bytes from outside, or from a disk after a crash.
+
+A target may refuse its input with the error it documents. Any other exception, and any broken
+promise about what it accepted, is a finding.
+"""
+
+import random
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from corvo import config, ops
+from corvo._fast import keys
+from corvo._fast.codec import CodecError, decode_fields, decode_frame, encode_fields, encode_frame
+from corvo._fast.http1 import H1Conn
+from corvo._fast.record import CLEAN_CLOSE, ENTRY, HARD_STATE, Writer, find_written_after, parse
+from corvo._fast.replies import H1Context
+from corvo.consensus.datadir import Identity
+from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
+from corvo.errors import CorvoError, StorageError
+from corvo.feed import Change
+from corvo.kv import documents
+from corvo.model import ErrorRecord, Job, Queue, Worker
+from corvo.net import bodies
+from corvo.net.server import HttpLimits
+
+IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
+SEGMENT = 2048
+SALT = 7
+LAYOUTS = sorted({op.layout for op in vars(ops).values() if isinstance(op, ops.Op)})
+BODIES = (
+    bodies.EnqueueBody,
+    bodies.EnqueueBatchBody,
+    bodies.FetchBody,
+    bodies.AckBody,
+    bodies.AckBatchBody,
+    bodies.FailBody,
+    bodies.HeartbeatBody,
+    bodies.ReleaseBody,
+)
+
+
+class Target(NamedTuple):
+    """`run` takes any bytes; `seeds` are inputs that are worth changing."""
+
+    run: Callable[[bytes], None]
+    seeds: list[bytes]
+
+
+# Entries and their ops.
+
+
+def frame(data: bytes) -> None:
+    """A log entry: what is accepted survives another round."""
+    try:
+        found = decode_frame(data)
+    except CodecError:
+        return
+    assert decode_frame(encode_frame(found)) == found
+
+
+def fields(data: bytes) -> None:
+    """The payload of an op; the first byte chooses which."""
+    layout = LAYOUTS[data[0] % len(LAYOUTS)] if data else LAYOUTS[0]
+    try:
+        values = decode_fields(layout, data[1:])
+    except CodecError:
+        return
+    assert decode_fields(layout, encode_fields(layout, values)) == values
+
+
+def document(data: bytes) -> None:
+    """Rows of the base; the first byte chooses the family."""
+    row = data[1:]
+    decoders: list[Callable[[], object]] = [
+        lambda: documents.decode_head("j", row),
+        lambda: documents.decode_body(Job("j"), row),
+        lambda: documents.decode_data(Job("j"), row),
+        lambda: documents.decode_queue("q", row),
+        lambda: documents.decode_worker("w", row),
+        lambda: documents.decode_error("j", row),
+        lambda: documents.decode_lock(row),
+        lambda: documents.decode_events(1, row),
+    ]
+    try:
+        decoders[data[0] % len(decoders) if data else 0]()
+    except (CodecError, StorageError):
+        return
+
+
+def key(data: bytes) -> None:
+    """Keys are read back as they were built, and sort as their parts do."""
+    size = len(data) // 2
+    one, other = (_numbers(half) for half in (data[:size], data[size:]))
+    for build, parse_key in (
+        (lambda n: keys.pending(n[0], n[1], n[2]), keys.parse_pending),
+        (lambda n: keys.finished(n[2], n[0], n[3]), keys.parse_finished),
+    ):
+        built = [build(numbers) for numbers in (one, other)]
+        parts = [parse_key(made) for made in built]
+        assert (built[0] < built[1]) == (parts[0] < parts[1])
+        assert (built[0] == built[1]) == (parts[0] == parts[1])
+    assert keys.parse_placed(keys.placed(keys.ACTIVE, one[0], one[2])) == (one[0], one[2])
+    assert keys.parse_events(keys.events(one[3])) == one[3]
+    name = data.decode("utf-8", "replace").replace("\0", "")
+    if name:
+        assert keys.parse_job(keys.job(name)) == name
+        assert keys.parse_queue(keys.queue(name)) == name
+        assert keys.parse_error(keys.error(name, one[0])) == (name, one[0])
+        assert keys.parse_due(keys.due(one[2], one[3], name)) == (one[2], one[3], name)
+
+
+def _numbers(data: bytes) -> tuple[int, int, int, int]:
+    padded = data[:21].ljust(21, b"\0")
+    cuts = (padded[:4], padded[4:5], padded[5:13], padded[13:21])
+    number, priority, seq, other = (int.from_bytes(cut, "big") for cut in cuts)
+    return number, priority, seq, other
+
+
+# The log on disk.
+
+
+def record(data: bytes) -> None:
+    """One record anywhere in a buffer: what is accepted is what a writer would write."""
+    for offset in range(0, min(len(data), 128), 8):
+        found = parse(data, offset, SALT)
+        if found is None:
+            continue
+        writer = Writer(SALT, found.previous, offset)
+        again = writer.add(found.kind, found.index, found.term, found.payload, found.durable)
+        assert again == data[offset : offset + found.size]
+    at = find_written_after(data, 0, len(data), SALT)
+    assert at == -1 or parse(data, at, SALT) is not None
+
+
+def segment(data: bytes) -> None:
+    """A whole segment with bytes changed: its records are the first of those that were written,
+    or it is refused. Three bytes of input are a place and what is added to the byte there."""
+    changed = bytearray(_SEGMENT)
+    for at in range(0, len(data) - 2, 3):
+        place = int.from_bytes(data[at : at + 2], "big") % len(changed)
+        changed[place] = (changed[place] + data[at + 2]) & 0xFF
+    for newest in (True, False):
+        try:
+            head = parse_head(bytes(changed), "s", IDENTITY)
+            found = scan(bytes(changed), head, "s", newest=newest)
+        except StorageError:
+            continue
+        assert [r.crc for r in found.records] == _CRCS[: len(found.records)]
+        assert HEAD_SIZE <= found.end <= found.torn_end <= len(changed)
+
+
+def _whole_segment() -> tuple[bytes, list[int]]:
+    head, data = encode_head(
+        IDENTITY,
+        size=SEGMENT,
+        number=1,
+        first_index=1,
+        previous_term=0,
+        previous_crc=0,
+        salt=SALT,
+    )
+    writer = Writer(SALT, head.crc, HEAD_SIZE)
+    crcs: list[int] = []
+    durable = 0
+    data += writer.add(HARD_STATE, 0, 1, b"node-1", durable)
+    crcs.append(writer.previous)
+    for index in range(1, 9):
+        durable = writer.offset if index % 3 == 0 else durable
+        data += writer.add(ENTRY, index, 1, bytes([index]) * (17 * index), durable)
+        crcs.append(writer.previous)
+    data += writer.add(CLEAN_CLOSE, 8, 1, b"", writer.offset)
+    return data.ljust(SEGMENT, b"\0"), [*crcs, writer.previous]
+
+
+_SEGMENT, _CRCS = _whole_segment()
+
+
+# The edge.
+
+
+def http(data: bytes) -> None:
+    """A connection says the same however its bytes are cut, and never breaks."""
+    draw = random.Random(len(data))
+    cuts = sorted(draw.randrange(len(data) + 1) for _ in range(3))
+    pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    whole = _converse([data])
+    assert _converse(pieces) == whole
+    if len(data) < 400:
+        assert _converse([data[i : i + 1] for i in range(len(data))]) == whole
+
+
+def _converse(pieces: list[bytes]) -> tuple[list[str], list[tuple[str, bytes, bytes]], bool]:
+    """What is answered to requests that are all served: served or refused (why may depend on how
+    much of a bad line was there to look at), the requests, and whether it was the end."""
+    conn = H1Conn(H1Context(HttpLimits(), lambda: 0, lambda: b"now", b"t-"))
+    answers: list[str] = []
+    requests: list[tuple[str, bytes, bytes]] = []
+    for piece in pieces:
+        for request in conn.feed(piece):
+            requests.append((request.method, request.path, bytes(request.body)))
+            request.reply(200)
+        assert not conn.has_input
+        found = re.findall(r"HTTP/1.1 ([2-5])\d\d ", conn.data_to_send().decode("latin-1"))
+        answers += ["served" if digit == "2" else "refused" for digit in found]
+    closing = conn.want_close
+    conn.eof()
+    conn.closed()
+    return answers, requests, closing
+
+
+def body(data: bytes) -> None:
+    """The JSON of a request; the first byte chooses the kind. Values keep their bytes."""
+    kind = BODIES[data[0] % len(BODIES)] if data else BODIES[0]
+    try:
+        found = bodies.decode(data[1:], kind)
+    except CorvoError as error:
+        assert error.status == 400 and error.message
+        return
+    if isinstance(found, bodies.EnqueueBody) and found.payload is not None:
+        assert bytes(found.payload) in data
+
+
+def settings(data: bytes) -> None:
+    """A configuration file, and the environment beside it."""
+    with tempfile.NamedTemporaryFile(suffix=".toml", dir=_SCRATCH) as file:
+        Path(file.name).write_bytes(data)
+        lines = data.decode("utf-8", "replace").splitlines()
+        environ = dict(line.partition("=")[::2] for line in lines)
+        environ = {f"CORVO_{name.upper()}": value for name, value in environ.items()}
+        environ.pop("CORVO_CONFIG", None)
+        for flags in ({"config": file.name}, {}):
+            try:
+                found = config.load(flags, environ)
+            except CorvoError as error:
+                assert error.message
+                continue
+            assert found.bind.loopback or found.insecure
+
+
+_SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
+SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""]}
+
+
+def _samples() -> list[bytes]:
+    """One payload of each layout."""
+    return [encode_fields(layout, tuple(map(SAMPLES.get, layout))) for layout in LAYOUTS]
+
+
+def _documents() -> list[bytes]:
+    job = Job("j")
+    changes = [Change(seq, 0, "j", "q", 1, b"{}", seq - 1) for seq in (1, 2)]
+    rows = [
+        documents.encode_head(job),
+        documents.encode_body(job),
+        documents.encode_data(job),
+        documents.encode_queue(Queue(1, "q")),
+        documents.encode_worker(Worker("w")),
+        documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
+        documents.encode_lock("j", 1, b"k"),
+        documents.encode_events(changes),
+    ]
+    return [bytes([number]) + row for number, row in enumerate(rows)]
+
+
+def _records() -> list[bytes]:
+    writer = Writer(SALT, 1, 0)
+    return [writer.add(ENTRY, 1, 1, b"x" * 20, 0) + writer.add(CLEAN_CLOSE, 1, 1, b"", 64)]
+
+
+_POST = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\n"
+_CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n"
+
+TARGETS: dict[str, Target] = {
+    "frame": Target(frame, [encode_frame([(0, b"stamp"), (1, b"x" * 200)]), encode_frame([])]),
+    "fields": Target(fields, [bytes([number]) + row for number, row in enumerate(_samples())]),
+    "document": Target(document, _documents()),
+    "key": Target(key, [bytes(42), b"\xff" * 42, "äöü".encode() * 5]),
+    "record": Target(record, _records()),
+    "segment": Target(segment, [b"", b"\0\1\1", b"\1\0\x80\3\0\2"]),
+    "http": Target(
+        http,
+        [
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2,
+            _POST + b"Content-Length: 3\r\nConnection: close\r\n\r\nabc",
+            _POST + b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\na",
+            _CHUNKED,
+            b"GET http://a:80/%41?b HTTP/1.0\r\nConnection: keep-alive, upgrade\r\n\r\n",
+        ],
+    ),
+    "body": Target(
+        body,
+        [
+            b'\0{"queue": "q", "payload": {"a": [1.5e3, "\\ud83d\\ude00"]}, "priority": "high"}',
+            b'\1{"jobs": [{"queue": "q", "tags": {"a": 1}, "scheduled_at": "1h"}]}',
+            b'\2{"queues": ["q"], "timeout": 0.25, "lease_duration": "1m30s"}',
+            b'\6{"jobs": {"j": {"lease_token": "t", "progress": {"current": 1}}}}',
+            b'\5{"error": "\\ud800", "retry": false, "retry_after": 5}',
+        ],
+    ),
+    "settings": Target(
+        settings,
+        [
+            b'bind = "127.0.0.1:80"\ndurable = false\nmax-body-size = 1048576\n',
+            b'shutdown-timeout = "1h30m"\nlog-level = "warn"\nnode-id = "n"\n',
+            b"bind=[::1]:9\nmax_pending=5\njoin=\n",
+        ],
+    ),
+}
