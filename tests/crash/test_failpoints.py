@@ -14,7 +14,6 @@ from crash.recovery import recovered
 
 from corvo.model import COMPLETED
 
-
 FIRST = "apply.before=kill@50"  # the end of the life before
 
 
