@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -475,6 +476,28 @@ def test_a_start_flushes_the_names_of_the_life_before(wal_path: Path) -> None:
     Node(wal_path, files).start()
     flushed = files.calls[: files.calls.index("pwrite")]
     assert flushed.count("sync full") == 2  # of the directory, and of the one it is in
+
+
+@pytest.mark.parametrize(
+    ("path", "flags", "expected"),
+    [("/dev/full", os.O_RDWR, errno.ENOSPC), (__file__, os.O_RDONLY, errno.EBADF)],
+)
+def test_the_thread_reports_what_went_wrong(path: str, flags: int, expected: int) -> None:
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[tuple[int, int]] = loop.create_future()
+        flusher = new_flusher(Files())
+        flusher.attach(loop, lambda *outcome: told.set_result(outcome), lambda _: None)
+        flusher.submit(fd, 0, b"x" * 100, SYNC_DATA)
+        outcome = await told
+        assert flusher.close() == 0
+        return outcome
+
+    fd = os.open(path, flags)
+    try:
+        assert asyncio.run(main())[0] == expected
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("fault", ["pwrite", "sync", "short write"])
