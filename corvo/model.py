@@ -37,11 +37,14 @@ BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 OVERLAPS: Final = ("allow", "skip")
 CATCH_UPS: Final = ("none", "last", "all")
+ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
+HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "keep")
 
 # Parts of a job that a flush has to write.
 DIRTY_HEAD: Final = 1
 DIRTY_BODY: Final = 2
 DIRTY_DATA: Final = 4
+DIRTY_EXTRAS: Final = 8
 
 # Kinds of error records, by number.
 FAILED: Final = 0
@@ -56,6 +59,28 @@ ERROR_KINDS: Final = (
     "dependency",
     "provider",
 )
+
+
+@final
+class Extras:
+    """What only some jobs have, a document of its own: the plain path neither reads nor writes
+    one. All of it is unset by default."""
+
+    def __init__(self) -> None:
+        # As enqueued.
+        self.group_key: str = ""
+        self.batch_id: str = ""
+        self.chain_id: str = ""
+        self.chain_step: int = 0  # from 0; -1 = on_exit, -2 = on_failure
+        self.chain: bytes = b""  # JSON text of the definition
+        self.depends_on: list[str] = []
+        self.on_dependency_failure: int = 0
+        self.result_schema: bytes = b""
+        # Changes.
+        self.expires_ns: int = 0  # when a job that has not ended is dead
+        self.hold_reason: str = ""
+        self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
+        self.hold_action: int = 0
 
 
 @final
@@ -105,10 +130,13 @@ class Job:
         self.error_count: int = 0
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
+        self.has_extras: bool = False
         # Data.
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
         self.result: bytes = b""
+        # Extras; None exactly when `has_extras` is false.
+        self.extras: Extras | None = None
         # Overlay bookkeeping, never stored.
         self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand

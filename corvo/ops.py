@@ -47,8 +47,9 @@ STAMP: Final = _op(0, "Stamp", "qq")  # stamp_ns, seed
 
 # job_id, queue, priority, payload, tags (JSON object text), max_retries, backoff (an index of
 # model.BACKOFFS), base_delay_ms, max_delay_ms, jitter_ppm, scheduled_ns (0 = now), checkpoint,
-# parent_id, unique_key, unique_until (an index of model.UNIQUE_UNTIL), unique_period_ns
-ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuu")
+# parent_id, unique_key, unique_until (an index of model.UNIQUE_UNTIL), unique_period_ns,
+# extras (layout EXTRAS_LAYOUT; absent on the plain path)
+ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuub")
 ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "B")  # Enqueue payloads
 # queues, worker_id, hostname, lease_ns, reply_size_max
 FETCH: Final = _op(3, "Fetch", "Sssuu", FETCHES)
@@ -132,6 +133,11 @@ for _number, _name in (
 ):
     _op(_number, _name, "")
 
+# What only some new jobs have: group_key, expire_after_ns (0 = never), batch_id, chain_id,
+# chain_step, chain (JSON text), depends_on, on_dependency_failure (an index of
+# model.ON_DEPENDENCY_FAILURE), hold (whether to start held), hold_reason, hold_timeout_ns (0 =
+# none), hold_action (an index of model.HOLD_ACTIONS), result_schema (JSON text)
+EXTRAS_LAYOUT: Final = "sussibSufsuub"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns

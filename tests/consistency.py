@@ -37,6 +37,10 @@ def read_jobs(base: Rows) -> dict[str, Job]:
         data = base.get(keys.data(job.id))
         if data is not None:
             documents.decode_data(job, data)
+        if job.has_extras:
+            extras = base.get(keys.extras(job.id))
+            assert extras is not None, f"{job.id} has no extras"
+            job.extras = documents.decode_extras(job.id, extras)
         jobs[job.id] = job
     return jobs
 
@@ -74,6 +78,8 @@ def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
     """No body, data or error record without its job, and all error records of each."""
     assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == jobs.keys()
     assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} <= jobs.keys()
+    with_extras = {job.id for job in jobs.values() if job.has_extras}
+    assert {key[len(keys.EXTRAS) :].decode() for key, _ in base.scan(keys.EXTRAS)} == with_extras
     slots = Counter(keys.parse_error(key)[0] for key, _ in base.scan(keys.ERROR))
     assert slots == Counter({job.id: job.error_count for job in jobs.values() if job.error_count})
 

@@ -29,6 +29,7 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "unique_key": b"",
     "unique_until": 0,
     "unique_period_ns": 0,
+    "extras": b"",
 }
 
 Step = tuple[Op, tuple[Any, ...]]

@@ -54,7 +54,25 @@ def case(
 
 def enqueue_values(job_id: str) -> tuple[object, ...]:
     """The values of an Enqueue op that says nothing special."""
-    return (job_id, "bench", 2, PAYLOAD, b"", 3, 3, 5000, 600_000, 100_000, 0, b"", "", b"", 0, 0)
+    return (
+        job_id,
+        "bench",
+        2,
+        PAYLOAD,
+        b"",
+        3,
+        3,
+        5000,
+        600_000,
+        100_000,
+        0,
+        b"",
+        "",
+        b"",
+        0,
+        0,
+        b"",
+    )
 
 
 def _repeat(call: Callable[[], object]) -> Loop:

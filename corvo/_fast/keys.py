@@ -19,6 +19,7 @@ JOB = b"j|"
 BODY = b"jb|"
 DATA = b"jd|"
 ERROR = b"je|"
+EXTRAS = b"jx|"
 PENDING = b"p|"
 ACTIVE = b"a|"
 SCHEDULED = b"s|"
@@ -138,6 +139,11 @@ def body(job_id: str) -> bytes:
 def data(job_id: str) -> bytes:
     """Row of what the job's worker sent: checkpoint, progress, result."""
     return _text(DATA, job_id)
+
+
+def extras(job_id: str) -> bytes:
+    """Row of what only some jobs have: group, expiry, hold, batch, chain, dependencies."""
+    return _text(EXTRAS, job_id)
 
 
 def errors(job_id: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.errors import CorvoError
-from corvo.fsm import leases, states, unique
+from corvo.fsm import endings, leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
@@ -30,6 +30,7 @@ from corvo.model import (
     Acked,
     Enqueued,
     ErrorRecord,
+    Extras,
     Failed,
     Fetched,
     Job,
@@ -93,8 +94,11 @@ def create(
         job.unique_key,
         job.unique_until,
         job.unique_period_ns,
+        extras,
     ) = fields
     job.created_ns = stamp_ns
+    if extras:
+        _take_extras(job, extras, stamp_ns)
     trigger = states.SCHEDULE
     if job.scheduled_ns <= stamp_ns:
         job.scheduled_ns = 0
@@ -110,6 +114,34 @@ def create(
         data = _scheduled_data(data, schedule_id, slot_ns)
     core.emit(lane, job, feed.ENQUEUED, data)
     return Enqueued(job_id, state, False, b"")
+
+
+def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
+    """What a new job has beyond the others. Its hold is the affair of whoever enters it."""
+    extras = Extras()
+    expire_after_ns: int
+    hold_timeout_ns: int
+    (
+        extras.group_key,
+        expire_after_ns,
+        extras.batch_id,
+        extras.chain_id,
+        extras.chain_step,
+        extras.chain,
+        extras.depends_on,
+        extras.on_dependency_failure,
+        _,
+        extras.hold_reason,
+        hold_timeout_ns,
+        extras.hold_action,
+        extras.result_schema,
+    ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    if expire_after_ns:
+        extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
+    if hold_timeout_ns:
+        extras.hold_ends_ns = min(stamp_ns + hold_timeout_ns, TIME_MAX_NS)
+    job.extras = extras
+    job.has_extras = True
 
 
 def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
@@ -219,15 +251,9 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     if result or checkpoint:
         core.store.set_data(job, checkpoint, b"", result)
     lane = core.lane_of(job)
-    leases.clear(job)
-    job.completed_ns = core.stamp_ns
     job.releases = 0
     job.provider_error = False
-    lane.queue.completed_total += 1
-    core.move(lane, job, states.next_state(job.state, states.ACK))
-    if job.unique_key:
-        unique.release(core, lane, job, unique.COMPLETED)
-    core.emit(lane, job, feed.COMPLETED, b"")
+    endings.complete(core, lane, job)
     return None
 
 
@@ -276,10 +302,10 @@ def fail(core: Core, payload: bytes) -> object:
     core.emit(lane, job, feed.FAILED, data + b"}")
     remaining = max(0, job.max_retries - job.attempt)
     if job.cancel_requested_ns:
-        leases.finish_cancel(core, lane, job, states.WITHDRAW)
+        endings.cancel(core, lane, job, states.WITHDRAW)
         return Failed(CANCELLED, 0, 0)
     if no_retry or remaining == 0:
-        leases.finish_dead(core, lane, job, b'{"reason":"failed"}')
+        endings.die(core, lane, job, b'{"reason":"failed"}')
         return Failed(job.state, 0, 0)
     return _retry_later(core, lane, job, retry_after_ns, remaining)
 
@@ -290,7 +316,7 @@ def _retry_later(core: Core, lane: Lane, job: Job, retry_after_ns: int, remainin
         delay = delay_ms(job.backoff, job.attempt, job.base_delay_ms, job.max_delay_ms)
         delay_ns = jittered_ns(delay, job.jitter_ppm, draw(core.seed, core.position))
     next_ns = min(core.stamp_ns + delay_ns, TIME_MAX_NS)
-    leases.clear(job)
+    endings.end_lease(job)
     if delay_ns == 0:
         core.move(lane, job, states.next_state(job.state, states.FAIL_AT_ONCE))
     else:
@@ -338,12 +364,12 @@ def release(core: Core, payload: bytes) -> object:
     if checkpoint:
         core.store.set_data(job, checkpoint, b"", b"")
     if job.cancel_requested_ns:
-        leases.finish_cancel(core, lane, job, states.WITHDRAW)
+        endings.cancel(core, lane, job, states.WITHDRAW)
         return CANCELLED
     job.attempt -= 1
     job.releases += 1
     delay_ns = max(delay_ns, release_delay_ns(job.releases))
-    leases.clear(job)
+    endings.end_lease(job)
     if delay_ns == 0:
         core.move(lane, job, states.next_state(job.state, states.RELEASE))
     else:
@@ -407,7 +433,7 @@ def cancel_job(core: Core, payload: bytes) -> object:
             core.emit(lane, job, feed.CANCELLING, b"")
         return "cancelling"
     core.store.touch(job)
-    leases.finish_cancel(core, lane, job, trigger)
+    endings.cancel(core, lane, job, trigger)
     return "cancelled"
 
 
@@ -419,10 +445,7 @@ def delete_job(core: Core, payload: bytes) -> object:
         return leases.not_found(job_id)
     lane = core.lane_of(job)
     core.store.touch(job)
-    unique.release(core, lane, job, unique.DELETED)
-    core.move(lane, job, states.next_state(job.state, states.DELETE))
-    core.emit(lane, job, feed.DELETED, b"")
-    core.store.delete(job)
+    endings.delete(core, lane, job)
     return None
 
 

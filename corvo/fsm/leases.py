@@ -4,15 +4,13 @@ from typing import Final
 
 from corvo import feed
 from corvo.errors import CorvoError, LeaseLost, NotFound
-from corvo.fsm import states, unique
+from corvo.fsm import endings, states
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
 from corvo.fsm.tokens import SEED_BITS, build_token
 from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
 from corvo.model import (
     ACTIVE,
-    CANCELLED,
-    DEAD,
     DELIVERY_UNKNOWN,
     LEASE_EXPIRED,
     ErrorRecord,
@@ -68,14 +66,6 @@ def grant(core: Core, job: Job, worker_id: str, hostname: str, lease_ns: int) ->
     job.hostname = hostname
 
 
-def clear(job: Job) -> None:
-    """The lease ends. What makes its token stays, for an ack that is sent twice."""
-    job.lease_expires_ns = 0
-    job.cancel_requested_ns = 0
-    job.worker_id = ""
-    job.hostname = ""
-
-
 def beat(core: Core, lane: Lane, job: Job, checkpoint: bytes, progress: bytes) -> str:
     """A worker keeps its lease; says "cancel" when it should stop."""
     store = core.store
@@ -91,29 +81,6 @@ def beat(core: Core, lane: Lane, job: Job, checkpoint: bytes, progress: bytes) -
     return "cancel" if job.cancel_requested_ns else "ok"
 
 
-def finish_cancel(core: Core, lane: Lane, job: Job, trigger: int) -> None:
-    """The job goes to cancelled, by the trigger that leads there."""
-    state = states.next_state(job.state, trigger)
-    assert state == CANCELLED
-    clear(job)
-    job.failed_ns = core.stamp_ns
-    core.move(lane, job, state)
-    unique.release(core, lane, job, unique.CANCELLED)
-    core.emit(lane, job, feed.CANCELLED, b"")
-
-
-def finish_dead(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
-    """The job has no attempts left."""
-    state = states.next_state(job.state, states.EXHAUST)
-    assert state == DEAD
-    clear(job)
-    job.failed_ns = core.stamp_ns
-    lane.queue.dead_total += 1
-    core.move(lane, job, state)
-    unique.release(core, lane, job, unique.DEAD)
-    core.emit(lane, job, feed.DEAD, reason)
-
-
 def expire(core: Core, lane: Lane, job: Job) -> None:
     """A lease has ended in silence: a failed attempt, unless the job may never have reached
     its worker or was to be cancelled anyway."""
@@ -125,18 +92,18 @@ def expire(core: Core, lane: Lane, job: Job) -> None:
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
     core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))
     if job.cancel_requested_ns:
-        finish_cancel(core, lane, job, states.WITHDRAW)
+        endings.cancel(core, lane, job, states.WITHDRAW)
     elif phantom:
         job.attempt -= 1
         _reclaim(core, lane, job, b'{"reason":"delivery_unknown"}')
     elif job.attempt < job.max_retries:
         _reclaim(core, lane, job, b'{"reason":"lease_expired"}')
     else:
-        finish_dead(core, lane, job, b'{"reason":"lease_expired"}')
+        endings.die(core, lane, job, b'{"reason":"lease_expired"}')
 
 
 def _reclaim(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
     """Back to its old place, ready at once."""
-    clear(job)
+    endings.end_lease(job)
     core.move(lane, job, states.next_state(job.state, states.RECLAIM))
     core.emit(lane, job, feed.RECLAIMED, reason)

@@ -23,9 +23,11 @@ from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
     DIRTY_DATA,
+    DIRTY_EXTRAS,
     DIRTY_HEAD,
     ENDED,
     ErrorRecord,
+    Extras,
     Job,
     Queue,
     Schedule,
@@ -42,6 +44,13 @@ Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
 def place(job: Job) -> int:
     """Queue and seq in one number: where a live job stands, and its key in a heap."""
     return job.queue_number << SEQ_BITS | job.seq
+
+
+def _extras_size(extras: Extras) -> int:
+    size = JOB_SIZE + len(extras.chain) + len(extras.result_schema)
+    for job_id in extras.depends_on:
+        size += ROW_SIZE + len(job_id)
+    return size
 
 
 @final
@@ -107,6 +116,10 @@ class Store:
         data = self.base.get(keys.data(job_id))
         if data is not None:
             documents.decode_data(job, data)
+        if job.has_extras:
+            extras = self.base.get(keys.extras(job_id))
+            assert extras is not None, f"job {job_id} has no extras"
+            job.extras = documents.decode_extras(job_id, extras)
         job.stored_row = index_rows.index_key(job)
         return job
 
@@ -115,6 +128,8 @@ class Store:
         job.dirty = DIRTY_HEAD | DIRTY_BODY
         if job.checkpoint:
             job.dirty |= DIRTY_DATA
+        if job.has_extras:
+            job.dirty |= DIRTY_EXTRAS
         self._dirty.append(job)
         self._enter(job)
 
@@ -132,10 +147,23 @@ class Store:
         job.resident = True
         job.size = JOB_SIZE + len(job.payload) + len(job.tags)
         job.size += len(job.checkpoint) + len(job.progress) + len(job.result)
+        if job.extras is not None:
+            job.size += _extras_size(job.extras)
         self.jobs[job.id] = job
         self.jobs_size += job.size
         if not ENDED[job.state]:
             self.places[place(job)] = job
+
+    def touch_extras(self, job: Job) -> Extras:
+        """The extras of `job`, which is touched, change; it gets some if it has none."""
+        if job.extras is None:
+            job.extras = Extras()
+            job.has_extras = True
+            more = _extras_size(job.extras)
+            job.size += more
+            self.jobs_size += more
+        job.dirty |= DIRTY_EXTRAS
+        return job.extras
 
     def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
         """Replace what the worker sent; an empty text leaves the old one."""
@@ -334,6 +362,8 @@ class Store:
                 deletes.append(keys.job(job.id))
                 deletes.append(keys.body(job.id))
                 deletes.append(keys.data(job.id))
+                if job.has_extras:
+                    deletes.append(keys.extras(job.id))
                 deletes.append(job.stored_row)
             return
         key = index_rows.index_key(job)
@@ -347,6 +377,9 @@ class Store:
             data = documents.encode_data(job)
             if data:
                 puts.append((keys.data(job.id), data))
+        if job.dirty & DIRTY_EXTRAS:
+            assert job.extras is not None
+            puts.append((keys.extras(job.id), documents.encode_extras(job.extras)))
 
     def _written(self) -> None:
         """The base has everything: forget what it will answer."""

@@ -10,6 +10,8 @@ state, every finished one a `t|` row.
     j|id                            job head: all that a transition rewrites
     jb|id                           job body: what it was enqueued with, written once
     jd|id                           job data: checkpoint, progress, result; only when one is set
+    jx|id                           job extras: group, expiry, hold, batch, chain, dependencies;
+                                    only when the job has any, which its head says
     je|id 00 slot:4                 error record, slots in order of time
     p|number priority:1 seq     *   id of a ready job
     a|number seq                *   active job: lease_expires_ns:8 fencing:8 id

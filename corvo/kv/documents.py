@@ -8,6 +8,8 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
   a byte each.
 - *Job body*: payload, tags, retry policy and everything else that never changes.
 - *Job data*: checkpoint, progress, result.
+- *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
+  their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals.
 - *Worker*, *schedule*, *error record*, *unique lock*: their fields.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
@@ -23,11 +25,12 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Job, Queue, Schedule, Worker
+from corvo.model import PRIORITIES, STATES, ErrorRecord, Extras, Job, Queue, Schedule, Worker
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffu"
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
+EXTRAS_LAYOUT: Final = "sssibSubtstu"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
 WORKER_LAYOUT: Final = "sSuu"
@@ -73,6 +76,7 @@ def encode_head(job: Job) -> bytes:
             job.provider_error,
             job.keeps_place,
             job.ready_ns,
+            job.has_extras,
         ),
     )
 
@@ -105,6 +109,7 @@ def decode_head(job_id: str, data: bytes) -> Job:
         job.provider_error,
         job.keeps_place,
         job.ready_ns,
+        job.has_extras,
     ) = _decode(HEAD_LAYOUT, data, "job head", job_id)
     return job
 
@@ -162,6 +167,47 @@ def encode_data(job: Job) -> bytes:
 def decode_data(job: Job, data: bytes) -> None:
     """Fill in the job's data."""
     job.checkpoint, job.progress, job.result = _decode(DATA_LAYOUT, data, "job data", job.id)
+
+
+def encode_extras(extras: Extras) -> bytes:
+    """What only some jobs have."""
+    return encode_fields(
+        EXTRAS_LAYOUT,
+        (
+            extras.group_key,
+            extras.batch_id,
+            extras.chain_id,
+            extras.chain_step,
+            extras.chain,
+            extras.depends_on,
+            extras.on_dependency_failure,
+            extras.result_schema,
+            extras.expires_ns,
+            extras.hold_reason,
+            extras.hold_ends_ns,
+            extras.hold_action,
+        ),
+    )
+
+
+def decode_extras(job_id: str, data: bytes) -> Extras:
+    """What this job has beyond the others."""
+    extras = Extras()
+    (
+        extras.group_key,
+        extras.batch_id,
+        extras.chain_id,
+        extras.chain_step,
+        extras.chain,
+        extras.depends_on,
+        extras.on_dependency_failure,
+        extras.result_schema,
+        extras.expires_ns,
+        extras.hold_reason,
+        extras.hold_ends_ns,
+        extras.hold_action,
+    ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
+    return extras
 
 
 def encode_queue(queue: Queue) -> bytes:

@@ -16,10 +16,13 @@ from corvo.model import (
     BACKOFFS,
     CATCH_UPS,
     ERROR_KINDS,
+    HOLD_ACTIONS,
+    ON_DEPENDENCY_FAILURE,
     OVERLAPS,
     STATES,
     UNIQUE_UNTIL,
     ErrorRecord,
+    Extras,
     Job,
     Queue,
     Schedule,
@@ -64,6 +67,7 @@ HEAD = {
     "provider_error": st.booleans(),
     "keeps_place": st.booleans(),
     "ready_ns": U64,
+    "has_extras": st.booleans(),
 }
 BODY = {
     "payload": BYTES,
@@ -82,7 +86,21 @@ BODY = {
     "schedule_slot_ns": U64,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
-NOT_STORED = {"id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
+EXTRAS = {
+    "group_key": TEXT,
+    "batch_id": TEXT,
+    "chain_id": TEXT,
+    "chain_step": I64,
+    "chain": BYTES,
+    "depends_on": st.lists(TEXT, max_size=4),
+    "on_dependency_failure": below(ON_DEPENDENCY_FAILURE),
+    "result_schema": BYTES,
+    "expires_ns": TIME,
+    "hold_reason": TEXT,
+    "hold_ends_ns": TIME,
+    "hold_action": below(HOLD_ACTIONS),
+}
+NOT_STORED = {"extras", "id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
@@ -149,6 +167,7 @@ def read(thing: Any, fields: Any) -> dict[str, Any]:
 
 def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
+    assert attributes(Extras()) == set(EXTRAS)
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
@@ -167,6 +186,13 @@ def test_jobs(head: dict[str, Any], body: dict[str, Any], data: dict[str, Any]) 
     if encoded:
         documents.decode_data(again, encoded)
     assert read(again, DATA) == data
+
+
+@given(st.fixed_dictionaries(EXTRAS))
+def test_extras(values: dict[str, Any]) -> None:
+    extras = filled(Extras(), values)
+    again = documents.decode_extras("job_1", documents.encode_extras(extras))
+    assert read(again, EXTRAS) == values
 
 
 def test_the_head_of_a_waiting_job_is_small() -> None:
@@ -353,10 +379,19 @@ def _golden_meta() -> meta.Meta:
     return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
 
 
+def _golden_extras() -> Extras:
+    values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
+    values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
+    values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
+    extras: Extras = filled(Extras(), values | {"hold_ends_ns": 128, "hold_action": 1})
+    return extras
+
+
 DOCUMENTS = {
     "job head": lambda: documents.encode_head(_golden_job()),
     "job body": lambda: documents.encode_body(_golden_job()),
     "job data": lambda: documents.encode_data(_golden_job()),
+    "job extras": lambda: documents.encode_extras(_golden_extras()),
     "queue": lambda: documents.encode_queue(_golden_queue()),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),

@@ -91,6 +91,7 @@ class Producer:
             checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(unique_until),
             checks.length_ns(unique_period, "unique_period"),
+            b"",
         )
 
     @staticmethod
