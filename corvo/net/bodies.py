@@ -44,6 +44,9 @@ class EnqueueBody(_Body):
     unique_key: Text = None
     unique_until: Text = None
     unique_period: Duration = None
+    # Extras: what only some jobs have.
+    expire_after: Duration = None
+    group_key: Text = None
 
 
 class EnqueueBatchBody(_Body):
@@ -166,7 +169,6 @@ class ClockBody(_Body):
 _ACK_LATER = ("usage", "agent_status", "hold_reason", "step_status", "exit_reason", "trace")
 _NOT_HERE: dict[type, tuple[str, ...]] = {
     EnqueueBody: (
-        "expire_after",
         "agent",
         "chain",
         "chain_id",
@@ -177,7 +179,6 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
         "hold",
         "result_schema",
         "routing",
-        "group_key",
         "batch_id",
         "wait",
     ),

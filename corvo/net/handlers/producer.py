@@ -16,10 +16,12 @@ from corvo.net.bodies import (
     tags_object,
 )
 from corvo.net.documents import reply_json
+from corvo.net.extras import encode_extras
 from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
+_NO_EXTRAS: list[Any] = [None] * 2
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -70,6 +72,7 @@ class Producer:
             unique_key,
             unique_until,
             unique_period,
+            *extras,
         ) = astuple(body)
         queue = checks.queue_name(name or "")
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
@@ -91,7 +94,7 @@ class Producer:
             checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(unique_until),
             checks.length_ns(unique_period, "unique_period"),
-            b"",
+            b"" if extras == _NO_EXTRAS else encode_extras(body),
         )
 
     @staticmethod

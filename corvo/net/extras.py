@@ -1,0 +1,25 @@
+"""The members of an enqueue that only some jobs have, as the bytes of an op."""
+
+from corvo import checks, limits, ops
+from corvo._fast.codec import encode_fields
+from corvo.net.bodies import EnqueueBody
+
+
+def encode_extras(body: EnqueueBody) -> bytes:
+    """The `extras` of an Enqueue."""
+    values: tuple[object, ...] = (
+        checks.text(body.group_key, "group_key", limits.GROUP_KEY_SIZE_MAX),
+        checks.length_ns(body.expire_after, "expire_after"),
+        "",
+        "",
+        0,
+        b"",
+        [],
+        0,
+        False,
+        "",
+        0,
+        0,
+        b"",
+    )
+    return encode_fields(ops.EXTRAS_LAYOUT, values)
