@@ -7,12 +7,12 @@ from corvo import ops
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
-from corvo.fsm import jobs, leases, queues, schedules, timers
+from corvo.fsm import jobs, leases, people, queues, schedules, tasks, timed, timers
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
-from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
+from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Task, Worker
 
 ERRORS_READ_MAX: Final = 1_000
 EVENTS_READ_MAX: Final = 1_000
@@ -29,11 +29,20 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.FAIL.number: jobs.fail,
     ops.HEARTBEAT.number: jobs.heartbeat,
     ops.RELEASE.number: jobs.release,
-    ops.RETRY_JOB.number: jobs.retry_job,
-    ops.CANCEL_JOB.number: jobs.cancel_job,
-    ops.DELETE_JOB.number: jobs.delete_job,
-    ops.PROMOTE_DUE.number: jobs.promote_due,
-    ops.EXPIRE_LEASES.number: jobs.expire_leases,
+    ops.RETRY_JOB.number: people.retry_job,
+    ops.CANCEL_JOB.number: people.cancel_job,
+    ops.DELETE_JOB.number: people.delete_job,
+    ops.PROMOTE_DUE.number: timed.promote_due,
+    ops.EXPIRE_LEASES.number: timed.expire_leases,
+    ops.EXPIRE_JOBS.number: timed.expire_jobs,
+    ops.PURGE_JOBS.number: timed.purge_jobs,
+    ops.CLEAN_UNIQUE.number: timed.clean_unique,
+    ops.MOVE_JOB.number: people.move_job,
+    ops.BULK_ACTION.number: tasks.bulk_action,
+    ops.BULK_STEP.number: tasks.bulk_step,
+    ops.CLEAR_QUEUE.number: tasks.clear_queue,
+    ops.DELETE_QUEUE.number: tasks.delete_queue,
+    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.PAUSE_QUEUE.number: queues.pause_queue,
     ops.RESUME_QUEUE.number: queues.resume_queue,
     ops.SET_CONCURRENCY.number: queues.set_concurrency,
@@ -107,8 +116,11 @@ class Machine:
         Enqueue -> Enqueued; EnqueueBatch -> list[Enqueued | CorvoError]; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
-        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
-        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+        CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
+        SetConcurrency, SetQueueOptions -> None; ClearQueue, DeleteQueue -> Task; BulkAction ->
+        Task, or without a task id a list with the word or CorvoError of each job; BulkStep ->
+        Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
+        RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
@@ -164,7 +176,9 @@ class Machine:
         woken = core.woken
         core.woken = []
         for name in woken:
-            core.lanes[name].woken = False
+            lane = core.lanes.get(name)
+            if lane is not None:
+                lane.woken = False
         return woken
 
     # Reads.
@@ -177,7 +191,7 @@ class Machine:
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
-        return self._store.find(job_id)
+        return self._core.find(job_id)
 
     def queue(self, name: str) -> Queue | None:
         """The queue of that name."""
@@ -215,13 +229,13 @@ class Machine:
 
     def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
         """The newest error records of a job, the oldest of them first."""
-        job = self._store.find(job_id)
+        job = self._core.find(job_id)
         return [] if job is None else self._store.errors(job, limit)
 
     def events(self, job_id: str, limit: int = EVENTS_READ_MAX) -> list[Change]:
         """The newest events of a job, the oldest of them first. The chain ends where the log was
         trimmed."""
-        job = self._store.find(job_id)
+        job = self._core.find(job_id)
         found: list[Change] = []
         seq = 0 if job is None else job.event_seq
         while seq and len(found) < limit:
@@ -232,6 +246,26 @@ class Machine:
             seq = change.previous
         found.reverse()
         return found
+
+    def task(self, task_id: str) -> Task | None:
+        """The task of that id."""
+        return self._core.tasks.get(task_id)
+
+    def running_task(self) -> Task | None:
+        """The task whose turn it is to go a step on, for BulkStep."""
+        running = self._core.running
+        return running[0] if running else None
+
+    def task_results(
+        self, task: Task, start: int, kind: int, limit: int
+    ) -> tuple[list[tuple[str, int]], int]:
+        """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
+        the position behind them; 0 when there are no more. See `corvo.fsm.tasks`."""
+        return tasks.results(self._core, task, start, kind, limit)
+
+    def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
+        """How many jobs an action on all jobs would be tried on, and some of them."""
+        return tasks.matching(self._core, action, limit)
 
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""
@@ -260,6 +294,10 @@ class Machine:
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
         return timers.due_promotions(self._core, now_ns, limit)
+
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
+        return timers.due_expiries(self._core, now_ns, limit)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Ids of active jobs whose lease has ended, for ExpireLeases.

@@ -448,8 +448,10 @@ class Program(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES))
     def pause_or_resume(self, queue: str) -> None:
-        op = ops.RESUME_QUEUE if self.paused[queue] else ops.PAUSE_QUEUE
-        assert self.do(op, queue) is None
+        if self.paused[queue]:
+            assert self.do(ops.RESUME_QUEUE, queue) is None
+        else:
+            assert self.do(ops.PAUSE_QUEUE, queue, False) is None
         self.paused[queue] = not self.paused[queue]
 
     @rule(keep=st.integers(0, 30))
