@@ -32,6 +32,7 @@ EVENT_TYPES: Final = (
     "schedule.set",
     "schedule.deleted",
     "schedule.skipped",
+    "unblocked",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -53,6 +54,7 @@ QUEUE_CONFIGURED: Final = 16
 SCHEDULE_SET: Final = 17
 SCHEDULE_DELETED: Final = 18
 SCHEDULE_SKIPPED: Final = 19
+UNBLOCKED: Final = 20
 
 
 @final

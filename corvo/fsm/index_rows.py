@@ -19,6 +19,8 @@ def index_key(job: Job) -> bytes:
     """Key of the job's index row."""
     state = job.state
     if state == PENDING:
+        if job.extras is not None and job.extras.blocked:
+            return keys.placed(keys.BLOCKED, job.queue_number, job.seq)
         return keys.pending(job.queue_number, job.priority, job.seq)
     if state == ACTIVE:
         return keys.placed(keys.ACTIVE, job.queue_number, job.seq)

@@ -12,6 +12,7 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     DEAD,
+    HELD,
     PENDING,
     RETRYING,
     SCHEDULED,
@@ -39,6 +40,8 @@ TRIGGERS: Final = (
     "force_cancel",
     "retry",
     "delete",
+    "unblock",
+    "forsake",
 )
 ENQUEUE: Final = 0
 SCHEDULE: Final = 1  # enqueue with a time in the future
@@ -57,12 +60,18 @@ WITHDRAW: Final = 13  # fail, release or lease end after such a request
 FORCE_CANCEL: Final = 14
 RETRY: Final = 15  # by hand
 DELETE: Final = 16
+UNBLOCK: Final = 17  # the last job it waited for has ended
+FORSAKE: Final = 18  # a job it waited for has failed, and so does it
 
 TABLE: Final[dict[tuple[int, int], int]] = {
     (NOWHERE, ENQUEUE): PENDING,
     (NOWHERE, SCHEDULE): SCHEDULED,
     (SCHEDULED, PROMOTE): PENDING,
     (RETRYING, PROMOTE): PENDING,
+    (PENDING, UNBLOCK): PENDING,
+    (PENDING, FORSAKE): DEAD,
+    (SCHEDULED, FORSAKE): DEAD,
+    (HELD, FORSAKE): DEAD,
     (PENDING, FETCH): ACTIVE,
     (ACTIVE, HEARTBEAT): ACTIVE,
     (ACTIVE, ACK): COMPLETED,

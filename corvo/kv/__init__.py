@@ -17,11 +17,20 @@ state, every finished one a `t|` row.
     a|number seq                *   active job: lease_expires_ns:8 fencing:8 id
     s|number seq                *   scheduled job: due_ns:8 0:8 id
     r|number seq                *   retrying job: due_ns:8 0:8 id
+    k|number seq                *   id of a pending job that waits for other jobs
     t|finished_ns:8 number seq      id of a job that has ended, in order of time for the purge
     qc|name                         queue: number, configuration, counters, next seq
     u|number keyhash:16             unique lock: job id, expiry, full key
     w|id                            worker
     sc|id                           schedule: configuration, job template, next and last run
+    d|id 00 dependent               a job that waits for the job with this id
+    ds|id                           a job that ended while dependents have not heard of it: state
+    c|id 00 child                   a job that names the job with this id as its parent
+    b|id                            batch: callbacks, counts
+    bm|id 00 job                    open member of a batch
+    bf|finished_ns:8 id             batch that has finished, in order of time for the purge
+    ik|number:8                     outcome of a request with an idempotency key: digest of the key,
+                                    stamp, key, fingerprint of the request, outcome
     ev|first_seq:8                  events of one log entry, packed
     m|                              meta row: what the other rows add up to
 """

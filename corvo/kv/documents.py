@@ -11,7 +11,9 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals.
-- *Worker*, *schedule*, *error record*, *unique lock*: their fields.
+- *Worker*, *schedule*, *error record*, *unique lock*, *batch*: their fields.
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -25,18 +27,21 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Extras, Job, Queue, Schedule, Worker
+from corvo.model import PRIORITIES, STATES, Batch, ErrorRecord, Extras, Job, Queue, Schedule, Worker
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstu"
+EXTRAS_LAYOUT: Final = "sssibSubtstuSf"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
@@ -186,6 +191,8 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_reason,
             extras.hold_ends_ns,
             extras.hold_action,
+            extras.open_dependencies,
+            extras.has_dependents,
         ),
     )
 
@@ -206,6 +213,8 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_reason,
         extras.hold_ends_ns,
         extras.hold_action,
+        extras.open_dependencies,
+        extras.has_dependents,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
 
@@ -330,6 +339,60 @@ def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
     job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = _decode(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = _decode(REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", "")
+    return stamp_ns, key, fingerprint, outcome
 
 
 def encode_events(changes: list[Change]) -> bytes:

@@ -99,7 +99,7 @@ def test_result_per_op_in_order() -> None:
     driver = Driver()
     results = driver.entry(
         enqueue_step("a"),
-        (ops.ACK, ("nope", "", b"", b"")),
+        (ops.ACK, ("nope", "", b"", b"", b"")),
         (ops.PAUSE_QUEUE, ("q",)),
         enqueue_step("b"),
     )
