@@ -10,7 +10,7 @@ from hashlib import blake2b
 from json import dumps, loads
 from typing import Any, Final
 
-from corvo import errors
+from corvo import errors, ops
 from corvo._fast import keys
 from corvo._fast.codec import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
@@ -36,6 +36,30 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, CorvoError)
 }
+
+
+# Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
+# what the leader proposes by itself is checked by apply anyway.
+REPLAYABLE: Final = frozenset(
+    op.number
+    for op in (
+        ops.ENQUEUE,
+        ops.ENQUEUE_BATCH,
+        ops.ACK,
+        ops.ACK_BATCH,
+        ops.FAIL,
+        ops.RELEASE,
+        ops.RETRY_JOB,
+        ops.CANCEL_JOB,
+        ops.DELETE_JOB,
+        ops.PAUSE_QUEUE,
+        ops.RESUME_QUEUE,
+        ops.SET_CONCURRENCY,
+        ops.SET_SCHEDULE,
+        ops.DELETE_SCHEDULE,
+        ops.RUN_SCHEDULE,
+    )
+)
 
 
 def digest_of(key: bytes) -> int:
