@@ -44,6 +44,7 @@ EVENT_TYPES: Final = (
     "queue.drained",
     "queue.cleared",
     "queue.deleted",
+    "unblocked",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -75,6 +76,7 @@ REPRIORITIZED: Final = 26
 QUEUE_DRAINED: Final = 27
 QUEUE_CLEARED: Final = 28
 QUEUE_DELETED: Final = 29
+UNBLOCKED: Final = 30
 
 
 @final

@@ -15,6 +15,7 @@ from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.feed import Change
 from corvo.fsm import index_rows
+from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
@@ -26,6 +27,8 @@ from corvo.model import (
     DIRTY_EXTRAS,
     DIRTY_HEAD,
     ENDED,
+    PENDING,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
@@ -36,7 +39,6 @@ from corvo.model import (
 )
 
 JOB_SIZE: Final = KIB  # memory of a job beside its texts
-ROW_SIZE: Final = 128  # memory of a row beside its value
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
@@ -88,17 +90,27 @@ class Store:
         self._tasks: dict[str, Task | None] = {}  # None = deleted
         self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self._batches: dict[str, Batch | None] = {}  # None = deleted
+        self.dependents = Links(base, keys.DEPENDENT)
+        self.children = Links(base, keys.CHILD)
+        self.members = Links(base, keys.BATCH_MEMBER)
+        self.rows = RowOverlay(base)
 
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
         count += len(self._queues) + len(self._workers) + len(self._schedules)
         count += len(self._tasks) + len(self._chunks)
+        count += len(self._batches) + len(self.rows) + self._links()
         return count + len(self._deletes)
+
+    def _links(self) -> int:
+        return len(self.dependents) + len(self.children) + len(self.members)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.jobs_size + self.rows_size - self._clean_size
+        rows_size = self.rows_size + self.rows.size + ROW_SIZE * self._links()
+        return self.jobs_size + rows_size - self._clean_size
 
     # Jobs.
 
@@ -124,6 +136,7 @@ class Store:
             extras = self.base.get(keys.extras(job_id))
             assert extras is not None, f"job {job_id} has no extras"
             job.extras = documents.decode_extras(job_id, extras)
+            job.extras.blocked = job.state == PENDING and len(job.extras.open_dependencies) > 0
         job.stored_row = index_rows.index_key(job)
         job.stored_expiry = index_rows.expiry_key(job)
         return job
@@ -306,6 +319,26 @@ class Store:
         found.sort()
         return found[:limit]
 
+    # Batches.
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch as it is now. One that is changed has to be touched."""
+        if batch_id in self._batches:
+            return self._batches[batch_id]
+        row = self.base.get(keys.batch(batch_id))
+        return None if row is None else documents.decode_batch(batch_id, row)
+
+    def touch_batch(self, batch: Batch) -> None:
+        """The batch's row changes."""
+        if batch.id not in self._batches:
+            self.rows_size += ROW_SIZE
+        self._batches[batch.id] = batch
+
+    def delete_batch(self, batch: Batch) -> None:
+        """A finished batch goes."""
+        self._batches[batch.id] = None
+        self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
+
     # Event log.
 
     def add_block(self, first_seq: int, block: bytes) -> None:
@@ -399,6 +432,10 @@ class Store:
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
         self._put_tasks(puts, deletes)
+        self._put_batches(puts, deletes)
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.collect(puts, deletes)
+        self.rows.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
@@ -417,6 +454,15 @@ class Store:
                 deletes.append(key)
             else:
                 puts.append((key, row))
+
+    def _put_batches(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for batch_id, batch in self._batches.items():
+            if batch is None:
+                deletes.append(keys.batch(batch_id))
+                continue
+            puts.append((keys.batch(batch_id), documents.encode_batch(batch)))
+            if batch.finished_ns:
+                puts.append((keys.batch_finished(batch.finished_ns, batch_id), b""))
 
     def _put_job(
         self,
@@ -487,6 +533,10 @@ class Store:
         self._tasks.clear()
         self._chunks.clear()
         self._deletes.clear()
+        self._batches.clear()
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.written()
+        self.rows.written()
         self.rows_size = 0
 
     def _leave(self, job: Job) -> None:

@@ -12,8 +12,10 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
   their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals, and
   options. One that is destroyed is called otherwise in the key, and has its name in the row.
-- *Worker*, *schedule*, *task*, *error record*, *unique lock*: their fields.
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -32,6 +34,7 @@ from corvo.model import (
     OUTCOMES,
     PRIORITIES,
     STATES,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
@@ -44,7 +47,7 @@ from corvo.model import (
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstub"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSf"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
 WORKER_LAYOUT: Final = "sSuu"
@@ -53,6 +56,9 @@ TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
 CHUNK_LAYOUT: Final = "Sb"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
@@ -203,6 +209,8 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_ends_ns,
             extras.hold_action,
             extras.feedback,
+            extras.open_dependencies,
+            extras.has_dependents,
         ),
     )
 
@@ -224,6 +232,8 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_ends_ns,
         extras.hold_action,
         extras.feedback,
+        extras.open_dependencies,
+        extras.has_dependents,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
 
@@ -427,6 +437,60 @@ def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
     job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = _decode(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = _decode(REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", "")
+    return stamp_ns, key, fingerprint, outcome
 
 
 def encode_events(changes: list[Change]) -> bytes:

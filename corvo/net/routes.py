@@ -3,6 +3,7 @@ verb."""
 
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
+from corvo.net.handlers.batches import Batches
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -34,6 +35,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/jobs/{id}/events", jobs.events),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
+        ("GET", "/batches/{id}", Batches(service).get),
         ("GET", "/queues", queues.list),
         ("GET", "/queues/{name}", queues.get),
         ("POST", "/queues/{name}/pause", queues.pause),

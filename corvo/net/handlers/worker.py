@@ -119,6 +119,7 @@ class WorkerVerbs:
             checks.lease_token(body.lease_token),
             checks.json_size(json_value(body.result), "result", result_size_max),
             self._checkpoint(body.checkpoint),
+            _step(body) if body.step_status or body.exit_reason else b"",
         )
 
     def _checkpoint(self, raw: Raw) -> bytes:
@@ -224,3 +225,12 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def _step(body: AckBody) -> bytes:
+    """What an ack says about its chain."""
+    status = body.step_status or "continue"
+    if status not in ("continue", "exit"):
+        raise ValidationError(f"step_status {checks.shown(status)} is unknown (use continue, exit)")
+    reason = checks.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
+    return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))
