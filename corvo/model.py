@@ -385,6 +385,7 @@ class Fetched:
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token
+        self.feedback = b"" if job.extras is None else job.extras.feedback
 
 
 @final

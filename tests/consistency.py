@@ -126,12 +126,19 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     """Counters are a recount; places are unique among live jobs and below the next one."""
     counts: dict[int, list[int]] = {number: [0] * 24 for number in queues}
     for job in jobs.values():
-        counts[job.queue_number][job.state * 3 + job.priority] += 1
         assert 0 < job.seq < queues[job.queue_number].next_seq
+        if not doomed(job, queues[job.queue_number]):
+            counts[job.queue_number][job.state * 3 + job.priority] += 1
     assert counts == {number: queue.counts for number, queue in queues.items()}
     assert all(number < meta.next_queue_number for number in queues)
     places = [(job.queue_number, job.seq) for job in jobs.values()]
     assert len(set(places)) == len(places)
+
+
+def doomed(job: Job, queue: Queue) -> bool:
+    """Whether a clear or the end of its queue has the job deleted."""
+    cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
+    return queue.destroyed or cleared
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:

@@ -229,8 +229,8 @@ class Driver:
     def step(self, limit: int = 100) -> int:
         """Steps until no task is running; how many it took."""
         count = 0
-        while (task := self.machine.running_task()) is not None:
-            self.do(ops.BULK_STEP, task.id, limit, False)
+        while running := self.machine.running_tasks():
+            self.do(ops.BULK_STEP, running[0].id, limit, False)
             count += 1
         return count
 

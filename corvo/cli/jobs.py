@@ -5,7 +5,7 @@ import msgspec
 
 from corvo.cli.api import segment
 from corvo.cli.options import DURATION, JSON, Session, client_options
-from corvo.model import BACKOFFS, PRIORITY_NAMES, UNIQUE_UNTIL
+from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITY_NAMES, UNIQUE_UNTIL
 
 
 class Enqueued(msgspec.Struct):
@@ -68,6 +68,14 @@ class Status(msgspec.Struct):
     type=click.Choice(UNIQUE_UNTIL),
     help="What frees the key.  [server's default: final]",
 )
+@click.option("--expire-after", type=DURATION, help="Dead if it has not ended by then.")
+@click.option("--hold-reason", metavar="REASON", help="Hold it: it runs when it is approved.")
+@click.option("--hold-timeout", type=DURATION, help="How long to hold it at most.")
+@click.option(
+    "--hold-timeout-action",
+    type=click.Choice(HOLD_ACTIONS),
+    help="What happens when nobody decides in time.  [server's default: cancel]",
+)
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @client_options
 def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:
@@ -75,6 +83,17 @@ def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: objec
 
     PAYLOAD is JSON text, - for standard input, or @file."""
     given = {name: value for name, value in options.items() if value is not None}
+    hold = {
+        name: given.pop(option)
+        for name, option in (
+            ("reason", "hold_reason"),
+            ("timeout", "hold_timeout"),
+            ("timeout_action", "hold_timeout_action"),
+        )
+        if option in given
+    }
+    if hold:
+        given["hold"] = hold
     answer = session.client.post("/api/v1/enqueue", {"queue": queue, "payload": payload, **given})
     job = session.decode(answer, Enqueued)
     session.show(answer, f"Job enqueued: {job.job_id} (status: {job.status})")

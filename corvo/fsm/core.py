@@ -197,7 +197,7 @@ class Core:
             self.woken.append(lane.queue.name)
 
     # Jobs that a clear or the end of their queue has doomed: they are deleted step by step, and to
-    # everybody else they are gone already.
+    # everybody else they are gone already, in counts and indexes too.
 
     def find(self, job_id: str) -> Job | None:
         """The job, unless it is doomed."""
@@ -217,6 +217,9 @@ class Core:
         """Its pending and scheduled jobs are doomed from now on."""
         self.doomed_queues += not lane.queue.doomed()
         lane.queue.cleared_seq = self.meta.event_seq
+        for state in (PENDING, SCHEDULED):
+            for priority in range(PRIORITIES):
+                lane.queue.counts[state * PRIORITIES + priority] = 0
         lane.ready = ReadyIndex()
         self.store.touch_queue(lane.queue)
 
@@ -230,6 +233,7 @@ class Core:
         queue.paused = False
         queue.draining = False
         queue.max_concurrency = 0
+        queue.counts = [0] * len(queue.counts)
         lane.ready = ReadyIndex()
         self.store.touch_queue(queue)
 
@@ -350,12 +354,14 @@ class Core:
     def _depart(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
         self.store.touch_queue(queue)
-        queue.counts[job.state * PRIORITIES + job.priority] -= 1
+        doomed = self.doomed_queues > 0 and self.doomed(job)
+        if not doomed:
+            queue.counts[job.state * PRIORITIES + job.priority] -= 1
         if job.state == PENDING:
             if job.extras is not None and job.extras.blocked:
                 job.extras.blocked = False
                 lane.blocked -= 1
-            elif not (self.doomed_queues and self.doomed(job)):
+            elif not doomed:
                 lane.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             del lane.active[job.seq]

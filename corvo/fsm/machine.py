@@ -313,10 +313,9 @@ class Machine:
         """The task of that id."""
         return self._core.tasks.get(task_id)
 
-    def running_task(self) -> Task | None:
-        """The task whose turn it is to go a step on, for BulkStep."""
-        running = self._core.running
-        return running[0] if running else None
+    def running_tasks(self) -> list[Task]:
+        """Tasks that have steps to come, for BulkStep."""
+        return self._core.running
 
     def task_results(
         self, task: Task, start: int, kind: int, limit: int
@@ -389,6 +388,19 @@ class Machine:
             if self._store.batch(batch_id) is not None:
                 ids.append(batch_id)
         return ids
+
+    def due_purges(
+        self, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
+    ) -> tuple[list[str], int]:
+        """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
+        PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
+        with, 0 at the end."""
+        return timers.due_purges(self._core, now_ns, default_ns, start, queues, limit)
+
+    def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
+        """Row keys of unique locks whose time is over, among so many rows from `start` on, for
+        CleanUnique; and the key to go on with, empty at the end."""
+        return timers.stale_locks(self._core, now_ns, start, limit)
 
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0

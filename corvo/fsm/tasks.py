@@ -48,8 +48,8 @@ from corvo.model import (
 
 STATE_BASE: Final = 16
 ROUNDS_MAX: Final = 10
-_ROWS_MAX: Final = 500  # looked at in one read of a step
-_READS_MAX: Final = 2
+_ROWS_MAX: Final = 500  # of one read
+_LOOKED_AT_MAX: Final = 1_000  # rows in one step
 _DROPPED_MAX: Final = 2  # old tasks that a new one may push out
 _RESULT_CHUNKS_MAX: Final = 100  # looked at in one read of results
 
@@ -309,9 +309,11 @@ def _walk(core: Core, task: Task, limit: int) -> tuple[list[Job], bool]:
     prefixes = _prefixes(task)
     jobs: list[Job] = []
     cuts = dict(zip(task.cut_numbers, task.cut_seqs, strict=True)) if task.kind == BULK else {}
-    for _ in range(_READS_MAX):
+    looked_at = 0
+    while looked_at < _LOOKED_AT_MAX:
         prefix = prefixes[task.family]
         rows = core.store.index_rows(prefix, task.cursor or prefix, _ROWS_MAX)
+        looked_at += len(rows)
         for key, job_id in rows:
             job = _wanted(core, task, cuts, key, job_id)
             if job is not None:

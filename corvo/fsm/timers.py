@@ -13,7 +13,8 @@ from corvo.fsm import index_rows
 from corvo.fsm.core import SEQ_MASK, Core
 from corvo.fsm.due import COMPACT_MIN, DueTimes
 from corvo.fsm.store import place
-from corvo.model import ACTIVE, HELD, RETRYING, SCHEDULED, Job, Schedule
+from corvo.kv import documents
+from corvo.model import ACTIVE, ENDINGS, HELD, KEEP_DEFAULT, RETRYING, SCHEDULED, Job, Schedule
 
 
 def _live(core: Core, due: DueTimes, job: Job, due_ns: int) -> bool:
@@ -175,6 +176,42 @@ def due_schedules(core: Core, now_ns: int, limit: int) -> list[Schedule]:
     for schedule in found:
         heappush(core.slots, (schedule.next_ns, schedule.id))
     return found
+
+
+def due_purges(
+    core: Core, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
+) -> tuple[list[str], int]:
+    """See `Machine.due_purges`. What waits for a flush is left for the next time."""
+    numbers = sorted(number for number in core.numbered if number >= start)
+    ids: list[str] = []
+    for number in numbers[:queues]:
+        queue = core.numbered[number].queue
+        for i in range(len(ENDINGS)):
+            if not queue.jobs(ENDINGS[i]):
+                continue
+            keep_ns = queue.retention_ns[i]
+            cutoff_ns = now_ns - (default_ns[i] if keep_ns == KEEP_DEFAULT else keep_ns)
+            for key, row in core.store.base.scan(keys.finished_in(number, ENDINGS[i])):
+                if keys.parse_finished(key)[2] > cutoff_ns:
+                    break
+                job_id = row.decode()
+                if job_id in core.store.jobs:
+                    continue
+                if len(ids) == limit:
+                    return ids, number
+                ids.append(job_id)
+    return ids, numbers[queues] if len(numbers) > queues else 0
+
+
+def stale_locks(core: Core, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
+    """See `Machine.stale_locks`."""
+    stale: list[bytes] = []
+    for i, (key, row) in enumerate(core.store.base.scan(keys.UNIQUE, start or None)):
+        if i == limit:
+            return stale, key
+        if 0 < documents.decode_lock(row)[1] <= now_ns:
+            stale.append(key)
+    return stale, b""
 
 
 def _next_job_due(core: Core) -> int:

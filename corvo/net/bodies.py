@@ -51,6 +51,14 @@ class BatchBody(_Body):
     on_death: FollowerBody | None = None
 
 
+class HoldBody(_Body):
+    """POST /jobs/{id}/hold, and `hold` of an enqueue."""
+
+    reason: Text = None
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
 class EnqueueBody(_Body):
     """POST /enqueue, and one item of POST /enqueue/batch."""
 
@@ -79,6 +87,7 @@ class EnqueueBody(_Body):
     chain_config: ChainBody | None = None
     depends_on: list[str] | None = None
     on_dependency_failure: Text = None
+    hold: HoldBody | None = None
 
 
 class EnqueueBatchBody(_Body):
@@ -187,6 +196,67 @@ class CancelBody(_Body):
     force: bool = False
 
 
+class ApproveBody(_Body):
+    """POST /jobs/{id}/approve."""
+
+    approved_by: Text = None
+    note: Text = None
+
+
+class RejectBody(_Body):
+    """POST /jobs/{id}/reject."""
+
+    rejected_by: Text = None
+    reason: Text = None
+    revise: bool = False
+    feedback: Raw = NOTHING
+
+
+class MoveBody(_Body):
+    """POST /jobs/{id}/move."""
+
+    queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+
+
+class PriorityBody(_Body):
+    """POST /jobs/{id}/priority."""
+
+    priority: str | int | None = None
+
+
+class BulkBody(_Body, rename={"async_": "async"}):
+    """POST /jobs/bulk."""
+
+    action: Text = None
+    job_ids: list[str] | None = None
+    filter: dict[str, Raw] | None = None
+    all: bool = False
+    dry_run: bool = False
+    async_: bool = False
+    move_to_queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+    priority: str | int | None = None
+    force: bool = False
+    reason: Text = None
+    by: Text = None
+    note: Text = None
+    feedback: Raw = NOTHING
+    revise: bool = False
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
+class RetentionBody(_Body):
+    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+
+    completed: Duration | UnsetType = UNSET
+    dead: Duration | UnsetType = UNSET
+    cancelled: Duration | UnsetType = UNSET
+
+
 class ConcurrencyBody(_Body):
     """POST /queues/{name}/concurrency."""
 
@@ -206,7 +276,6 @@ _ACK_LATER = ("usage", "agent_status", "hold_reason", "trace")
 _NOT_HERE: dict[type, tuple[str, ...]] = {
     EnqueueBody: (
         "agent",
-        "hold",
         "result_schema",
         "routing",
         "wait",
@@ -215,10 +284,12 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
     AckItem: _ACK_LATER,
     Beat: ("usage", "stream_delta"),
     ReleaseBody: ("usage",),
+    ApproveBody: ("max_iterations", "max_cost_usd"),
 }
 
 # Bodies inside others, by the name of their member.
 _PARTS: dict[str, type[_Body]] = {
+    "hold": HoldBody,
     "chain": ChainBody,
     "chain_config": ChainBody,
     "batch": BatchBody,
@@ -335,7 +406,7 @@ def _explained(text: str, kind: type[_Body]) -> ValidationError:
     where = f" (at {path.lstrip('.')})" if path else ""
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name)
-    near = difflib.get_close_matches(name, struct.__struct_fields__, 1)
+    near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
 

@@ -7,6 +7,7 @@ from corvo._fast.codec import encode_fields
 from corvo.errors import ValidationError
 from corvo.ids import check_job_id
 from corvo.model import ON_DEPENDENCY_FAILURE
+from corvo.net.actions import hold_values
 from corvo.net.bodies import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 
 _CHAIN_STEP_MIN = -2
@@ -26,19 +27,20 @@ class ExtrasEncoder:
                 raise ValidationError("batch_id: the request itself names a batch already")
             batch_id = check_job_id(body.batch_id, "batch_id")
         chain_id, chain_step, chain = self._chain(body)
+        held, hold_reason, hold_timeout_ns, hold_action = _hold(body)
         values: tuple[object, ...] = (
             checks.text(body.group_key, "group_key", limits.GROUP_KEY_SIZE_MAX),
-            checks.length_ns(body.expire_after, "expire_after"),
+            _expire_after_ns(body),
             batch_id,
             chain_id,
             chain_step,
             chain,
             depends_on(body.depends_on),
             on_dependency_failure(body.on_dependency_failure),
-            False,
-            "",
-            0,
-            0,
+            held,
+            hold_reason,
+            hold_timeout_ns,
+            hold_action,
             b"",
         )
         return encode_fields(ops.EXTRAS_LAYOUT, values)
@@ -133,3 +135,22 @@ def on_dependency_failure(value: str | None) -> int:
             f"(use {', '.join(ON_DEPENDENCY_FAILURE)})"
         )
     return ON_DEPENDENCY_FAILURE.index(value)
+
+
+def _hold(body: EnqueueBody) -> tuple[bool, str, int, int]:
+    """Whether a job is held from the start, why, for how long (ns) and what happens then."""
+    hold = body.hold
+    if hold is None:
+        return False, "", 0, 0
+    if body.scheduled_at:
+        raise ValidationError("hold and scheduled_at exclude each other", field="hold")
+    reason = checks.text(hold.reason, "reason", limits.HOLD_TEXT_SIZE_MAX)
+    timeout_ns, action = hold_values(hold.timeout, hold.timeout_action)
+    return True, reason, timeout_ns, action
+
+
+def _expire_after_ns(body: EnqueueBody) -> int:
+    expire_after_ns = checks.length_ns(body.expire_after, "expire_after")
+    if body.expire_after is not None and not expire_after_ns:
+        raise ValidationError("expire_after must be longer than 0", field="expire_after")
+    return expire_after_ns
