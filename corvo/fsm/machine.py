@@ -323,9 +323,10 @@ class Machine:
         return timers.due_schedules(self._core, now_ns, limit)
 
     @property
-    def unsettled(self) -> bool:
-        """Whether there are dependents that have yet to hear of the end of a job, for Settle."""
-        return len(self._core.unsettled) > 0
+    def unsettled(self) -> str:
+        """Id of the first job that has ended while dependents have not heard of it, for Settle;
+        empty when there is none."""
+        return self._core.next_unsettled[0] if self._core.next_unsettled else ""
 
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
         """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is

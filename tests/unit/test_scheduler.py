@@ -48,7 +48,7 @@ class Machine:
     """One job is due for promotion."""
 
     fencing = 0
-    unsettled = False
+    unsettled = ""
 
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
         return []
