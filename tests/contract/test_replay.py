@@ -99,6 +99,7 @@ class ModelJob:
         self.term = 0
         self.touched = False
         self.key = ""
+        self.default_options = False  # of retries: exponential, with jitter
         self.open: set[str] = set()  # jobs it waits for
         self.policy = "fail"
         self.batch = ""
@@ -275,6 +276,7 @@ class Program(RuleBasedStateMachine):
 
     def call_back(self, batch_id: str, name: str) -> None:
         job = ModelJob("gamma", 2, 3, 5)
+        job.default_options = True
         self.born(derived_id(self.now_ns, batch_id, name), job)
 
     def born(self, job_id: str, job: ModelJob) -> None:
@@ -583,6 +585,10 @@ class Program(RuleBasedStateMachine):
             delay_s = after if after >= 0 else job.delay_s
             job.state = RETRYING if delay_s else PENDING
             job.due_ns = self.now_ns + delay_s * SECOND_NS
+            if job.default_options and after < 0:
+                job.due_ns = result.next_attempt_ns
+                delay_ns = (job.due_ns - self.now_ns) >> (job.attempt - 1)
+                assert abs(delay_ns - 5 * SECOND_NS) <= 5 * SECOND_NS // 10
             assert (result.state, result.next_attempt_ns) == (RETRYING, job.due_ns)
             assert result.attempts_remaining == job.max_retries - job.attempt
             return
