@@ -36,6 +36,7 @@ COMMANDS = {
     "ack": "worker",
     "fail": "worker",
     "release": "worker",
+    "batches": "batches",
     "queues": "queues",
     "pause": "queues",
     "resume": "queues",
