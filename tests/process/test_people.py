@@ -225,6 +225,18 @@ def test_destroy_needs_a_word_and_takes_all(api: Api, queue: str) -> None:
     refused(api.call("DELETE", f"/queues/{queue}?confirm=true"), 404, "NOT_FOUND")
 
 
+def wait_flushed(api: Api) -> None:
+    """Until what happened before this is in the base."""
+
+    def flushes() -> int:
+        count: int = api.ok("GET", "/cluster/status")["base_flushes_total"]
+        return count
+
+    before = flushes()
+    api.enqueue("flushed")
+    until(lambda: flushes() > before, "nothing is flushed")
+
+
 def test_retention(tmp_path: Path) -> None:
     flags = ("--test-clock", "--retention", "2h", "--retention-dead", "forever")
     with running_server(tmp_path / "data", *flags, "--retention-interval", "1m") as server:
@@ -239,6 +251,7 @@ def test_retention(tmp_path: Path) -> None:
         assert api.queue("short")["retention"] == {"completed": "10m", "dead": "10m"}
         api.ok("POST", "/queues/short/retention", {"dead": None})
         assert api.queue("short")["retention"] == {"completed": "10m"}
+        wait_flushed(api)
         advance(api, "12m")
         until(lambda: api.get(f"/jobs/{ids['short', 'ack']}")[0] == 404, "it stays")
         assert api.get(f"/jobs/{ids['plain', 'ack']}")[0] == 200
