@@ -1147,6 +1147,12 @@ def test_on_disk_as_in_memory(tmp_path: Path) -> None:
         steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
         steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
         steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
+        name = f"batch_{index:02}"
+        tied = {"batch_id": name, "depends_on": [f"job_{index:02}2"], "parent_id": "p"}
+        tied |= {"chain": chain(follower("q"), follower("r")), "chain_id": name}
+        tied_job = enqueue_step(f"tied_{index:02}", **tied)
+        steps += [batch_step(name, tied_job, on_complete=follower("done"))]
+        steps += [idempotent_step(b"%d" % (index % 7), enqueue_step(f"idem_{index:02}"), count=5)]
         steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"", b"")) for n in range(3)]
         data = encode_entry(START_NS + index * SECOND_NS, index, steps)
         results = [plain(machine.apply(index, 1, data)) for machine in machines]
