@@ -97,12 +97,9 @@ def create(
     lane = core.lane(fields[1])
     unique_key: bytes = fields[13]
     if unique_key:
-        lock = unique.live_lock(core, lane, unique_key)
-        if lock is not None:
-            holder = core.find(lock[0])
-            assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
-            result = holder.result if holder.state == COMPLETED else b""
-            return Enqueued(holder.id, holder.state, True, result)
+        duplicate = _duplicate(core, lane, unique_key)
+        if duplicate is not None:
+            return duplicate
     job = Job(job_id)
     (
         _,
@@ -157,6 +154,17 @@ def create(
     if failed is not None:
         dependencies.fail(core, lane, job, failed[0], failed[1])
     return Enqueued(job_id, job.state, False, b"")
+
+
+def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
+    """The answer to a new job whose key another one holds."""
+    lock = unique.live_lock(core, lane, unique_key)
+    if lock is None:
+        return None
+    holder = core.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    result = holder.result if holder.state == COMPLETED else b""
+    return Enqueued(holder.id, holder.state, True, result)
 
 
 def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:

@@ -7,15 +7,17 @@ from corvo.cli import (
     about,
     batches,
     bench,
+    bulk,
     cluster,
     jobs,
+    people,
     queues,
     schedules,
     server,
     worker,
 )
 
-MODULES = (about, batches, bench, cluster, jobs, queues, schedules, server, worker)
+MODULES = (about, batches, bench, bulk, cluster, jobs, people, queues, schedules, server, worker)
 BELOW = [*schedules.schedules.commands.values(), *batches.batches.commands.values()]
 
 
