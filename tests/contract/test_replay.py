@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from corvo import ops
 from corvo._fast.codec import encode_fields
 from corvo.errors import CorvoError
+from corvo.feed import DELETED
 from corvo.firing import firings
 from corvo.fsm import index_rows
 from corvo.fsm.machine import Machine
@@ -165,6 +166,7 @@ class Program(RuleBasedStateMachine):
         self.keep_s: dict[str, list[int]] = {name: [-1] * 3 for name in QUEUES}
         self.batches: dict[str, ModelBatch] = {}
         self.ended: list[tuple[str, ModelJob, int]] = []
+        self.doomed: dict[str, ModelJob] = {}  # cleared or destroyed, but not gone yet
         self.dependents: dict[str, set[str]] = {}
         self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
 
@@ -178,6 +180,9 @@ class Program(RuleBasedStateMachine):
         results = self.lived.apply(index, self.term, data)
         assert plain(results) == plain(self.reborn.apply(index, self.term, data))
         assert self.lived.hash == self.reborn.hash
+        for change in self.lived.take_changes():
+            if change.type == DELETED and change.job_id in self.doomed:
+                self.ended.append((change.job_id, self.doomed.pop(change.job_id), NOWHERE))
         return results
 
     def do(self, op: ops.Op, *values: Any) -> Any:
@@ -767,6 +772,8 @@ class Program(RuleBasedStateMachine):
                 return  # too often, and nothing would be left to play with
             live = [job_id for job_id, job in self.jobs.items() if job.state in states]
             ids = sorted(live, key=self.walk_place)
+        if how != "plain" and any(self.entangled(job_id) for job_id in self.jobs):
+            return  # what follows the end of one would change others on the way
         task_id = "" if how == "plain" else f"bulk_{self.next_id:03}"
         self.next_id += 1
         values = ([] if how == "all" else ids, how == "all", ACTIONS.index(action), arguments)
@@ -783,6 +790,11 @@ class Program(RuleBasedStateMachine):
             refused = ["NOT_FOUND", "INVALID_STATE"]
             skipped = sum(code in refused for code in expected)
             assert task.counts == [expected.count(""), skipped, expected.count("UNIQUE_CONFLICT")]
+
+    def entangled(self, job_id: str) -> bool:
+        """Whether the end of a job brings about something."""
+        job = self.jobs[job_id]
+        return bool(job.open or job.batch or job.steps) or job_id in self.dependents
 
     def walk_place(self, job_id: str) -> tuple[int, bytes]:
         job = self.lived.job(job_id)
@@ -806,12 +818,16 @@ class Program(RuleBasedStateMachine):
         if action in ("retry", "requeue"):
             if job.key and self.locks.setdefault(lock, job_id) != job_id:
                 return "UNIQUE_CONFLICT"
+            if job.open and job.state in OVER:
+                self.wait_for(job_id, job, [name for name in job.open if self.alive(name)])
             job.releases = job.expiry_ns = 0
             job.state, job.place, job.keeps_place = PENDING, self.place(), False
             job.attempt = 0 if action == "retry" else job.attempt
         elif action == "delete":
             self.unlock(job_id)
             del self.jobs[job_id]
+            if job.state not in OVER:
+                self.ended.append((job_id, job, NOWHERE))
         elif action == "cancel" and job.state == ACTIVE and not fields["force"]:
             job.cancelling = True
         elif action == "cancel":
@@ -852,16 +868,18 @@ class Program(RuleBasedStateMachine):
     def clear_or_destroy(self, queue: str, destroy: bool) -> None:
         op = ops.DELETE_QUEUE if destroy else ops.CLEAR_QUEUE
         exists = self.lived.queue(queue) is not None
-        result = self.do(op, queue, f"bulk_{self.next_id:03}")
-        self.next_id += 1
-        assert isinstance(result, CorvoError) != exists
         for job_id, job in list(self.jobs.items()):
             if job.queue == queue and (destroy or job.state in (PENDING, SCHEDULED)):
                 self.unlock(job_id)
-                del self.jobs[job_id]
+                job = self.jobs.pop(job_id)
+                if job.state not in OVER:
+                    self.doomed[job_id] = job
         if destroy:
             self.limits[queue], self.paused[queue] = 0, False
             self.keep_s[queue] = [-1] * 3
+        result = self.do(op, queue, f"bulk_{self.next_id:03}")
+        self.next_id += 1
+        assert isinstance(result, CorvoError) != exists
 
     @rule(limit=st.integers(1, 60))
     def step(self, limit: int) -> None:
