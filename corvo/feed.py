@@ -32,6 +32,7 @@ EVENT_TYPES: Final = (
     "schedule.set",
     "schedule.deleted",
     "schedule.skipped",
+    "unlocked",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -53,6 +54,10 @@ QUEUE_CONFIGURED: Final = 16
 SCHEDULE_SET: Final = 17
 SCHEDULE_DELETED: Final = 18
 SCHEDULE_SKIPPED: Final = 19
+UNLOCKED: Final = 20  # its unique lock was released by hand
+
+# Events with which the life of a job ends, unless it is retried.
+ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
 @final

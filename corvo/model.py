@@ -39,6 +39,7 @@ OVERLAPS: Final = ("allow", "skip")
 CATCH_UPS: Final = ("none", "last", "all")
 ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
 HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "keep")
+LOG_LEVELS: Final = ("debug", "info", "warn", "error")
 
 # Parts of a job that a flush has to write.
 DIRTY_HEAD: Final = 1
@@ -81,6 +82,7 @@ class Extras:
         self.hold_reason: str = ""
         self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
         self.hold_action: int = 0
+        self.has_logs: bool = False
 
 
 @final
@@ -218,6 +220,59 @@ class ErrorRecord:
         self.at_ns = at_ns
 
 
+@final
+class LogBlock:
+    """Log lines of one attempt that are kept, and dropped, together."""
+
+    def __init__(self, first_seq: int, attempt: int) -> None:
+        self.first_seq = first_seq
+        self.attempt = attempt
+        self.count: int = 0
+        self.size: int = 0
+        self.dropped: int = 0  # lines of this attempt that were dropped in front of it
+
+
+@final
+class Log:
+    """What is left of the log lines of a job. Each line has a number, `seq`, from 1 on."""
+
+    def __init__(self) -> None:
+        self.next_seq: int = 1
+        self.dropped: int = 0  # lines of attempts that have no block any more
+        self.blocks: list[LogBlock] = []
+
+    def dropped_of(self, attempt: int) -> int:
+        """How many lines of an attempt (0 = of all) were dropped."""
+        count = 0 if attempt else self.dropped
+        for block in self.blocks:
+            if attempt in (0, block.attempt):
+                count += block.dropped
+        return count
+
+
+@final
+class LogLine:
+    """One log line. `message` is a JSON string text as received."""
+
+    def __init__(self, seq: int, attempt: int, level: int, at_ns: int, message: bytes) -> None:
+        self.seq = seq
+        self.attempt = attempt
+        self.level = level
+        self.at_ns = at_ns
+        self.message = message
+
+
+@final
+class UniqueLock:
+    """A unique lock that still counts."""
+
+    def __init__(self, queue: str, key: bytes, holder: Job, expires_ns: int) -> None:
+        self.queue = queue
+        self.key = key
+        self.holder = holder
+        self.expires_ns = expires_ns  # 0 = as long as its mode says
+
+
 # Results of ops. An op that is refused has a CorvoError as its result.
 
 
@@ -249,6 +304,7 @@ class Fetched:
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token
+        self.result_schema = b"" if job.extras is None else job.extras.result_schema
 
 
 @final
@@ -268,3 +324,12 @@ class Acked:
     def __init__(self) -> None:
         self.count: int = 0
         self.refused: list[tuple[int, CorvoError]] = []
+
+
+@final
+class Logged:
+    """Result of AppendLogs: the newest line, and how many of this attempt were dropped so far."""
+
+    def __init__(self, seq: int, dropped: int) -> None:
+        self.seq = seq
+        self.dropped = dropped

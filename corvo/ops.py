@@ -81,6 +81,10 @@ RELEASE: Final = _op(62, "Release", "ssub", LEASES)
 EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
+# job_id, lease_token, lines (layout LINE_LAYOUT)
+APPEND_LOGS: Final = _op(69, "AppendLogs", "ssB", LEASES)
+# queue, unique_key, job_id that must hold it (empty = whoever does)
+RELEASE_LOCK: Final = _op(70, "ReleaseLock", "sbs")
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node.
@@ -140,6 +144,8 @@ for _number, _name in (
 EXTRAS_LAYOUT: Final = "sussibSufsuub"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
+# One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string text).
+LINE_LAYOUT: Final = "utb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
 # (0 = none: it was missed), next_ns.
 FIRING_LAYOUT: Final = "suuuu"

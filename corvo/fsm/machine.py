@@ -7,15 +7,29 @@ from corvo import ops
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
-from corvo.fsm import jobs, leases, queues, schedules, timers
+from corvo.fsm import jobs, leases, logs, queues, reads, schedules, timers, unique
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
-from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
+from corvo.limits import (
+    EVENT_LOG_SIZE_MAX,
+    EVENT_TRIM_BLOCKS_MAX,
+    EVENTS_LOOKED_AT_MAX,
+    PAGE_MAX,
+)
+from corvo.model import (
+    ACTIVE,
+    ErrorRecord,
+    Job,
+    Log,
+    LogLine,
+    Queue,
+    Schedule,
+    UniqueLock,
+    Worker,
+)
 
-ERRORS_READ_MAX: Final = 1_000
-EVENTS_READ_MAX: Final = 1_000
+SIZE_MAX: Final = (1 << 63) - 1
 
 Apply = Callable[[Core, bytes], object]
 
@@ -43,6 +57,8 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.DELETE_SCHEDULE.number: schedules.delete_schedule,
     ops.FIRE_SCHEDULE.number: schedules.fire_schedule,
     ops.RUN_SCHEDULE.number: schedules.run_schedule,
+    ops.APPEND_LOGS.number: logs.append_logs,
+    ops.RELEASE_LOCK.number: unique.release_lock,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
 
@@ -110,7 +126,7 @@ class Machine:
         CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
         PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued.
+        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str).
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -213,25 +229,68 @@ class Machine:
         names = self._core.schedule_names
         return [self._core.schedules[names[name]] for name in sorted(names)]
 
-    def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
+    def errors(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job, the oldest of them first, cut by count and by bytes
+        but never to nothing. With `before` those in front of the record of that number (from 1)."""
         job = self._store.find(job_id)
-        return [] if job is None else self._store.errors(job, limit)
+        if job is None:
+            return []
+        end = min(before - 1, job.error_count) if before else job.error_count
+        return self._store.errors(job, end, limit, size_max)
 
-    def events(self, job_id: str, limit: int = EVENTS_READ_MAX) -> list[Change]:
-        """The newest events of a job, the oldest of them first. The chain ends where the log was
-        trimmed."""
+    def events(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[Change]:
+        """The newest events of a job, the oldest of them first, cut by count and by bytes but never
+        to nothing. With `before` those in front of the event of that seq. The chain ends where the
+        log was trimmed."""
         job = self._store.find(job_id)
-        found: list[Change] = []
-        seq = 0 if job is None else job.event_seq
-        while seq and len(found) < limit:
-            change = self._store.event(seq)
-            if change is None:
-                break
-            found.append(change)
-            seq = change.previous
-        found.reverse()
-        return found
+        return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
+
+    def queue_events(
+        self, queue: str, before: int, limit: int, size_max: int
+    ) -> tuple[list[Change], int]:
+        """See `reads.events_before`; `before` 0 begins with the newest."""
+        before = before or self.event_seq + 1
+        looked_at_max = EVENTS_LOOKED_AT_MAX
+        return reads.events_before(self._core, queue, before, limit, size_max, looked_at_max)
+
+    def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
+        """Events of everything behind a seq, in order, cut by count and by bytes."""
+        return reads.events_after(self._core, seq, limit, size_max)
+
+    @property
+    def event_first_seq(self) -> int:
+        """Seq of the oldest event that the log still has."""
+        return self._meta.event_first_seq
+
+    def log(self, job: Job) -> Log:
+        """What is left of the log lines of a job."""
+        return self._store.logs.find(job.id)
+
+    def log_lines(
+        self, job: Job, attempt: int, after: int, limit: int, size_max: int
+    ) -> tuple[list[LogLine], bool]:
+        """See `log_rows.LogRows.read`."""
+        return self._store.logs.read(job.id, attempt, after, limit, size_max)
+
+    def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+        """See `reads.locks`."""
+        return reads.locks(self._core, queue, behind, limit)
+
+    def jobs_before(self, job: Job) -> int:
+        """How many ready jobs of its queue are served before this ready one."""
+        return reads.jobs_before(self._core, job)
+
+    def holders(self, queue: str, limit: int) -> list[Job]:
+        """Some active jobs of a queue, those that hold their lease longest first."""
+        return reads.holders(self._core, queue, limit)
+
+    def workers_of(self, queue: str) -> list[Worker]:
+        """The workers that last asked for jobs of this queue, the one heard of last first."""
+        return reads.workers_of(self._core, queue)
 
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""

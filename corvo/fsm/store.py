@@ -9,12 +9,14 @@ What a flush has written leaves memory, but for jobs that are active: their work
 of soon. They are kept, the youngest ones, up to a bound of bytes.
 """
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.feed import Change
 from corvo.fsm import index_rows
+from corvo.fsm.log_rows import LogRows
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
@@ -85,16 +87,17 @@ class Store:
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self.logs = LogRows(base)
 
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
         count += len(self._queues) + len(self._workers) + len(self._schedules)
-        return count + len(self._deletes)
+        return count + len(self._deletes) + self.logs.documents()
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.jobs_size + self.rows_size - self._clean_size
+        return self.jobs_size + self.rows_size + self.logs.size - self._clean_size
 
     # Jobs.
 
@@ -188,6 +191,8 @@ class Store:
             key = keys.error(job.id, slot)
             if self._errors.pop(key, None) is None:
                 self._deletes.append(key)
+        if job.extras is not None and job.extras.has_logs:
+            self.logs.delete(job.id)
 
     # What hangs on a job.
 
@@ -198,16 +203,22 @@ class Store:
         self.rows_size += ROW_SIZE + len(row)
         job.error_count += 1
 
-    def errors(self, job: Job, limit: int) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
+    def errors(self, job: Job, before: int, limit: int, size_max: int) -> list[ErrorRecord]:
+        """The error records of a job in front of the slot `before`, the newest of them, cut by
+        count and by bytes but never to nothing; the oldest comes first."""
         records: list[ErrorRecord] = []
-        for slot in range(max(0, job.error_count - limit), job.error_count):
+        size = 0
+        for slot in range(before - 1, max(0, before - limit) - 1, -1):
             key = keys.error(job.id, slot)
             row = self._errors.get(key)
             if row is None:
                 row = self.base.get(key)
             assert row is not None, f"job {job.id} lacks error record {slot}"
+            size += len(row)
+            if size > size_max and records:
+                break
             records.append(documents.decode_error(job.id, row))
+        records.reverse()
         return records
 
     def lock(self, key: bytes) -> Lock | None:
@@ -222,6 +233,28 @@ class Store:
         if key not in self._locks:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
+
+    def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
+        """The first unique locks with this prefix behind the key `behind`, expired ones too."""
+        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
+        found: list[tuple[bytes, Lock]] = []
+        at = 0
+        for key, row in self.base.scan(prefix, max(prefix, behind + b"\0")):
+            while at < len(changed) and changed[at] < key:
+                self._take_lock(changed[at], found)
+                at += 1
+            if len(found) >= limit:
+                break
+            if key not in self._locks:
+                found.append((key, documents.decode_lock(row)))
+        for key in changed[at:]:
+            self._take_lock(key, found)
+        return found[:limit]
+
+    def _take_lock(self, key: bytes, found: list[tuple[bytes, Lock]]) -> None:
+        lock = self._locks[key]
+        if lock is not None:
+            found.append((key, lock))
 
     # Queues, workers and schedules.
 
@@ -276,6 +309,30 @@ class Store:
         if row is None:
             return None
         return documents.decode_event(keys.parse_events(row[0]), row[1], seq)
+
+    def blocks_back(self, seq: int) -> Iterator[tuple[int, bytes]]:
+        """The blocks of the log that have events up to `seq`, the newest first."""
+        for first_seq, block in reversed(self._blocks):
+            if first_seq <= seq:
+                yield first_seq, block
+        first = keys.events(self.meta.event_first_seq)
+        for key, block in self.base.scan(keys.EVENTS, keys.events(max(0, seq)), reverse=True):
+            if key < first:
+                return
+            yield keys.parse_events(key), block
+
+    def blocks_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
+        """The blocks of the log from the one with this event on."""
+        first = keys.events(max(seq, self.meta.event_first_seq))
+        row = self.base.floor(keys.EVENTS, first)
+        start = first if row is None else row[0]
+        oldest = keys.events(self.meta.event_first_seq)
+        for key, block in self.base.scan(keys.EVENTS, start):
+            if key >= oldest:
+                yield keys.parse_events(key), block
+        for i in range(len(self._blocks)):
+            if i + 1 == len(self._blocks) or self._blocks[i + 1][0] > seq:
+                yield self._blocks[i]
 
     def blocks(self) -> list[tuple[int, int]]:
         """(first seq, size) of the oldest blocks of the log, at most as many as a trim may drop
@@ -342,6 +399,7 @@ class Store:
                 deletes.append(keys.schedule(schedule_id))
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
+        self.logs.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
@@ -405,6 +463,7 @@ class Store:
         self._schedules.clear()
         self._deletes.clear()
         self.rows_size = 0
+        self.logs.written()
 
     def _leave(self, job: Job) -> None:
         job.resident = False

@@ -11,6 +11,8 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals.
+- *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
+  brought them has them (`ops.LINE_LAYOUT`).
 - *Worker*, *schedule*, *error record*, *unique lock*: their fields.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
@@ -25,12 +27,25 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Extras, Job, Queue, Schedule, Worker
+from corvo.model import (
+    PRIORITIES,
+    STATES,
+    ErrorRecord,
+    Extras,
+    Job,
+    Log,
+    LogBlock,
+    Queue,
+    Schedule,
+    Worker,
+)
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstu"
+EXTRAS_LAYOUT: Final = "sssibSubtstuf"
+LOG_LAYOUT: Final = "uuUUUUU"
+LOG_BLOCK_LAYOUT: Final = "B"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
 WORKER_LAYOUT: Final = "sSuu"
@@ -186,6 +201,7 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_reason,
             extras.hold_ends_ns,
             extras.hold_action,
+            extras.has_logs,
         ),
     )
 
@@ -206,8 +222,50 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_reason,
         extras.hold_ends_ns,
         extras.hold_action,
+        extras.has_logs,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
+
+
+def encode_log(log: Log) -> bytes:
+    """What the blocks of log lines of a job add up to."""
+    blocks = log.blocks
+    return encode_fields(
+        LOG_LAYOUT,
+        (
+            log.next_seq,
+            log.dropped,
+            [block.first_seq for block in blocks],
+            [block.attempt for block in blocks],
+            [block.count for block in blocks],
+            [block.size for block in blocks],
+            [block.dropped for block in blocks],
+        ),
+    )
+
+
+def decode_log(job_id: str, data: bytes) -> Log:
+    """The log of that job, without its lines."""
+    log = Log()
+    log.next_seq, log.dropped, *columns = _decode(LOG_LAYOUT, data, "log of job", job_id)
+    if len({len(column) for column in columns}) != 1:
+        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
+        block = LogBlock(first_seq, attempt)
+        block.count, block.size, block.dropped = count, size, dropped
+        log.blocks.append(block)
+    return log
+
+
+def encode_log_block(lines: list[bytes]) -> bytes:
+    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    return encode_fields(LOG_BLOCK_LAYOUT, (lines,))
+
+
+def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
+    """Encoded log lines of that job."""
+    lines: list[bytes] = _decode(LOG_BLOCK_LAYOUT, data, "log block of job", job_id)[0]
+    return lines
 
 
 def encode_queue(queue: Queue) -> bytes:

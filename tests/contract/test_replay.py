@@ -40,6 +40,7 @@ from corvo.model import (
     Enqueued,
     Failed,
     Fetched,
+    Logged,
     Schedule,
 )
 
@@ -61,6 +62,8 @@ def plain(result: Any) -> Any:
         return result.job_id, result.state, result.duplicate, result.result
     if isinstance(result, Schedule):
         return result.id, documents.encode_schedule(result)
+    if isinstance(result, Logged):
+        return result.seq, result.dropped
     if isinstance(result, Failed):
         return result.state, result.next_attempt_ns, result.attempts_remaining
     if isinstance(result, Fetched):
@@ -90,6 +93,7 @@ class ModelJob:
         self.term = 0
         self.touched = False
         self.key = ""
+        self.lines = 0
 
 
 class ModelSchedule:
@@ -441,6 +445,36 @@ class Program(RuleBasedStateMachine):
         self.unlock(job_id)
         del self.jobs[job_id]
 
+    @rule(
+        n=PICK,
+        kind=st.sampled_from(["own", "own", "none", "stale"]),
+        count=st.integers(1, 20),
+        size=st.sampled_from([0, 5_000, 60_000]),
+    )
+    def log(self, n: int, kind: str, count: int, size: int) -> None:
+        job_id = self.pick(n, ACTIVE)
+        token = self.token_of(job_id, kind)
+        line = encode_fields(ops.LINE_LAYOUT, (1, self.now_ns, b'"%b"' % (b"x" * size)))
+        result = self.do(ops.APPEND_LOGS, job_id, token, [line] * count)
+        if not self.welcome(job_id, token):
+            assert isinstance(result, CorvoError)
+            return
+        job = self.jobs[job_id]
+        job.touched = True
+        job.lines += count
+        assert result.seq == job.lines
+
+    @rule(queue=st.sampled_from(QUEUES), key=st.sampled_from(["k1", "k2"]), n=PICK)
+    def release_lock(self, queue: str, key: str, n: int) -> None:
+        holder = self.locks.get((queue, key))
+        named = (holder or "nope") if n % 3 else ""
+        result = self.do(ops.RELEASE_LOCK, queue, key.encode(), named)
+        if holder is None:
+            assert isinstance(result, CorvoError)
+        else:
+            assert result == holder
+            del self.locks[queue, key]
+
     @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 3))
     def set_concurrency(self, queue: str, limit: int) -> None:
         self.do(ops.SET_CONCURRENCY, queue, limit)
@@ -607,6 +641,28 @@ class Program(RuleBasedStateMachine):
                     for priority in range(3):
                         number = sum((j.state, j.priority) == (state, priority) for j in jobs)
                         assert queue.counts[state * 3 + priority] == number
+
+    @invariant()
+    def reads_agree(self) -> None:
+        for job_id, expected in self.jobs.items():
+            job = self.lived.job(job_id)
+            assert job is not None
+            for machine in (self.lived, self.reborn):
+                log = machine.log(job)
+                assert log.next_seq - 1 == expected.lines
+            if job.state == PENDING:
+                mine = (expected.priority, expected.place)
+                before = [
+                    other
+                    for other in self.jobs.values()
+                    if other.queue == expected.queue
+                    and other.state == PENDING
+                    and (other.priority, other.place) < mine
+                ]
+                assert self.lived.jobs_before(job) == len(before)
+        for machine in (self.lived, self.reborn):
+            locks = machine.locks("", b"", 1_000)[0]
+            assert {(row.queue, row.key.decode()): row.holder.id for row in locks} == self.locks
 
     @invariant()
     def schedules_agree(self) -> None:
