@@ -144,7 +144,8 @@ for _number, _name in (
 EXTRAS_LAYOUT: Final = "sussibSufsuub"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
-# One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string text).
+# One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string
+# text).
 LINE_LAYOUT: Final = "utb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
 # (0 = none: it was missed), next_ns.

@@ -16,7 +16,7 @@ from corvo.config import Config
 from corvo.errors import NotFound
 from corvo.fsm.machine import Machine
 from corvo.ids import PREFIX, SCHEDULE_PREFIX, JobIds
-from corvo.model import Job, Queue, Schedule
+from corvo.model import ENDED, Job, Queue, Schedule
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
@@ -94,6 +94,11 @@ class Service:
         if job is None:
             raise NotFound(f"job {shown(job_id)} not found")
         return job
+
+    def may_end(self, job_id: str) -> bool:
+        """Whether the job exists and has not ended."""
+        job = self.machine.job(job_id)
+        return job is not None and not ENDED[job.state]
 
     def queue(self, name: str) -> Queue:
         """A queue that exists, or NotFound."""

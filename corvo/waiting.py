@@ -200,12 +200,12 @@ class WaitingFetches:
 
 
 class EndWait(Parked):
-    """One request that waits for the end of a job; `answer(wait)` is called once."""
+    """One request that waits for the end of a job; `answer(request)` is called once."""
 
     __slots__ = ("answer", "job_id", "request")
 
     def __init__(
-        self, job_id: str, deadline_ns: int, request: Any, answer: Callable[["EndWait"], None]
+        self, job_id: str, deadline_ns: int, request: Any, answer: Callable[[Any], None]
     ) -> None:
         super().__init__(deadline_ns)
         self.job_id = job_id
@@ -268,11 +268,11 @@ class WaitingForEnds:
 
     def _answer(self, wait: EndWait) -> None:
         self._remove(wait)
+        request, wait.request = wait.request, None
         try:
-            wait.answer(wait)
+            wait.answer(request)
         except Exception:
             logger.exception("answering a request failed")
-        wait.request = None
 
     def _remove(self, wait: EndWait) -> None:
         self._deadlines.remove(wait)

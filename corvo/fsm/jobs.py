@@ -98,7 +98,7 @@ def create(
     ) = fields
     job.created_ns = stamp_ns
     if extras:
-        _take_extras(job, extras, stamp_ns)
+        _take_extras(core, job, extras)
     trigger = states.SCHEDULE
     if job.scheduled_ns <= stamp_ns:
         job.scheduled_ns = 0
@@ -116,7 +116,7 @@ def create(
     return Enqueued(job_id, state, False, b"")
 
 
-def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
+def _take_extras(core: Core, job: Job, payload: bytes) -> None:
     """What a new job has beyond the others. Its hold is the affair of whoever enters it."""
     extras = Extras()
     expire_after_ns: int
@@ -136,6 +136,9 @@ def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
         extras.hold_action,
         extras.result_schema,
     ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    if extras.result_schema:
+        core.meta.result_schemas = True
+    stamp_ns = core.stamp_ns
     if expire_after_ns:
         extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:

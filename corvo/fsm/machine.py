@@ -249,6 +249,10 @@ class Machine:
         job = self._store.find(job_id)
         return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
 
+    def event(self, seq: int) -> Change | None:
+        """One event; None when it was trimmed."""
+        return self._store.event(seq) if 0 < seq <= self.event_seq else None
+
     def queue_events(
         self, queue: str, before: int, limit: int, size_max: int
     ) -> tuple[list[Change], int]:
@@ -308,6 +312,16 @@ class Machine:
     def lease_token(self, job: Job) -> str:
         """Token of the live lease; empty unless the job is active."""
         return leases.token(job) if job.state == ACTIVE else ""
+
+    def result_schema(self, job_id: str, token: str) -> bytes:
+        """The JSON Schema that the result of an ack with this token has to meet; empty when there
+        is none, or when the ack will be refused anyway."""
+        if not self._meta.result_schemas:
+            return b""
+        job = self._store.find(job_id)
+        if job is None or job.state != ACTIVE or job.extras is None:
+            return b""
+        return b"" if token and token != leases.token(job) else job.extras.result_schema
 
     # Timers: what the leader proposes.
 

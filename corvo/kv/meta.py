@@ -11,7 +11,7 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
 FORMAT: Final = 1
-LAYOUT: Final = "uubuuuuuub"
+LAYOUT: Final = "uubuuuuuubf"
 HASH_SIZE: Final = 16
 
 
@@ -29,6 +29,7 @@ class Meta:
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
+        self.result_schemas: bool = False  # some job had one: acks have to look
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -46,6 +47,7 @@ def encode_meta(meta: Meta) -> bytes:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.result_schemas,
         ),
     )
 
@@ -73,6 +75,7 @@ def decode_meta(data: bytes) -> Meta:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.result_schemas,
         ) = decode_fields(LAYOUT, data[4:])
     except CodecError as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None

@@ -44,9 +44,11 @@ class EnqueueBody(_Body):
     unique_key: Text = None
     unique_until: Text = None
     unique_period: Duration = None
+    wait: Duration = None
     # Extras: what only some jobs have.
     expire_after: Duration = None
     group_key: Text = None
+    result_schema: Raw = NOTHING
 
 
 class EnqueueBatchBody(_Body):
@@ -151,6 +153,29 @@ class CancelBody(_Body):
     force: bool = False
 
 
+class LineBody(_Body):
+    """One line of POST /jobs/{id}/logs. The message stays a JSON string."""
+
+    message: Raw = NOTHING
+    level: Text = None
+    at: Text = None
+
+
+class LogsBody(_Body):
+    """POST /jobs/{id}/logs."""
+
+    lease_token: Text = None
+    lines: list[LineBody] = []
+
+
+class ReleaseLockBody(_Body):
+    """POST /locks/release."""
+
+    queue: Text = None
+    unique_key: Text = None
+    job_id: Text = None
+
+
 class ConcurrencyBody(_Body):
     """POST /queues/{name}/concurrency."""
 
@@ -177,10 +202,8 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
         "depends_on",
         "on_dependency_failure",
         "hold",
-        "result_schema",
         "routing",
         "batch_id",
-        "wait",
     ),
     EnqueueBatchBody: ("batch", "batch_id"),
     AckBody: _ACK_LATER,
@@ -306,6 +329,8 @@ def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
         return AckItem
     if path and kind is HeartbeatBody:
         return Beat
+    if path and kind is LogsBody:
+        return LineBody
     return kind
 
 

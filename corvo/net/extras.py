@@ -2,7 +2,8 @@
 
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
-from corvo.net.bodies import EnqueueBody
+from corvo.net import schemas
+from corvo.net.bodies import EnqueueBody, json_value
 
 
 def encode_extras(body: EnqueueBody) -> bytes:
@@ -20,6 +21,6 @@ def encode_extras(body: EnqueueBody) -> bytes:
         "",
         0,
         0,
-        b"",
+        schemas.checked(json_value(body.result_schema)),
     )
     return encode_fields(ops.EXTRAS_LAYOUT, values)

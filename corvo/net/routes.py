@@ -3,6 +3,7 @@ verb."""
 
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
+from corvo.net.handlers.answers import Answers
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -18,7 +19,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
-    schedules = Schedules(service, producer)
+    schedules, answers = Schedules(service, producer), Answers(service)
     rows = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -31,7 +32,12 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/release/{job_id}", worker.release),
         ("GET", "/jobs/{id}", jobs.get),
         ("DELETE", "/jobs/{id}", jobs.delete),
-        ("GET", "/jobs/{id}/events", jobs.events),
+        ("GET", "/jobs/{id}/explain", answers.explain),
+        ("GET", "/jobs/{id}/wait", answers.wait),
+        ("GET", "/jobs/{id}/events", answers.events),
+        ("GET", "/jobs/{id}/errors", answers.errors),
+        ("GET", "/jobs/{id}/logs", answers.logs),
+        ("POST", "/jobs/{id}/logs", answers.append_logs),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
         ("GET", "/queues", queues.list),
@@ -39,6 +45,10 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/queues/{name}/pause", queues.pause),
         ("POST", "/queues/{name}/resume", queues.resume),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("GET", "/queues/{name}/events", answers.queue_events),
+        ("GET", "/locks", answers.locks),
+        ("POST", "/locks/release", answers.release_lock),
+        ("GET", "/cluster/events", answers.all_events),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),

@@ -404,9 +404,8 @@ def _golden_extras() -> Extras:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
-    extras: Extras = filled(
-        Extras(), values | {"hold_ends_ns": 128, "hold_action": 1, "has_logs": True}
-    )
+    values |= {"hold_ends_ns": 128, "hold_action": 1, "has_logs": True}
+    extras: Extras = filled(Extras(), values)
     return extras
 
 

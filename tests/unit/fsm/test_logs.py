@@ -26,15 +26,8 @@ def append(driver: Driver, job_id: str, *lines: bytes, token: str = "") -> Any:
     return driver.do(ops.APPEND_LOGS, job_id, token, list(lines))
 
 
-def read(
-    driver: Driver,
-    job_id: str,
-    attempt: int = 0,
-    after: int = 0,
-    limit: int = HUGE,
-    size: int = HUGE,
-) -> list[LogLine]:
-    lines, _ = driver.machine.log_lines(driver.job(job_id), attempt, after, limit, size)
+def read(driver: Driver, job_id: str, attempt: int = 0, after: int = 0) -> list[LogLine]:
+    lines, _ = driver.machine.log_lines(driver.job(job_id), attempt, after, HUGE, HUGE)
     return lines
 
 
