@@ -13,6 +13,8 @@ class Enqueued(msgspec.Struct):
 
     job_id: str
     status: str
+    result: msgspec.Raw = msgspec.Raw()
+    last_error: str = ""
 
 
 class Status(msgspec.Struct):
@@ -69,15 +71,31 @@ class Status(msgspec.Struct):
     help="What frees the key.  [server's default: final]",
 )
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
+@click.option(
+    "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."
+)
+@click.option(
+    "--wait", type=DURATION, help="Wait so long for the job to end, a minute at most, and print it."
+)
 @client_options
-def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:
+def enqueue(
+    session: Session, queue: str, payload: msgspec.Raw, wait: float | None, **options: object
+) -> None:
     """Put a job into a queue.
 
     PAYLOAD is JSON text, - for standard input, or @file."""
     given = {name: value for name, value in options.items() if value is not None}
-    answer = session.client.post("/api/v1/enqueue", {"queue": queue, "payload": payload, **given})
+    if wait is not None:
+        given["wait"] = wait
+    body = {"queue": queue, "payload": payload, **given}
+    answer = session.client.post("/api/v1/enqueue", body, wait or 0)
     job = session.decode(answer, Enqueued)
-    session.show(answer, f"Job enqueued: {job.job_id} (status: {job.status})")
+    lines = [f"Job enqueued: {job.job_id} (status: {job.status})"]
+    if bytes(job.result):
+        lines.append(f"Result: {bytes(job.result).decode()}")
+    if job.last_error:
+        lines.append(f"Last error: {job.last_error}")
+    session.show(answer, *lines)
 
 
 @click.command()

@@ -2,10 +2,35 @@
 
 import click
 
-from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
+from corvo.cli import (
+    COMMANDS,
+    about,
+    answers,
+    bench,
+    cluster,
+    jobs,
+    locks,
+    logs,
+    queues,
+    schedules,
+    server,
+    worker,
+)
 
-MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
-BELOW = list(schedules.schedules.commands.values())
+MODULES = (
+    about,
+    answers,
+    bench,
+    cluster,
+    jobs,
+    locks,
+    logs,
+    queues,
+    schedules,
+    server,
+    worker,
+)
+BELOW = [*schedules.schedules.commands.values(), *locks.locks.commands.values()]
 
 
 def test_every_command_is_in_the_table() -> None:
