@@ -129,7 +129,7 @@ class Pipeline:
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
-        self.ends = WaitingForEnds(loop, clock)
+        self.ends = WaitingForEnds(loop, clock.elapsed_ns)
         self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False

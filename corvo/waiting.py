@@ -11,7 +11,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from corvo.clock import Clock
 from corvo.feed import ENDS, Change
 from corvo.limits import MS_NS
 
@@ -217,9 +216,9 @@ class WaitingForEnds:
     """Requests that wait for the end of jobs. They are found by the change records of apply, and
     one timer serves all of their deadlines; without any nothing is looked at."""
 
-    def __init__(self, loop: Loop, clock: Clock) -> None:
+    def __init__(self, loop: Loop, elapsed_ns: Callable[[], int]) -> None:
         self._loop = loop
-        self._clock = clock
+        self._elapsed_ns = elapsed_ns
         self._jobs: dict[str, dict[EndWait, None]] = {}
         self._deadlines = Deadlines()
         self._timer: Any = None
@@ -261,7 +260,7 @@ class WaitingForEnds:
     def check_time(self) -> None:
         """Answer those that have waited long enough."""
         self.close()
-        for wait in self._deadlines.take_expired(self._clock.elapsed_ns()):
+        for wait in self._deadlines.take_expired(self._elapsed_ns()):
             assert isinstance(wait, EndWait)
             self._answer(wait)
         self._arm()
@@ -288,5 +287,5 @@ class WaitingForEnds:
             return
         self.close()
         self._armed_ns = due_ns
-        delay = max(0, due_ns - self._clock.elapsed_ns()) / 1e9
+        delay = max(0, due_ns - self._elapsed_ns()) / 1e9
         self._timer = self._loop.call_later(delay, self.check_time)

@@ -101,7 +101,7 @@ def _validator(text: bytes) -> Any:
     try:
         schema = _loaded(text)
         parts = _parts(schema)
-    except RecursionError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(_unreadable(error)) from None
     if not isinstance(schema, dict | bool):
         raise _refused("it must be an object or a boolean")
@@ -127,7 +127,8 @@ def _loaded(text: bytes) -> Any:
 
 
 def _parts(schema: Any) -> int:
-    """Objects in a schema, with what they refer to; a reference that leads back counts once."""
+    """Objects in a schema, with what they refer to; definitions count where they are referred to,
+    and a reference that leads back costs nothing more."""
     sizes: dict[str, int] = {"#": 0}
     stop = limits.RESULT_SCHEMA_PARTS_MAX + 1
 
@@ -142,6 +143,8 @@ def _parts(schema: Any) -> int:
                 raise _refused(f"{name} is not possible here, use $ref")
             if name == "$ref" and isinstance(value, str):
                 total += size_of(value)
+            elif part is schema and name == "$defs":
+                continue
             elif name not in _DATA or isinstance(value, dict):
                 total += count(value)
         return min(stop, total)
