@@ -144,6 +144,13 @@ class NotReady(CorvoError):
     status = 503
 
 
+class MirrorUnavailable(CorvoError):
+    """Search and everything that rests on it cannot be served now."""
+
+    code = "MIRROR_UNAVAILABLE"
+    status = 503
+
+
 class OutcomeUnknown(CorvoError):
     """The write was proposed but its fate was not learned in time; it may still happen."""
 

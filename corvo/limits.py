@@ -82,6 +82,20 @@ TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
+# Tasks on many jobs go on in steps of so many jobs, each an entry of its own; what came of them is
+# known for a day, of the newest ones.
+STEP_JOBS: Final = 100
+BULK_IDS_MAX: Final = 100_000
+TASKS_MAX: Final = 1_000
+TASK_KEPT_NS: Final = 86_400 * SECOND_NS
+RESULTS_PAGE_MAX: Final = 1_000
+
+# Retention.
+RETENTION_DEFAULT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGE_JOBS_MAX: Final = 100  # in one entry
+HOLD_TEXT_SIZE_MAX: Final = 4 * KIB
+FEEDBACK_SIZE_MAX: Final = 16 * KIB
+
 # Schedules. A slot that is later than SLOT_LATE_MAX_NS counts as missed.
 SCHEDULES_MAX: Final = 10_000
 CRON_SIZE_MAX: Final = 256

@@ -31,6 +31,10 @@ STATES: Final = (
 # By state: a job that has ended has no place in its queue any more.
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
+# States that retention is about, and what stands for the server's setting in a queue's own.
+ENDINGS: Final = (COMPLETED, DEAD, CANCELLED)
+KEEP_DEFAULT: Final = -1
+
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 PRIORITIES: Final = len(PRIORITY_NAMES)
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
@@ -38,8 +42,21 @@ UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 OVERLAPS: Final = ("allow", "skip")
 CATCH_UPS: Final = ("none", "last", "all")
 ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
-HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "keep")
+HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "none")
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")
+# What can be done to many jobs at once; append only.
+ACTIONS: Final = (
+    "retry",
+    "delete",
+    "cancel",
+    "move",
+    "requeue",
+    "change_priority",
+    "hold",
+    "approve",
+    "reject",
+    "run",
+)
 
 # Parts of a job that a flush has to write.
 DIRTY_HEAD: Final = 1
@@ -51,6 +68,8 @@ DIRTY_EXTRAS: Final = 8
 FAILED: Final = 0
 LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
+EXPIRED: Final = 3
+REJECTED: Final = 4
 ERROR_KINDS: Final = (
     "failed",
     "lease_expired",
@@ -82,6 +101,7 @@ class Extras:
         self.hold_reason: str = ""
         self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
         self.hold_action: int = 0
+        self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
         self.has_logs: bool = False
 
 
@@ -146,6 +166,7 @@ class Job:
         self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
         self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
+        self.stored_expiry: bytes = b""  # likewise of the row of its expiry
 
 
 @final
@@ -165,7 +186,20 @@ class Queue:
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
         self.expired_total: int = 0  # leases
+        self.draining: bool = False  # paused, and some jobs are still active
+        self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
+        self.destroyed: bool = False  # to be forgotten when its last job is gone
+        # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
+        self.retention_ns: list[int] = [KEEP_DEFAULT] * len(ENDINGS)
         self.dirty: bool = False
+
+    def row_name(self) -> str:
+        """What its row is called; no other queue can have the name of one that is destroyed."""
+        return f"\x7f{self.number}" if self.destroyed else self.name
+
+    def doomed(self) -> bool:
+        """Whether it has jobs that a clear or its own end has doomed."""
+        return self.destroyed or self.cleared_seq > 0
 
     def jobs(self, state: int) -> int:
         """How many of its jobs are in this state."""
@@ -208,6 +242,24 @@ class Schedule:
         self.last_job_id: str = ""
 
 
+# What came of an action on one job of many: DONE; SKIPPED, there is no such job or its state does
+# not allow it; CONFLICT, another job is in the way.
+OUTCOMES: Final = ("done", "skipped", "conflict")
+DONE: Final = 0
+SKIPPED: Final = 1
+CONFLICT: Final = 2
+
+TASK_KINDS: Final = ("clear", "destroy", "bulk")
+CLEAR: Final = 0
+DESTROY: Final = 1
+BULK: Final = 2
+
+TASK_STATES: Final = ("running", "completed", "cancelled")
+TASK_RUNNING: Final = 0
+TASK_COMPLETED: Final = 1
+TASK_CANCELLED: Final = 2
+
+
 @final
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
@@ -218,6 +270,46 @@ class ErrorRecord:
         self.error = error
         self.backtrace = backtrace
         self.at_ns = at_ns
+
+
+@final
+class Task:
+    """Something that is done to many jobs step by step, a few in one entry: a clear, the end of a
+    queue, or an action on many jobs. `counts` are by OUTCOMES."""
+
+    def __init__(self, id: str, kind: int) -> None:
+        self.id = id
+        self.kind = kind  # an index of TASK_KINDS
+        self.state: int = TASK_RUNNING
+        self.queue_number: int = 0  # of a clear, or of the queue that ends
+        self.queue: str = ""
+        self.action: int = 0
+        self.arguments: bytes = b""
+        self.total: int = 0  # jobs that there were when it was accepted
+        self.counts: list[int] = [0] * len(OUTCOMES)
+        # Of a task on given jobs: chunks of ids to come. Any task: chunks of results, from 0.
+        self.next_chunk: int = 0
+        self.chunks: int = 0
+        # Of a task on all jobs of some states: those with seq below that of their queue's cut.
+        self.cut_numbers: list[int] = []
+        self.cut_seqs: list[int] = []
+        # Where it walks: family of index rows, key to go on from, whether it did anything since
+        # its first family, and how many times it has seen all families.
+        self.family: int = 0
+        self.cursor: bytes = b""
+        self.stirred: bool = False
+        self.rounds: int = 0
+        self.created_ns: int = 0
+        self.updated_ns: int = 0
+        self.finished_ns: int = 0
+
+    def running(self) -> bool:
+        """Whether there are steps to come."""
+        return self.state == TASK_RUNNING
+
+    def processed(self) -> int:
+        """Jobs seen so far."""
+        return sum(self.counts)
 
 
 @final
@@ -304,6 +396,7 @@ class Fetched:
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token
+        self.feedback = b"" if job.extras is None else job.extras.feedback
         self.result_schema = b"" if job.extras is None else job.extras.result_schema
 
 

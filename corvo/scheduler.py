@@ -89,6 +89,8 @@ class Scheduler:
         now_ns = self._clock.stamp()
         if now_ns >= self._grace_until_ns:
             self._grace_fencing = 0
+        if ops.EXPIRE_JOBS.number not in self._proposed:
+            self._propose(ops.EXPIRE_JOBS, machine.due_expiries(now_ns, limits.DUE_IDS_MAX))
         if ops.PROMOTE_DUE.number not in self._proposed:
             self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_IDS_MAX))
         if ops.EXPIRE_LEASES.number not in self._proposed:
@@ -153,4 +155,6 @@ class Scheduler:
         self._wake()
 
 
-_DUE_OPS = frozenset({ops.PROMOTE_DUE.number, ops.EXPIRE_LEASES.number, ops.FIRE_SCHEDULE.number})
+_DUE_OPS = frozenset(
+    op.number for op in (ops.EXPIRE_JOBS, ops.PROMOTE_DUE, ops.EXPIRE_LEASES, ops.FIRE_SCHEDULE)
+)

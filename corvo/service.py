@@ -15,8 +15,8 @@ from corvo.clock import Clock
 from corvo.config import Config
 from corvo.errors import NotFound
 from corvo.fsm.machine import Machine
-from corvo.ids import PREFIX, SCHEDULE_PREFIX, JobIds
-from corvo.model import ENDED, Job, Queue, Schedule
+from corvo.ids import PREFIX, SCHEDULE_PREFIX, TASK_PREFIX, JobIds
+from corvo.model import ACTIONS, ENDED, Job, Queue, Schedule, Task
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
@@ -32,6 +32,8 @@ class Service:
         self.machine = machine
         self.pipeline = pipeline
         self._ids = ids
+        self._task_watches: dict[str, Slot] = {}
+        pipeline.on_applied.append(self._look_at_tasks)
 
     # ---- writes ----
 
@@ -55,6 +57,26 @@ class Service:
     def new_schedule_id(self) -> str:
         """An id for a schedule that is about to be made."""
         return SCHEDULE_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+
+    def new_task_id(self) -> str:
+        """An id for a task on many jobs."""
+        return TASK_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+
+    def act(self, action: str, job_id: str, arguments: bytes, slot: Slot) -> None:
+        """Propose an action on one job; the result is a list with its word or error."""
+        values = ("", [job_id], False, ACTIONS.index(action), arguments)
+        self.submit(ops.BULK_ACTION, values, slot)
+
+    def watch_task(self, task_id: str, slot: Slot) -> None:
+        """Call the slot with the task when it is done."""
+        self._task_watches[task_id] = slot
+
+    def _look_at_tasks(self) -> None:
+        for task_id in list(self._task_watches):
+            task = self.machine.task(task_id)
+            if task is None or not task.running():
+                callback, argument = self._task_watches.pop(task_id)
+                callback(argument, task)
 
     def run_schedule(self, schedule: Schedule, slot: Slot) -> None:
         """Propose a job of a schedule by hand."""
@@ -106,6 +128,13 @@ class Service:
         if queue is None:
             raise NotFound(f"queue {shown(name)} not found")
         return queue
+
+    def task(self, task_id: str) -> Task:
+        """A task on many jobs, or NotFound."""
+        task = self.machine.task(task_id)
+        if task is None:
+            raise NotFound(f"bulk operation {shown(task_id)} not found")
+        return task
 
     def schedule(self, key: str) -> Schedule:
         """A schedule by id or name, or NotFound."""

@@ -10,13 +10,15 @@ from corvo.fsm.machine import Machine
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
-from corvo.limits import LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
+from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
 from corvo.model import (
     ACTIVE,
     CANCELLED,
     COMPLETED,
     DEAD,
+    DESTROY,
     ENDED,
+    HELD,
     PENDING,
     RETRYING,
     SCHEDULED,
@@ -57,6 +59,7 @@ def check_rows(base: Rows) -> None:
             documents.decode_queue(keys.parse_queue(key), row) for key, row in base.scan(keys.QUEUE)
         )
     }
+    check_tasks(base, queues)
     check_index_rows(base, jobs)
     check_parts(base, jobs)
     check_queues(jobs, queues, meta)
@@ -69,11 +72,45 @@ def check_rows(base: Rows) -> None:
 
 def check_index_rows(base: Rows, jobs: dict[str, Job]) -> None:
     """Each job has exactly the index row of its state, and each index row a job."""
-    families = (keys.PENDING, keys.ACTIVE, keys.SCHEDULED, keys.RETRYING, keys.FINISHED)
+    families = (
+        keys.PENDING,
+        keys.ACTIVE,
+        keys.SCHEDULED,
+        keys.RETRYING,
+        keys.HELD,
+        keys.FINISHED,
+    )
     rows = [row for family in families for row in base.scan(family)]
     wanted = {index_rows.index_key(job): index_rows.index_value(job) for job in jobs.values()}
     assert len(wanted) == len(jobs), "two jobs in one place"
     assert dict(rows) == wanted
+    expiring = {key: row for job in jobs.values() for key, row in expiry_rows(job)}
+    assert dict(base.scan(keys.EXPIRING)) == expiring
+
+
+def expiry_rows(job: Job) -> list[tuple[bytes, bytes]]:
+    """The row of the job's expiry, if it has one."""
+    if job.extras is None or not job.extras.expires_ns or ENDED[job.state]:
+        return []
+    value = keys.due(min(job.extras.expires_ns, DUE_MAX_NS), 0, job.id)
+    return [(keys.placed(keys.EXPIRING, job.queue_number, job.seq), value)]
+
+
+def check_tasks(base: Rows, queues: dict[int, Queue]) -> None:
+    """Each chunk has its task; what is doomed has a task that will delete it."""
+    tasks = {
+        keys.parse_task(key): documents.decode_task(keys.parse_task(key), row)
+        for key, row in base.scan(keys.TASK)
+    }
+    wanted = {keys.task_chunk(row.id, n) for row in tasks.values() for n in range(row.chunks)}
+    assert {key for key, _ in base.scan(keys.TASK_CHUNK)} == wanted
+    running = [row for row in tasks.values() if row.running()]
+    for queue in queues.values():
+        own = [row for row in running if row.queue_number == queue.number]
+        if queue.destroyed:
+            assert any(row.kind == DESTROY for row in own)
+        if queue.cleared_seq and not queue.destroyed:
+            assert any(row.cut_seqs == [queue.cleared_seq] for row in own)
 
 
 def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
@@ -90,12 +127,19 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     """Counters are a recount; places are unique among live jobs and below the next one."""
     counts: dict[int, list[int]] = {number: [0] * 24 for number in queues}
     for job in jobs.values():
-        counts[job.queue_number][job.state * 3 + job.priority] += 1
         assert 0 < job.seq < queues[job.queue_number].next_seq
+        if not doomed(job, queues[job.queue_number]):
+            counts[job.queue_number][job.state * 3 + job.priority] += 1
     assert counts == {number: queue.counts for number, queue in queues.items()}
     assert all(number < meta.next_queue_number for number in queues)
-    places = [(job.queue_number, job.seq) for job in jobs.values() if not ENDED[job.state]]
+    places = [(job.queue_number, job.seq) for job in jobs.values()]
     assert len(set(places)) == len(places)
+
+
+def doomed(job: Job, queue: Queue) -> bool:
+    """Whether a clear or the end of its queue has the job deleted."""
+    cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
+    return queue.destroyed or cleared
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
@@ -109,7 +153,7 @@ def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> N
         if job.unique_until == FINAL:
             assert not ENDED[job.state]
         elif job.unique_until == START:
-            assert job.state in (PENDING, SCHEDULED)
+            assert job.state in (PENDING, SCHEDULED, HELD)
         elif job.unique_until == SUCCESS:
             assert job.state not in (COMPLETED, CANCELLED)
 
@@ -172,6 +216,9 @@ def check_job(job: Job, meta: Meta) -> None:
     assert job.failed_ns > 0 or job.state not in (DEAD, CANCELLED)
     assert not job.keeps_place or job.state == SCHEDULED
     assert (job.scheduled_ns > 0) == (job.state in (SCHEDULED, RETRYING))
+    extras = job.extras
+    held = job.state == HELD
+    assert held or extras is None or not (extras.hold_reason or extras.hold_ends_ns)
 
 
 def drain(index: ReadyIndex) -> list[int]:
@@ -193,9 +240,16 @@ def memory(machine: Machine) -> dict[str, Any]:
         for name, lane in core.lanes.items()
     }
     workers = {worker.id: documents.encode_worker(worker) for worker in core.workers.values()}
+    tasks = {row.id: documents.encode_task(row) for row in core.tasks.values()}
+    numbered = {n: documents.encode_queue(lane.queue) for n, lane in core.numbered.items()}
+    assert sorted(row.id for row in core.running) == sorted(
+        row.id for row in core.tasks.values() if row.running()
+    )
+    assert core.doomed_queues == sum(lane.queue.doomed() for lane in core.numbered.values())
     schedules = {row.id: documents.encode_schedule(row) for row in machine.schedules()}
     assert schedules.keys() == core.schedules.keys()
-    return {"lanes": lanes, "workers": workers, "schedules": schedules}
+    memory: dict[str, Any] = {"lanes": lanes, "workers": workers, "schedules": schedules}
+    return memory | {"tasks": tasks, "numbered": numbered}
 
 
 def check_machine(machine: Machine, base: Rows) -> None:

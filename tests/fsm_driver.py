@@ -8,7 +8,7 @@ from corvo.firing import firings
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
-from corvo.model import CATCH_UPS, OVERLAPS, Enqueued, Fetched, Job, Schedule
+from corvo.model import ACTIONS, CATCH_UPS, OVERLAPS, Enqueued, Fetched, Job, Schedule, Task
 from corvo.ops import Op
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -32,6 +32,36 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "extras": b"",
 }
 
+ARGUMENT_FIELDS: dict[str, Any] = {
+    "target": "",
+    "reset_attempts": False,
+    "keep_priority": True,
+    "priority": 0,
+    "force": False,
+    "reason": "",
+    "by": "",
+    "note": "",
+    "feedback": b"",
+    "revise": False,
+    "hold_timeout_ns": 0,
+    "hold_action": 0,
+}
+EXTRAS_FIELDS: dict[str, Any] = {
+    "group_key": "",
+    "expire_after_ns": 0,
+    "batch_id": "",
+    "chain_id": "",
+    "chain_step": 0,
+    "chain": b"",
+    "depends_on": [],
+    "on_dependency_failure": 0,
+    "hold": False,
+    "hold_reason": "",
+    "hold_timeout_ns": 0,
+    "hold_action": 0,
+    "result_schema": b"",
+}
+
 Step = tuple[Op, tuple[Any, ...]]
 
 
@@ -39,6 +69,18 @@ def enqueue_step(job_id: str, **fields: Any) -> Step:
     """An Enqueue op with defaults for everything that is not given."""
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
+
+
+def encode_arguments(**fields: Any) -> bytes:
+    """The arguments of an action, with defaults for everything that is not given."""
+    assert fields.keys() <= ARGUMENT_FIELDS.keys()
+    return encode_fields(ops.ACTION_LAYOUT, tuple((ARGUMENT_FIELDS | fields).values()))
+
+
+def encode_extras(**fields: Any) -> bytes:
+    """The extras of an enqueue, with defaults for everything that is not given."""
+    assert fields.keys() <= EXTRAS_FIELDS.keys()
+    return encode_fields(ops.EXTRAS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
 
 
 def schedule_step(
@@ -160,10 +202,32 @@ class Driver:
         """What the leader's timers do when something is due."""
         while ids := self.machine.due_promotions(self.now_ns, 1000):
             self.do(ops.PROMOTE_DUE, ids)
+        while ids := self.machine.due_expiries(self.now_ns, 1000):
+            self.do(ops.EXPIRE_JOBS, ids)
         while ids := self.machine.due_leases(self.now_ns, 1000):
             self.do(ops.EXPIRE_LEASES, ids)
         while due := self.machine.due_schedules(self.now_ns, 1000):
             self.do(ops.FIRE_SCHEDULE, [f for row in due for f in firings(row, self.now_ns)])
+
+    def act(self, action: str, *ids: str, **arguments: Any) -> Any:
+        """What came of an action on one job, or a list for several."""
+        values = ([*ids], False, ACTIONS.index(action), encode_arguments(**arguments))
+        results: list[Any] = self.do(ops.BULK_ACTION, "", *values)
+        return results[0] if len(ids) == 1 else results
+
+    def bulk(self, action: str, *ids: str, task_id: str = "bulk_1", **arguments: Any) -> Task:
+        """A task on the given jobs, or on all, as far as its first step brings it."""
+        values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments))
+        task: Task = self.do(ops.BULK_ACTION, task_id, *values)
+        return task
+
+    def step(self, limit: int = 100) -> int:
+        """Steps until no task is running; how many it took."""
+        count = 0
+        while running := self.machine.running_tasks():
+            self.do(ops.BULK_STEP, running[0].id, limit, False)
+            count += 1
+        return count
 
     def schedule(self, key: str) -> Schedule:
         schedule = self.machine.schedule(key)

@@ -26,6 +26,7 @@ LAYERS = {
     "corvo.report": 6,
     "corvo.net": 5,
     "corvo.scheduler": 5,
+    "corvo.background": 5,
     "corvo.logs": 5,
     "corvo.systemd": 5,
     "corvo.service": 4,

@@ -1,11 +1,15 @@
-"""The ways a job ends. Whatever hangs on the end of a job hangs on these four functions, each of
-which takes a job that is touched and leaves it in its last state (or nowhere)."""
+"""The ways a job ends. Whatever hangs on the end of a job hangs on `complete`, `cancel`, `die` and
+`delete`, each of which takes a job that is touched and leaves it in its last state (or nowhere)."""
+
+from typing import Final
 
 from corvo import feed
 from corvo.fsm import states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.model import CANCELLED, COMPLETED, DEAD, Job
+from corvo.model import ACTIVE, CANCELLED, COMPLETED, DEAD, EXPIRED, ErrorRecord, Job
+
+EXPIRED_TEXT: Final = b'"job expired"'
 
 
 def end_lease(job: Job) -> None:
@@ -29,20 +33,20 @@ def complete(core: Core, lane: Lane, job: Job) -> None:
     core.emit(lane, job, feed.COMPLETED, b"")
 
 
-def cancel(core: Core, lane: Lane, job: Job, trigger: int) -> None:
-    """The job goes to cancelled, by the trigger that leads there."""
+def cancel(core: Core, lane: Lane, job: Job, trigger: int, data: bytes = b"") -> None:
+    """The job goes to cancelled, by the trigger that leads there; `data` is the event's."""
     state = states.next_state(job.state, trigger)
     assert state == CANCELLED
     end_lease(job)
     job.failed_ns = core.stamp_ns
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.CANCELLED)
-    core.emit(lane, job, feed.CANCELLED, b"")
+    core.emit(lane, job, feed.CANCELLED, data)
 
 
-def die(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
-    """The job has no attempts left."""
-    state = states.next_state(job.state, states.EXHAUST)
+def die(core: Core, lane: Lane, job: Job, reason: bytes, trigger: int = states.EXHAUST) -> None:
+    """The job has no attempts left, or goes to dead by another trigger."""
+    state = states.next_state(job.state, trigger)
     assert state == DEAD
     end_lease(job)
     job.failed_ns = core.stamp_ns
@@ -50,6 +54,19 @@ def die(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.DEAD)
     core.emit(lane, job, feed.DEAD, reason)
+
+
+def overdue(core: Core, job: Job) -> bool:
+    """Whether the time of a job that expires is over."""
+    return job.extras is not None and 0 < job.extras.expires_ns <= core.stamp_ns
+
+
+def expire(core: Core, lane: Lane, job: Job) -> None:
+    """The job has not ended in time, and gets no other attempt."""
+    core.store.add_error(job, ErrorRecord(job.attempt, EXPIRED, EXPIRED_TEXT, b"", core.stamp_ns))
+    core.emit(lane, job, feed.EXPIRED, b"")
+    trigger = states.EXHAUST if job.state == ACTIVE else states.EXPIRE
+    die(core, lane, job, b'{"reason":"expired"}', trigger)
 
 
 def delete(core: Core, lane: Lane, job: Job) -> None:

@@ -14,7 +14,7 @@ def append_logs(core: Core, payload: bytes) -> object:
     token: str
     lines: list[bytes]
     job_id, token, lines = decode_fields(ops.APPEND_LOGS.layout, payload)
-    job = core.store.find(job_id)
+    job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     if token and (job.state != ACTIVE or token != leases.token(job)):

@@ -7,7 +7,19 @@ from corvo import ops
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
-from corvo.fsm import jobs, leases, logs, queues, reads, schedules, timers, unique
+from corvo.fsm import (
+    jobs,
+    leases,
+    logs,
+    people,
+    queues,
+    reads,
+    schedules,
+    tasks,
+    timed,
+    timers,
+    unique,
+)
 from corvo.fsm.core import Core
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
@@ -25,6 +37,7 @@ from corvo.model import (
     LogLine,
     Queue,
     Schedule,
+    Task,
     UniqueLock,
     Worker,
 )
@@ -43,11 +56,20 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.FAIL.number: jobs.fail,
     ops.HEARTBEAT.number: jobs.heartbeat,
     ops.RELEASE.number: jobs.release,
-    ops.RETRY_JOB.number: jobs.retry_job,
-    ops.CANCEL_JOB.number: jobs.cancel_job,
-    ops.DELETE_JOB.number: jobs.delete_job,
-    ops.PROMOTE_DUE.number: jobs.promote_due,
-    ops.EXPIRE_LEASES.number: jobs.expire_leases,
+    ops.RETRY_JOB.number: people.retry_job,
+    ops.CANCEL_JOB.number: people.cancel_job,
+    ops.DELETE_JOB.number: people.delete_job,
+    ops.PROMOTE_DUE.number: timed.promote_due,
+    ops.EXPIRE_LEASES.number: timed.expire_leases,
+    ops.EXPIRE_JOBS.number: timed.expire_jobs,
+    ops.PURGE_JOBS.number: timed.purge_jobs,
+    ops.CLEAN_UNIQUE.number: timed.clean_unique,
+    ops.MOVE_JOB.number: people.move_job,
+    ops.BULK_ACTION.number: tasks.bulk_action,
+    ops.BULK_STEP.number: tasks.bulk_step,
+    ops.CLEAR_QUEUE.number: tasks.clear_queue,
+    ops.DELETE_QUEUE.number: tasks.delete_queue,
+    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.PAUSE_QUEUE.number: queues.pause_queue,
     ops.RESUME_QUEUE.number: queues.resume_queue,
     ops.SET_CONCURRENCY.number: queues.set_concurrency,
@@ -123,8 +145,11 @@ class Machine:
         Enqueue -> Enqueued; EnqueueBatch -> list[Enqueued | CorvoError]; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
-        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
-        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+        CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
+        SetConcurrency, SetQueueOptions -> None; ClearQueue, DeleteQueue -> Task; BulkAction ->
+        Task, or without a task id a list with the word or CorvoError of each job; BulkStep ->
+        Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
+        RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str).
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
@@ -180,7 +205,9 @@ class Machine:
         woken = core.woken
         core.woken = []
         for name in woken:
-            core.lanes[name].woken = False
+            lane = core.lanes.get(name)
+            if lane is not None:
+                lane.woken = False
         return woken
 
     # Reads.
@@ -193,7 +220,7 @@ class Machine:
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
-        return self._store.find(job_id)
+        return self._core.find(job_id)
 
     def queue(self, name: str) -> Queue | None:
         """The queue of that name."""
@@ -234,7 +261,7 @@ class Machine:
     ) -> list[ErrorRecord]:
         """The newest error records of a job, the oldest of them first, cut by count and by bytes
         but never to nothing. With `before` those in front of the record of that number (from 1)."""
-        job = self._store.find(job_id)
+        job = self._core.find(job_id)
         if job is None:
             return []
         end = min(before - 1, job.error_count) if before else job.error_count
@@ -246,7 +273,7 @@ class Machine:
         """The newest events of a job, the oldest of them first, cut by count and by bytes but never
         to nothing. With `before` those in front of the event of that seq. The chain ends where the
         log was trimmed."""
-        job = self._store.find(job_id)
+        job = self._core.find(job_id)
         return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
 
     def event(self, seq: int) -> Change | None:
@@ -296,6 +323,25 @@ class Machine:
         """The workers that last asked for jobs of this queue, the one heard of last first."""
         return reads.workers_of(self._core, queue)
 
+    def task(self, task_id: str) -> Task | None:
+        """The task of that id."""
+        return self._core.tasks.get(task_id)
+
+    def running_tasks(self) -> list[Task]:
+        """Tasks that have steps to come, for BulkStep."""
+        return self._core.running
+
+    def task_results(
+        self, task: Task, start: int, kind: int, limit: int
+    ) -> tuple[list[tuple[str, int]], int]:
+        """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
+        the position behind them; 0 when there are no more. See `corvo.fsm.tasks`."""
+        return tasks.results(self._core, task, start, kind, limit)
+
+    def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
+        """How many jobs an action on all jobs would be tried on, and some of them."""
+        return tasks.matching(self._core, action, limit)
+
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""
         lane = self._core.lanes.get(queue)
@@ -318,7 +364,7 @@ class Machine:
         is none, or when the ack will be refused anyway."""
         if not self._meta.result_schemas:
             return b""
-        job = self._store.find(job_id)
+        job = self._core.find(job_id)
         if job is None or job.state != ACTIVE or job.extras is None:
             return b""
         return b"" if token and token != leases.token(job) else job.extras.result_schema
@@ -334,6 +380,10 @@ class Machine:
         """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
         return timers.due_promotions(self._core, now_ns, limit)
 
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
+        return timers.due_expiries(self._core, now_ns, limit)
+
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Ids of active jobs whose lease has ended, for ExpireLeases.
 
@@ -345,6 +395,19 @@ class Machine:
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Schedules whose next run has come, for FireSchedule."""
         return timers.due_schedules(self._core, now_ns, limit)
+
+    def due_purges(
+        self, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
+    ) -> tuple[list[str], int]:
+        """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
+        PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
+        with, 0 at the end."""
+        return timers.due_purges(self._core, now_ns, default_ns, start, queues, limit)
+
+    def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
+        """Row keys of unique locks whose time is over, among so many rows from `start` on, for
+        CleanUnique; and the key to go on with, empty at the end."""
+        return timers.stale_locks(self._core, now_ns, start, limit)
 
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0

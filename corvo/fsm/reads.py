@@ -97,8 +97,9 @@ def locks(core: Core, queue: str, behind: bytes, limit: int) -> tuple[list[Uniqu
     for key, (job_id, expires_ns, unique_key) in rows[:limit]:
         if expires_ns and expires_ns <= core.meta.stamp_ns:
             continue
-        holder = core.store.find(job_id)
-        assert holder is not None, f"unique lock of a job that is gone: {job_id}"
+        holder = core.find(job_id)
+        if holder is None:  # a clear has doomed it
+            continue
         name = core.numbered[keys.parse_unique(key)[0]].queue.name
         found.append(UniqueLock(name, unique_key, holder, expires_ns))
     return found, rows[limit - 1][0] if len(rows) > limit else b""
@@ -117,7 +118,7 @@ def holders(core: Core, queue: str, limit: int) -> list[Job]:
         return []
     found: list[Job] = []
     for seq in islice(lane.active, limit):
-        job = core.store.find(timers.holder(core, lane.first_place | seq)[0])
+        job = core.find(timers.holder(core, lane.first_place | seq)[0])
         assert job is not None, f"the active job at {queue}/{seq} is missing"
         found.append(job)
     return found

@@ -1,9 +1,9 @@
 """The overlay: what changed since the last flush, as native objects, above the base.
 
 Jobs, unique locks, error records and event blocks are looked up here first and in the base behind.
-Queues, workers and schedules are few and live in memory altogether. `flush` encodes what is dirty,
-once, and writes it in one transaction together with the meta row; when that fails for want of space
-nothing here has changed, so the state stays readable and the flush is tried again later.
+Queues, workers, schedules and tasks are few and live in memory altogether. `flush` encodes what is
+dirty, once, and writes it in one transaction together with the meta row; when that fails for want
+of space nothing here has changed, so the state stays readable and the flush is tried again later.
 
 What a flush has written leaves memory, but for jobs that are active: their workers will be heard
 of soon. They are kept, the youngest ones, up to a bound of bytes.
@@ -33,6 +33,7 @@ from corvo.model import (
     Job,
     Queue,
     Schedule,
+    Task,
     Worker,
 )
 
@@ -86,6 +87,8 @@ class Store:
         self._queues: list[Queue] = []
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
+        self._tasks: dict[str, Task | None] = {}  # None = deleted
+        self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
         self.logs = LogRows(base)
 
@@ -93,7 +96,8 @@ class Store:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
         count += len(self._queues) + len(self._workers) + len(self._schedules)
-        return count + len(self._deletes) + self.logs.documents()
+        count += len(self._tasks) + len(self._chunks) + self.logs.documents()
+        return count + len(self._deletes)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
@@ -124,6 +128,7 @@ class Store:
             assert extras is not None, f"job {job_id} has no extras"
             job.extras = documents.decode_extras(job_id, extras)
         job.stored_row = index_rows.index_key(job)
+        job.stored_expiry = index_rows.expiry_key(job)
         return job
 
     def add(self, job: Job) -> None:
@@ -264,6 +269,12 @@ class Store:
             queue.dirty = True
             self._queues.append(queue)
 
+    def delete_queue(self, queue: Queue) -> None:
+        """The queue's row goes, as it is called now."""
+        self._queues = [other for other in self._queues if other is not queue]
+        queue.dirty = False
+        self._deletes.append(keys.queue(queue.row_name()))
+
     def touch_worker(self, worker: Worker) -> None:
         """The worker's row changes."""
         if not worker.dirty:
@@ -282,6 +293,51 @@ class Store:
     def delete_schedule(self, schedule_id: str) -> None:
         """The schedule's row goes."""
         self._schedules[schedule_id] = None
+
+    # Tasks on many jobs.
+
+    def touch_task(self, task: Task) -> None:
+        """The task's row changes."""
+        self._tasks[task.id] = task
+
+    def delete_task(self, task: Task) -> None:
+        """The task goes, with its chunks."""
+        self._tasks[task.id] = None
+        for number in range(task.chunks):
+            self.set_chunk(task, number, b"")
+
+    def chunk(self, task: Task, number: int) -> bytes:
+        """A chunk of the task's job ids."""
+        key = keys.task_chunk(task.id, number)
+        row = self._chunks[key] if key in self._chunks else self.base.get(key)
+        assert row is not None, f"task {task.id} lacks chunk {number}"
+        return row
+
+    def set_chunk(self, task: Task, number: int, row: bytes) -> None:
+        """Write a chunk; empty = remove it."""
+        key = keys.task_chunk(task.id, number)
+        self._chunks[key] = row or None
+        self.rows_size += ROW_SIZE + len(row)
+
+    def index_rows(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, str]]:
+        """(key, job id) of up to `limit` index rows with this prefix, from `start` on, as they
+        would be if everything was flushed."""
+        found: list[tuple[bytes, str]] = []
+        for job in self.jobs.values():
+            if not job.deleted:
+                key = index_rows.index_key(job)
+                if key.startswith(prefix) and key >= start:
+                    found.append((key, job.id))
+        flushed = 0
+        for key, row in self.base.scan(prefix, start):
+            job_id = index_rows.row_id(key, row)
+            if job_id not in self.jobs:
+                found.append((key, job_id))
+                flushed += 1
+                if flushed == limit:
+                    break
+        found.sort()
+        return found[:limit]
 
     # Event log.
 
@@ -391,7 +447,7 @@ class Store:
         for first_seq, block in self._blocks:
             puts.append((keys.events(first_seq), block))
         for queue in self._queues:
-            puts.append((keys.queue(queue.name), documents.encode_queue(queue)))
+            puts.append((keys.queue(queue.row_name()), documents.encode_queue(queue)))
         for worker in self._workers:
             puts.append((keys.worker(worker.id), documents.encode_worker(worker)))
         for schedule_id, schedule in self._schedules.items():
@@ -399,6 +455,7 @@ class Store:
                 deletes.append(keys.schedule(schedule_id))
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
+        self._put_tasks(puts, deletes)
         self.logs.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
@@ -406,6 +463,18 @@ class Store:
             size += len(key) + len(value)
         self._written()
         return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
+
+    def _put_tasks(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for task_id, task in self._tasks.items():
+            if task is None:
+                deletes.append(keys.task(task_id))
+            else:
+                puts.append((keys.task(task_id), documents.encode_task(task)))
+        for key, row in self._chunks.items():
+            if row is None:
+                deletes.append(key)
+            else:
+                puts.append((key, row))
 
     def _put_job(
         self,
@@ -423,11 +492,15 @@ class Store:
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))
                 deletes.append(job.stored_row)
+                if job.stored_expiry:
+                    deletes.append(job.stored_expiry)
             return
         key = index_rows.index_key(job)
         if job.stored_row and job.stored_row != key:
             deletes.append(job.stored_row)
         puts.append((key, index_rows.index_value(job)))
+        if job.extras is not None:
+            self._put_expiry(job, puts, deletes)
         heads.append((keys.job(job.id), documents.encode_head(job)))
         if job.dirty & DIRTY_BODY:
             bodies.append((keys.body(job.id), documents.encode_body(job)))
@@ -439,12 +512,20 @@ class Store:
             assert job.extras is not None
             puts.append((keys.extras(job.id), documents.encode_extras(job.extras)))
 
+    def _put_expiry(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
+        key = index_rows.expiry_key(job)
+        if job.stored_expiry and job.stored_expiry != key:
+            deletes.append(job.stored_expiry)
+        if key:
+            puts.append((key, keys.due(index_rows.expires_ns(job), 0, job.id)))
+
     def _written(self) -> None:
         """The base has everything: forget what it will answer."""
         for job in self._dirty:
             job.dirty = 0
             if job.state == ACTIVE and not job.deleted:
                 job.stored_row = index_rows.index_key(job)
+                job.stored_expiry = index_rows.expiry_key(job)
             else:
                 self._leave(job)
         self._dirty.clear()
@@ -461,6 +542,8 @@ class Store:
             worker.dirty = False
         self._workers.clear()
         self._schedules.clear()
+        self._tasks.clear()
+        self._chunks.clear()
         self._deletes.clear()
         self.rows_size = 0
         self.logs.written()

@@ -10,10 +10,12 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
-- *Queue*: configuration, then one counter for each state and priority, then running totals.
+- *Queue*: configuration, then one counter for each state and priority, then running totals, and
+  options. One that is destroyed is called otherwise in the key, and has its name in the row.
 - *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
   brought them has them (`ops.LINE_LAYOUT`).
-- *Worker*, *schedule*, *error record*, *unique lock*: their fields.
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*: their fields.
+- *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -28,6 +30,8 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
 from corvo.model import (
+    ENDINGS,
+    OUTCOMES,
     PRIORITIES,
     STATES,
     ErrorRecord,
@@ -37,19 +41,22 @@ from corvo.model import (
     LogBlock,
     Queue,
     Schedule,
+    Task,
     Worker,
 )
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstuf"
+EXTRAS_LAYOUT: Final = "sssibSubtstubf"
 LOG_LAYOUT: Final = "uuUUUUU"
 LOG_BLOCK_LAYOUT: Final = "B"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
+TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
+CHUNK_LAYOUT: Final = "Sb"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
 EVENTS_LAYOUT: Final = "uSUUPUB"
@@ -201,6 +208,7 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_reason,
             extras.hold_ends_ns,
             extras.hold_action,
+            extras.feedback,
             extras.has_logs,
         ),
     )
@@ -222,6 +230,7 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_reason,
         extras.hold_ends_ns,
         extras.hold_action,
+        extras.feedback,
         extras.has_logs,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
@@ -285,12 +294,16 @@ def encode_queue(queue: Queue) -> bytes:
             queue.failed_total,
             queue.dead_total,
             queue.expired_total,
+            queue.draining,
+            queue.cleared_seq,
+            queue.name if queue.destroyed else "",
+            *queue.retention_ns,
         ),
     )
 
 
 def decode_queue(name: str, data: bytes) -> Queue:
-    """The queue of that name."""
+    """The queue whose row is called like that."""
     values = _decode(QUEUE_LAYOUT, data, "queue", name)
     queue = Queue(values[0], name)
     queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
@@ -301,7 +314,14 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.failed_total,
         queue.dead_total,
         queue.expired_total,
+        queue.draining,
+        queue.cleared_seq,
+        destroyed,
+        *queue.retention_ns,
     ) = values[5 + QUEUE_COUNTS :]
+    if destroyed:
+        queue.name = destroyed
+        queue.destroyed = True
     return queue
 
 
@@ -364,6 +384,74 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         schedule.last_job_id,
     ) = _decode(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
+
+
+def encode_task(task: Task) -> bytes:
+    """The task's row."""
+    return encode_fields(
+        TASK_LAYOUT,
+        (
+            task.kind,
+            task.state,
+            task.queue_number,
+            task.queue,
+            task.action,
+            task.arguments,
+            task.total,
+            *task.counts,
+            task.next_chunk,
+            task.chunks,
+            task.cut_numbers,
+            task.cut_seqs,
+            task.family,
+            task.cursor,
+            task.stirred,
+            task.rounds,
+            task.created_ns,
+            task.updated_ns,
+            task.finished_ns,
+        ),
+    )
+
+
+def decode_task(task_id: str, data: bytes) -> Task:
+    """The task of that id."""
+    values = _decode(TASK_LAYOUT, data, "task", task_id)
+    task = Task(task_id, values[0])
+    (
+        task.state,
+        task.queue_number,
+        task.queue,
+        task.action,
+        task.arguments,
+        task.total,
+    ) = values[1:7]
+    task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    (
+        task.next_chunk,
+        task.chunks,
+        task.cut_numbers,
+        task.cut_seqs,
+        task.family,
+        task.cursor,
+        task.stirred,
+        task.rounds,
+        task.created_ns,
+        task.updated_ns,
+        task.finished_ns,
+    ) = values[7 + len(OUTCOMES) :]
+    return task
+
+
+def encode_chunk(ids: list[str], outcomes: bytes) -> bytes:
+    """Some of the jobs of a task."""
+    return encode_fields(CHUNK_LAYOUT, (ids, outcomes))
+
+
+def decode_chunk(data: bytes) -> tuple[list[str], bytes]:
+    """(job ids, outcomes)"""
+    ids, outcomes = _decode(CHUNK_LAYOUT, data, "task chunk", "")
+    return ids, outcomes
 
 
 def encode_error(record: ErrorRecord) -> bytes:

@@ -26,6 +26,14 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
+class HoldBody(_Body):
+    """POST /jobs/{id}/hold, and `hold` of an enqueue."""
+
+    reason: Text = None
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
 class EnqueueBody(_Body):
     """POST /enqueue, and one item of POST /enqueue/batch."""
 
@@ -48,6 +56,7 @@ class EnqueueBody(_Body):
     # Extras: what only some jobs have.
     expire_after: Duration = None
     group_key: Text = None
+    hold: HoldBody | None = None
     result_schema: Raw = NOTHING
 
 
@@ -153,6 +162,98 @@ class CancelBody(_Body):
     force: bool = False
 
 
+class ApproveBody(_Body):
+    """POST /jobs/{id}/approve."""
+
+    approved_by: Text = None
+    note: Text = None
+
+
+class RejectBody(_Body):
+    """POST /jobs/{id}/reject."""
+
+    rejected_by: Text = None
+    reason: Text = None
+    revise: bool = False
+    feedback: Raw = NOTHING
+
+
+class MoveBody(_Body):
+    """POST /jobs/{id}/move."""
+
+    queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+
+
+class PriorityBody(_Body):
+    """POST /jobs/{id}/priority."""
+
+    priority: str | int | None = None
+
+
+class BulkBody(_Body, rename={"async_": "async"}):
+    """POST /jobs/bulk."""
+
+    action: Text = None
+    job_ids: list[str] | None = None
+    filter: Raw = NOTHING
+    all: bool = False
+    dry_run: bool = False
+    async_: bool = False
+    move_to_queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+    priority: str | int | None = None
+    force: bool = False
+    reason: Text = None
+    by: Text = None
+    note: Text = None
+    feedback: Raw = NOTHING
+    revise: bool = False
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
+class FilterBody(_Body):
+    """`filter` of POST /jobs/bulk."""
+
+    queue: Any = UNSET
+    state: Any = UNSET
+    priority: Any = UNSET
+    tags: Any = UNSET
+    payload_contains: Any = UNSET
+    payload_jq: Any = UNSET
+    created_after: Any = UNSET
+    created_before: Any = UNSET
+    scheduled_after: Any = UNSET
+    scheduled_before: Any = UNSET
+    started_after: Any = UNSET
+    started_before: Any = UNSET
+    completed_after: Any = UNSET
+    completed_before: Any = UNSET
+    expire_after: Any = UNSET
+    expire_before: Any = UNSET
+    attempt_min: Any = UNSET
+    attempt_max: Any = UNSET
+    unique_key: Any = UNSET
+    batch_id: Any = UNSET
+    worker_id: Any = UNSET
+    parent_id: Any = UNSET
+    chain_id: Any = UNSET
+    has_errors: Any = UNSET
+    error_contains: Any = UNSET
+    job_id_prefix: Any = UNSET
+
+
+class RetentionBody(_Body):
+    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+
+    completed: Duration | UnsetType = UNSET
+    dead: Duration | UnsetType = UNSET
+    cancelled: Duration | UnsetType = UNSET
+
+
 class LineBody(_Body):
     """One line of POST /jobs/{id}/logs. The message stays a JSON string."""
 
@@ -201,7 +302,6 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
         "chain_config",
         "depends_on",
         "on_dependency_failure",
-        "hold",
         "routing",
         "batch_id",
     ),
@@ -210,6 +310,7 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
     AckItem: _ACK_LATER,
     Beat: ("usage", "stream_delta"),
     ReleaseBody: ("usage",),
+    ApproveBody: ("max_iterations", "max_cost_usd"),
 }
 
 _B = TypeVar("_B", bound=_Body)
@@ -317,12 +418,14 @@ def _explained(text: str, kind: type[_Body]) -> ValidationError:
     where = f" (at {path.lstrip('.')})" if path else ""
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name)
-    near = difflib.get_close_matches(name, struct.__struct_fields__, 1)
+    near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
 
 
 def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
+    if path.endswith(".hold"):
+        return HoldBody
     if path.startswith((".jobs", "[...]")) and kind is EnqueueBatchBody:
         return EnqueueBody
     if path and kind is AckBatchBody:

@@ -14,25 +14,38 @@ from corvo._fast.codec import decode_fields
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.machine import Machine
-from corvo.limits import SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
+from corvo.limits import DUE_MAX_NS, SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
+    ACTIONS,
     ACTIVE,
     BACKOFFS,
+    BULK,
     CATCH_UPS,
     COMPLETED,
+    CONFLICT,
+    DONE,
+    ENDINGS,
     ERROR_KINDS,
+    HELD,
+    HOLD_ACTIONS,
+    KEEP_DEFAULT,
     LOG_LEVELS,
     OVERLAPS,
     PRIORITIES,
     PRIORITY_NAMES,
+    SKIPPED,
     STATES,
+    TASK_KINDS,
+    TASK_STATES,
     UNIQUE_UNTIL,
     ErrorRecord,
+    Extras,
     Fetched,
     Job,
     LogLine,
     Queue,
     Schedule,
+    Task,
     UniqueLock,
     Worker,
 )
@@ -64,6 +77,8 @@ def fetched_document(job: Fetched) -> bytes:
         parts += (b',"checkpoint":', job.checkpoint)
     if job.tags:
         parts += (b',"tags":', job.tags)
+    if job.feedback:
+        parts += (b',"feedback":', job.feedback)
     if job.schedule_id:
         parts += (b',"schedule_id":', _ENCODE(job.schedule_id))
         if job.schedule_slot_ns:
@@ -112,8 +127,6 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if value:
             document[name] = Raw(value)
-    if job.extras is not None and job.extras.result_schema:
-        document["result_schema"] = Raw(job.extras.result_schema)
     if job.provider_error:
         document["provider_error"] = True
     for name, at_ns in (
@@ -127,10 +140,27 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if at_ns:
             document[name] = format_time(at_ns)
+    if job.extras is not None:
+        _add_extras(document, job, job.extras)
     if job.error_count:
         document["error_count"] = job.error_count
         document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
     return document
+
+
+def _add_extras(document: dict[str, Any], job: Job, extras: Extras) -> None:
+    """What only some jobs have."""
+    if extras.expires_ns:
+        document["expire_at"] = format_time(extras.expires_ns)
+    if job.state == HELD:
+        document["hold_reason"] = extras.hold_reason
+        if extras.hold_ends_ns:
+            document["hold_timeout_at"] = format_time(extras.hold_ends_ns)
+            document["hold_timeout_action"] = HOLD_ACTIONS[extras.hold_action]
+    if extras.feedback:
+        document["feedback"] = Raw(extras.feedback)
+    if extras.result_schema:
+        document["result_schema"] = Raw(extras.result_schema)
 
 
 def outcome(machine: Machine, job: Job) -> dict[str, Any]:
@@ -294,6 +324,17 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
         document["max_concurrency"] = queue.max_concurrency
+    if queue.draining:
+        document["draining"] = True
+    if queue.cleared_seq:
+        document["clearing"] = True
+    retention = {
+        STATES[state]: "forever" if keep_ns == DUE_MAX_NS else format_duration(keep_ns)
+        for state, keep_ns in zip(ENDINGS, queue.retention_ns, strict=True)
+        if keep_ns != KEEP_DEFAULT
+    }
+    if retention:
+        document["retention"] = retention
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
     document["enqueued"] = queue.enqueued_total
@@ -309,6 +350,31 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     if oldest:
         document["oldest_pending_at"] = format_time(min(oldest))
     return document
+
+
+def task_document(task: Task) -> dict[str, Any]:
+    """How far a task on many jobs is."""
+    document: dict[str, Any] = {
+        "id": task.id,
+        "status": TASK_STATES[task.state],
+        "action": ACTIONS[task.action] if task.kind == BULK else TASK_KINDS[task.kind],
+    }
+    if task.queue:
+        document["queue"] = task.queue
+    document["total"] = task.total
+    document["processed"] = task.processed()
+    document |= task_counts(task)
+    document["created_at"] = format_time(task.created_ns)
+    document["updated_at"] = format_time(task.updated_ns)
+    if task.finished_ns:
+        document["finished_at"] = format_time(task.finished_ns)
+    return document
+
+
+def task_counts(task: Task) -> dict[str, int]:
+    """What came of the jobs of a task so far."""
+    done, skipped, conflicts = (task.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
+    return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
 
 
 def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:

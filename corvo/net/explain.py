@@ -19,6 +19,8 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     DEAD,
+    HELD,
+    HOLD_ACTIONS,
     PENDING,
     RETRYING,
     SCHEDULED,
@@ -105,7 +107,7 @@ def _paused(scene: Scene) -> Finding | None:
         return None
     return _finding(
         "paused",
-        f"the queue {shown(queue.name)} is paused",
+        f"the queue {shown(queue.name)} is {'drained' if queue.draining else 'paused'}",
         f"resume it: POST /queues/{{name}}/resume, or corvo resume {queue.name}",
     )
 
@@ -189,7 +191,11 @@ def _decoded(text: bytes) -> str:
         decoded = str(msgspec.json.decode(text)) if text else ""
     except msgspec.DecodeError:  # half a surrogate pair
         decoded = text.decode()
-    line = decoded.strip().partition("\n")[0]
+    return _first_line(decoded)
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
     return line if len(line) <= _TEXT_MAX else line[:_TEXT_MAX] + "…"
 
 
@@ -216,6 +222,37 @@ def _retrying(scene: Scene) -> Finding | None:
         "run it now: POST /jobs/{id}/retry, or corvo retry",
         scheduled_at=format_time(job.scheduled_ns),
         attempts_remaining=max(0, job.max_retries - job.attempt),
+    )
+
+
+# Held.
+
+
+def _held(scene: Scene) -> Finding | None:
+    extras = scene.job.extras
+    assert extras is not None
+    why = f": {_first_line(extras.hold_reason)}" if extras.hold_reason else ""
+    facts = {"hold_reason": extras.hold_reason}
+    ends_ns = extras.hold_ends_ns
+    if ends_ns:
+        action = HOLD_ACTIONS[extras.hold_action]
+        facts |= {"hold_timeout_at": format_time(ends_ns), "hold_timeout_action": action}
+        why += f"; {scene.left(ends_ns)} the action is {action}"
+    return _finding(
+        "held",
+        f"it is held for a person{why}",
+        "decide: POST /jobs/{id}/approve or /reject, or corvo approve, corvo reject",
+        **facts,
+    )
+
+
+def _expires(scene: Scene) -> Finding | None:
+    extras = scene.job.extras
+    if extras is None or not extras.expires_ns:
+        return None
+    at = format_time(extras.expires_ns)
+    return _finding(
+        "expires", f"it dies {scene.left(extras.expires_ns)} unless it ends before", expire_at=at
     )
 
 
@@ -291,9 +328,10 @@ def _cancelled(scene: Scene) -> Finding | None:
 
 
 _LOOKS: Final[dict[int, tuple[Callable[[Scene], Finding | None], ...]]] = {
-    PENDING: (_paused, _full, _no_worker, _behind, _ready, _last_failure),
-    SCHEDULED: (_scheduled, _paused, _last_failure),
-    RETRYING: (_retrying, _paused, _last_failure),
+    PENDING: (_paused, _full, _no_worker, _behind, _ready, _expires, _last_failure),
+    SCHEDULED: (_scheduled, _paused, _expires, _last_failure),
+    RETRYING: (_retrying, _paused, _expires, _last_failure),
+    HELD: (_held, _expires, _last_failure),
     ACTIVE: (_cancelling, _silent, _running, _last_failure),
     COMPLETED: (_completed,),
     DEAD: (_dead, _last_failure),

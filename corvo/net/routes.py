@@ -4,6 +4,7 @@ verb."""
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
+from corvo.net.handlers.bulk import Bulk
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -19,7 +20,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
-    schedules, answers = Schedules(service, producer), Answers(service)
+    schedules, bulk, answers = Schedules(service, producer), Bulk(service), Answers(service)
     rows = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -40,10 +41,25 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/jobs/{id}/logs", answers.append_logs),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
+        ("POST", "/jobs/{id}/hold", jobs.hold),
+        ("POST", "/jobs/{id}/approve", jobs.approve),
+        ("POST", "/jobs/{id}/reject", jobs.reject),
+        ("POST", "/jobs/{id}/move", jobs.move),
+        ("POST", "/jobs/{id}/priority", jobs.priority),
+        ("POST", "/jobs/{id}/requeue", jobs.requeue),
+        ("POST", "/jobs/{id}/run", jobs.run),
+        ("POST", "/jobs/bulk", bulk.act),
+        ("GET", "/bulk/{id}", bulk.get),
+        ("GET", "/bulk/{id}/results", bulk.results),
+        ("POST", "/bulk/{id}/cancel", bulk.cancel),
         ("GET", "/queues", queues.list),
         ("GET", "/queues/{name}", queues.get),
         ("POST", "/queues/{name}/pause", queues.pause),
         ("POST", "/queues/{name}/resume", queues.resume),
+        ("POST", "/queues/{name}/drain", queues.drain),
+        ("POST", "/queues/{name}/clear", queues.clear),
+        ("DELETE", "/queues/{name}", queues.delete),
+        ("POST", "/queues/{name}/retention", queues.retention),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
         ("GET", "/queues/{name}/events", answers.queue_events),
         ("GET", "/locks", answers.locks),

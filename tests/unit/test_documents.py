@@ -14,6 +14,7 @@ from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
 from corvo.kv import documents, meta
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
+    ACTIONS,
     BACKOFFS,
     CATCH_UPS,
     ERROR_KINDS,
@@ -21,6 +22,8 @@ from corvo.model import (
     ON_DEPENDENCY_FAILURE,
     OVERLAPS,
     STATES,
+    TASK_KINDS,
+    TASK_STATES,
     UNIQUE_UNTIL,
     ErrorRecord,
     Extras,
@@ -29,6 +32,7 @@ from corvo.model import (
     LogBlock,
     Queue,
     Schedule,
+    Task,
     Worker,
 )
 
@@ -102,9 +106,20 @@ EXTRAS = {
     "hold_reason": TEXT,
     "hold_ends_ns": TIME,
     "hold_action": below(HOLD_ACTIONS),
+    "feedback": BYTES,
     "has_logs": st.booleans(),
 }
-NOT_STORED = {"extras", "id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
+NOT_STORED = {
+    "extras",
+    "id",
+    "size",
+    "token",
+    "dirty",
+    "resident",
+    "deleted",
+    "stored_row",
+    "stored_expiry",
+}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
@@ -116,6 +131,31 @@ QUEUE = {
     "failed_total": U64,
     "dead_total": U64,
     "expired_total": U64,
+    "draining": st.booleans(),
+    "cleared_seq": U64,
+    "destroyed": st.booleans(),
+    "retention_ns": st.lists(I64, min_size=3, max_size=3),
+}
+TASK = {
+    "kind": below(TASK_KINDS),
+    "state": below(TASK_STATES),
+    "queue_number": U64,
+    "queue": TEXT,
+    "action": below(ACTIONS),
+    "arguments": BYTES,
+    "total": U64,
+    "counts": st.lists(U64, min_size=3, max_size=3),
+    "next_chunk": U64,
+    "chunks": U64,
+    "cut_numbers": st.lists(U64, max_size=4),
+    "cut_seqs": st.lists(U64, max_size=4),
+    "family": U64,
+    "cursor": BYTES,
+    "stirred": st.booleans(),
+    "rounds": U64,
+    "created_ns": U64,
+    "updated_ns": U64,
+    "finished_ns": U64,
 }
 WORKER = {
     "hostname": TEXT,
@@ -150,6 +190,7 @@ META = {
     "event_log_size": U64,
     "next_queue_number": U64,
     "hash": st.binary(min_size=16, max_size=16),
+    "result_schemas": st.booleans(),
 }
 
 
@@ -175,6 +216,7 @@ def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
+    assert attributes(Task("t", 0)) == {*TASK, "id"}
     assert attributes(meta.Meta()) == set(META)
 
 
@@ -223,6 +265,18 @@ def test_schedules(values: dict[str, Any]) -> None:
     schedule = filled(Schedule("sched_1"), values)
     again = documents.decode_schedule("sched_1", documents.encode_schedule(schedule))
     assert again.id == "sched_1" and read(again, SCHEDULE) == values
+
+
+@given(st.fixed_dictionaries(TASK))
+def test_tasks(values: dict[str, Any]) -> None:
+    task = filled(Task("bulk_1", 0), values)
+    again = documents.decode_task("bulk_1", documents.encode_task(task))
+    assert again.id == "bulk_1" and read(again, TASK) == values
+
+
+@given(st.lists(TEXT, max_size=4), BYTES)
+def test_task_chunks(ids: list[str], outcomes: bytes) -> None:
+    assert documents.decode_chunk(documents.encode_chunk(ids, outcomes)) == (ids, outcomes)
 
 
 @given(U64, below(ERROR_KINDS), BYTES, BYTES, U64)
@@ -409,6 +463,12 @@ def _golden_extras() -> Extras:
     return extras
 
 
+def _golden_task() -> Task:
+    values = {"action": 3, "arguments": b"a", "total": 300, "counts": [1, 2, 3], "chunks": 3}
+    values |= {"next_chunk": 1, "cut_numbers": [3], "cut_seqs": [301], "cursor": b"k"}
+    return filled(Task("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True})
+
+
 DOCUMENTS = {
     "job head": lambda: documents.encode_head(_golden_job()),
     "job body": lambda: documents.encode_body(_golden_job()),
@@ -419,6 +479,8 @@ DOCUMENTS = {
     "queue": lambda: documents.encode_queue(_golden_queue()),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
+    "task": lambda: documents.encode_task(_golden_task()),
+    "task chunk": lambda: documents.encode_chunk(["job_A1", "job_A2"], b"\0\x11"),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
     "event block": lambda: documents.encode_events(GOLDEN_CHANGES),

@@ -55,6 +55,9 @@ class Machine:
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         return ["job_1"]
 
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        return []
+
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int) -> list[str]:
         return []
 

@@ -23,7 +23,7 @@ from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_EXTRAS: list[Any] = [None, None, NOTHING]
+_NO_EXTRAS: list[Any] = [None, None, None, NOTHING]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 

@@ -49,7 +49,7 @@ def test_events_of_a_job_in_pages() -> None:
 
 def test_events_of_a_queue_in_pages() -> None:
     driver = beaten()
-    driver.do(ops.PAUSE_QUEUE, "other")
+    driver.do(ops.PAUSE_QUEUE, "other", False)
     machine = driver.machine
     found: list[Any] = []
     before = 0
