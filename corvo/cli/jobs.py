@@ -5,7 +5,7 @@ import msgspec
 
 from corvo.cli.api import segment
 from corvo.cli.options import DURATION, JSON, Session, client_options
-from corvo.model import BACKOFFS, PRIORITY_NAMES, UNIQUE_UNTIL
+from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITY_NAMES, UNIQUE_UNTIL
 
 
 class Enqueued(msgspec.Struct):
@@ -70,6 +70,14 @@ class Status(msgspec.Struct):
     type=click.Choice(UNIQUE_UNTIL),
     help="What frees the key.  [server's default: final]",
 )
+@click.option("--expire-after", type=DURATION, help="Dead if it has not ended by then.")
+@click.option("--hold-reason", metavar="REASON", help="Hold it: it runs when it is approved.")
+@click.option("--hold-timeout", type=DURATION, help="How long to hold it at most.")
+@click.option(
+    "--hold-timeout-action",
+    type=click.Choice(HOLD_ACTIONS),
+    help="What happens when nobody decides in time.  [server's default: cancel]",
+)
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @click.option(
     "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."
@@ -85,6 +93,17 @@ def enqueue(
 
     PAYLOAD is JSON text, - for standard input, or @file."""
     given = {name: value for name, value in options.items() if value is not None}
+    hold = {
+        name: given.pop(option)
+        for name, option in (
+            ("reason", "hold_reason"),
+            ("timeout", "hold_timeout"),
+            ("timeout_action", "hold_timeout_action"),
+        )
+        if option in given
+    }
+    if hold:
+        given["hold"] = hold
     if wait is not None:
         given["wait"] = wait
     body = {"queue": queue, "payload": payload, **given}

@@ -197,7 +197,7 @@ class BulkBody(_Body, rename={"async_": "async"}):
 
     action: Text = None
     job_ids: list[str] | None = None
-    filter: Raw = NOTHING
+    filter: dict[str, Raw] | None = None
     all: bool = False
     dry_run: bool = False
     async_: bool = False
@@ -213,37 +213,6 @@ class BulkBody(_Body, rename={"async_": "async"}):
     revise: bool = False
     timeout: Duration = None
     timeout_action: Text = None
-
-
-class FilterBody(_Body):
-    """`filter` of POST /jobs/bulk."""
-
-    queue: Any = UNSET
-    state: Any = UNSET
-    priority: Any = UNSET
-    tags: Any = UNSET
-    payload_contains: Any = UNSET
-    payload_jq: Any = UNSET
-    created_after: Any = UNSET
-    created_before: Any = UNSET
-    scheduled_after: Any = UNSET
-    scheduled_before: Any = UNSET
-    started_after: Any = UNSET
-    started_before: Any = UNSET
-    completed_after: Any = UNSET
-    completed_before: Any = UNSET
-    expire_after: Any = UNSET
-    expire_before: Any = UNSET
-    attempt_min: Any = UNSET
-    attempt_max: Any = UNSET
-    unique_key: Any = UNSET
-    batch_id: Any = UNSET
-    worker_id: Any = UNSET
-    parent_id: Any = UNSET
-    chain_id: Any = UNSET
-    has_errors: Any = UNSET
-    error_contains: Any = UNSET
-    job_id_prefix: Any = UNSET
 
 
 class RetentionBody(_Body):

@@ -1,10 +1,9 @@
 """Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
 comes when it is done, or at once with an id to ask for."""
 
+import difflib
 from typing import Any
 from urllib.parse import parse_qs
-
-import msgspec
 
 from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
@@ -13,12 +12,41 @@ from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
 from corvo.ids import check_job_id
 from corvo.model import ACTIONS, OUTCOMES, SKIPPED, STATES, Task
 from corvo.net.actions import encode_arguments, hold_values
-from corvo.net.bodies import BulkBody, FilterBody, decode, json_value
+from corvo.net.bodies import BulkBody, decode, json_value
 from corvo.net.documents import reply_json, task_counts, task_document
 from corvo.service import Service
 
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
+# What jobs can be searched by.
+FILTERS = (
+    "queue",
+    "state",
+    "priority",
+    "tags",
+    "payload_contains",
+    "payload_jq",
+    "created_after",
+    "created_before",
+    "scheduled_after",
+    "scheduled_before",
+    "started_after",
+    "started_before",
+    "completed_after",
+    "completed_before",
+    "expire_after",
+    "expire_before",
+    "attempt_min",
+    "attempt_max",
+    "unique_key",
+    "batch_id",
+    "worker_id",
+    "parent_id",
+    "chain_id",
+    "has_errors",
+    "error_contains",
+    "job_id_prefix",
+)
 _REASONS = ("done", "not_found", "conflict")
 
 
@@ -150,24 +178,28 @@ def _arguments(action: int, body: BulkBody) -> bytes:
 
 def _ids(body: BulkBody) -> list[str]:
     """The ids, each once; none when it is about all jobs."""
-    given = [body.job_ids is not None, bool(json_value(body.filter)), body.all]
+    given = [body.job_ids is not None, body.filter is not None, body.all]
     if sum(given) != 1:
         raise ValidationError("give exactly one of job_ids, filter, and all: true")
-    if json_value(body.filter):
-        _refuse_filter(json_value(body.filter))
+    if body.filter is not None:
+        _refuse_filter(body.filter)
     if body.job_ids is None:
         return []
     checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
     return [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(body.job_ids)]
 
 
-def _refuse_filter(text: bytes) -> None:
+def _refuse_filter(given: dict[str, Any]) -> None:
     """A filter needs the mirror, which this server does not have; a wrong one is refused first."""
-    given = decode(text, FilterBody)
-    if all(value is msgspec.UNSET for value in msgspec.structs.astuple(given)):
+    if not given:
         raise ValidationError(
             "filter is empty: to act on every job, say all: true instead", field="filter"
         )
+    for name in given:
+        if name not in FILTERS:
+            near = difflib.get_close_matches(name, FILTERS, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValidationError(f"unknown filter {checks.shown(name)}{hint}", field=name)
     raise MirrorUnavailable(
         "a filter needs the mirror, which this server does not have: give job_ids, or all: true"
     )
