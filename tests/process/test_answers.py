@@ -119,6 +119,42 @@ def test_explain_what_waits_for_its_time(api: Api, queue: str) -> None:
         assert "in 10m" in reasons(api, back)["released"]["message"]
 
 
+def test_explain_what_is_held_and_what_expires(api: Api, queue: str) -> None:
+    hold = {"reason": "look at it\nplease", "timeout": "1h", "timeout_action": "approve"}
+    with frozen_clock(api):
+        job_id = api.enqueue(queue, hold=hold, expire_after="2h")
+        found = reasons(api, job_id)
+    assert list(found) == ["held", "expires"]
+    assert found["held"]["hold_reason"] == hold["reason"]
+    assert found["held"]["hold_timeout_action"] == "approve"
+    assert "look at it; in 1h the action is approve" in found["held"]["message"]
+    assert "in 2h" in found["expires"]["message"]
+    api.ok("POST", f"/jobs/{job_id}/approve", {})
+    assert list(reasons(api, job_id)) == ["no_workers", "expires"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "reject", "clear", "expire"])
+def test_every_end_is_one(api: Api, shared_server: ServerProcess, queue: str, how: str) -> None:
+    fields: dict[str, Any] = {"expire_after": "1h"} if how == "expire" else {}
+    job_id = api.enqueue(queue, **fields)
+    if how == "reject":
+        api.ok("POST", f"/jobs/{job_id}/hold", {})
+    wait = Call(shared_server, "GET", f"/jobs/{job_id}/wait?timeout=60")
+    parked(api, 1)
+    if how == "expire":
+        advance(api, "61m")
+        status, document = wait.answer()
+        assert status in (200, 202)  # the wait is over at the same time
+    elif how == "clear":
+        api.ok("POST", f"/queues/{queue}/clear", {})
+        refused(wait.answer(), 404, "NOT_FOUND")
+    else:
+        api.ok("POST", f"/jobs/{job_id}/{how}", {})
+        status, document = wait.answer()
+        assert status == 200 and document["state"] in ("cancelled", "dead")
+    parked(api, 0)
+
+
 def test_explain_a_running_job(api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, max_retries=1)
     job = api.take(queue, worker_id="w9")

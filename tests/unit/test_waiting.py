@@ -122,7 +122,7 @@ class Timers:
     def call_later(self, delay: float, callback: Any) -> Any:
         timer = (delay, callback)
         self.armed.append(timer)
-        return SimpleNamespace(cancel=lambda: self.armed.remove(timer))
+        return SimpleNamespace(cancel=lambda: timer in self.armed and self.armed.remove(timer))
 
 
 def ends() -> tuple[Timers, WaitingForEnds]:
