@@ -208,6 +208,18 @@ class Config:
         "Writes in flight before new ones are answered with 429.",
         also="raft-max-pending",
     )
+    idempotency_retention_ns: int = _option(
+        "idempotency-retention",
+        format_duration(limits.IDEMPOTENCY_KEPT_NS),
+        _duration,
+        "How long the outcome of a request with an Idempotency-Key is kept.",
+    )
+    idempotency_max_entries: int = _option(
+        "idempotency-max-entries",
+        str(limits.IDEMPOTENCY_ENTRIES),
+        _number(1, limits.IDEMPOTENCY_ENTRIES_MAX),
+        "How many such outcomes are kept at most.",
+    )
     retention_ns: int = _option(
         "retention",
         format_duration(limits.RETENTION_DEFAULT_NS),

@@ -88,6 +88,13 @@ class LeaseLost(CorvoError):
     status = 409
 
 
+class IdempotencyMismatch(CorvoError):
+    """The idempotency key was used with another request."""
+
+    code = "IDEMPOTENCY_MISMATCH"
+    status = 422
+
+
 class UniqueConflict(CorvoError):
     """Another live job holds the unique key."""
 

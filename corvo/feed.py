@@ -44,6 +44,7 @@ EVENT_TYPES: Final = (
     "queue.drained",
     "queue.cleared",
     "queue.deleted",
+    "unblocked",
     "unlocked",
 )
 ENQUEUED: Final = 0
@@ -76,7 +77,8 @@ REPRIORITIZED: Final = 26
 QUEUE_DRAINED: Final = 27
 QUEUE_CLEARED: Final = 28
 QUEUE_DELETED: Final = 29
-UNLOCKED: Final = 30  # its unique lock was released by hand
+UNBLOCKED: Final = 30
+UNLOCKED: Final = 31  # its unique lock was released by hand
 
 # Events with which the life of a job ends, unless it is retried.
 ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)

@@ -107,6 +107,22 @@ FIRINGS_MAX: Final = 100  # in one entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
 
+# Composition. Finished batches are kept for BATCH_KEPT_NS.
+DEPENDENCIES_MAX: Final = 1_000
+CHAIN_STEPS_MAX: Final = 1_000
+CHAIN_SIZE_MAX: Final = 256 * KIB
+EXIT_REASON_SIZE_MAX: Final = KIB
+SETTLED_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
+BATCH_KEPT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGED_BATCHES_MAX: Final = 1_000  # in one entry
+MEMBERS_SHOWN_MAX: Final = 100
+
+# Idempotency keys: outcomes are kept that long and that many, by default.
+IDEMPOTENCY_KEY_SIZE_MAX: Final = KIB
+IDEMPOTENCY_KEPT_NS: Final = 86_400 * SECOND_NS
+IDEMPOTENCY_ENTRIES: Final = 1_000_000
+IDEMPOTENCY_ENTRIES_MAX: Final = 100_000_000
+
 # Log and entries.
 ENTRY_SIZE_MAX: Final = 20 * MIB
 ENTRY_SEAL_SIZE: Final = 4 * MIB

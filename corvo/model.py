@@ -70,6 +70,7 @@ LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
 EXPIRED: Final = 3
 REJECTED: Final = 4
+DEPENDENCY: Final = 5
 ERROR_KINDS: Final = (
     "failed",
     "lease_expired",
@@ -92,7 +93,7 @@ class Extras:
         self.batch_id: str = ""
         self.chain_id: str = ""
         self.chain_step: int = 0  # from 0; -1 = on_exit, -2 = on_failure
-        self.chain: bytes = b""  # JSON text of the definition
+        self.chain: bytes = b""  # definition, layout ops.CHAIN_LAYOUT
         self.depends_on: list[str] = []
         self.on_dependency_failure: int = 0
         self.result_schema: bytes = b""
@@ -102,7 +103,11 @@ class Extras:
         self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
         self.hold_action: int = 0
         self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
+        self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
+        self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
         self.has_logs: bool = False
+        # Overlay bookkeeping, never stored: pending, but not ready.
+        self.blocked: bool = False
 
 
 @final
@@ -261,6 +266,36 @@ TASK_CANCELLED: Final = 2
 
 
 @final
+class Batch:
+    """Jobs whose ends are counted together. Its open members are rows of their own; `pending` is
+    the size of that set, so each end is counted once. A callback is empty or of layout
+    ops.FOLLOWER_LAYOUT."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.on_success: bytes = b""
+        self.on_complete: bytes = b""
+        self.on_death: bytes = b""
+        self.created_ns: int = 0
+        self.finished_ns: int = 0  # when the last member ended; nothing joins after that
+        self.total: int = 0
+        self.pending: int = 0
+        self.succeeded: int = 0
+        self.failed: int = 0
+
+
+@final
+class Ended:
+    """A job has ended; what hangs on that is yet to be done."""
+
+    def __init__(self, job: Job, state: int, result: bytes = b"", step: bytes = b"") -> None:
+        self.job = job
+        self.state = state  # COMPLETED, DEAD, CANCELLED, or states.NOWHERE
+        self.result = result  # as the ack had it
+        self.step = step  # of an ack, layout ops.STEP_LAYOUT
+
+
+@final
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
 
@@ -377,6 +412,15 @@ class Enqueued:
         self.state = state  # of the new job, or of the job that holds the unique key
         self.duplicate = duplicate
         self.result = result  # of a completed holder
+
+
+@final
+class EnqueuedBatch:
+    """Result of EnqueueBatch: one Enqueued for each job, and the batch that was made."""
+
+    def __init__(self, jobs: list[Enqueued], batch_id: str) -> None:
+        self.jobs = jobs
+        self.batch_id = batch_id
 
 
 @final

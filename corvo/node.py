@@ -28,6 +28,7 @@ from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
+from corvo.net.idempotency import Idempotency
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
@@ -127,7 +128,8 @@ class Node:
     async def listen(self) -> None:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
-        router = Router(routes(self.service, admin, self.config.test_clock))
+        with_key = Idempotency(self.service).handle
+        router = Router(routes(self.service, admin, self.config.test_clock), with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )

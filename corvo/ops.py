@@ -50,11 +50,12 @@ STAMP: Final = _op(0, "Stamp", "qq")  # stamp_ns, seed
 # parent_id, unique_key, unique_until (an index of model.UNIQUE_UNTIL), unique_period_ns,
 # extras (layout EXTRAS_LAYOUT; absent on the plain path)
 ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuub")
-ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "B")  # Enqueue payloads
+# Enqueue payloads, batch that they make (layout BATCH_LAYOUT; absent = none)
+ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "Bb")
 # queues, worker_id, hostname, lease_ns, reply_size_max
 FETCH: Final = _op(3, "Fetch", "Sssuu", FETCHES)
-# job_id, lease_token, result, checkpoint
-ACK: Final = _op(4, "Ack", "ssbb", LEASES)
+# job_id, lease_token, result, checkpoint, step of a chain (layout STEP_LAYOUT; absent = go on)
+ACK: Final = _op(4, "Ack", "ssbbb", LEASES)
 # job_id, lease_token, error (JSON string text), backtrace (JSON string text), no_retry,
 # retry_after_ns (-1 = by backoff), provider_error
 FAIL: Final = _op(5, "Fail", "ssbbfif", LEASES)
@@ -101,6 +102,11 @@ RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 APPEND_LOGS: Final = _op(69, "AppendLogs", "ssB", LEASES)
 # queue, unique_key, job_id that must hold it (empty = whoever does)
 RELEASE_LOCK: Final = _op(70, "ReleaseLock", "sbs")
+# key, fingerprint of the request, how long and how many outcomes are kept (ns, count), number and
+# payload of the op that is to have one effect only; it has the order of that op
+IDEMPOTENT: Final = _op(71, "Idempotent", "bbuuub")
+PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
+SETTLE: Final = _op(73, "Settle", "u")  # how many dependents at most hear of the end of a job
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node.
@@ -145,7 +151,7 @@ for _number, _name in (
     _op(_number, _name, "")
 
 # What only some new jobs have: group_key, expire_after_ns (0 = never), batch_id, chain_id,
-# chain_step, chain (JSON text), depends_on, on_dependency_failure (an index of
+# chain_step, chain (layout CHAIN_LAYOUT), depends_on, on_dependency_failure (an index of
 # model.ON_DEPENDENCY_FAILURE), hold (whether to start held), hold_reason, hold_timeout_ns (0 =
 # none), hold_action (an index of model.HOLD_ACTIONS), result_schema (JSON text)
 EXTRAS_LAYOUT: Final = "sussibSufsuub"
@@ -153,6 +159,15 @@ EXTRAS_LAYOUT: Final = "sussibSufsuub"
 # (change_priority), force (cancel), reason, by, note, feedback (JSON text), revise (reject),
 # hold_timeout_ns (0 = none), hold_action (an index of model.HOLD_ACTIONS)
 ACTION_LAYOUT: Final = "sffufsssbfuu"
+# A chain: its steps, then what follows a death and what follows the end (absent = nothing), each of
+# layout FOLLOWER_LAYOUT.
+CHAIN_LAYOUT: Final = "Bbb"
+# A job that follows another one: queue, payload (absent = none).
+FOLLOWER_LAYOUT: Final = "sb"
+# Of an ack: whether the chain ends here, and why.
+STEP_LAYOUT: Final = "fs"
+# A batch: batch_id, on_success, on_complete, on_death (layout FOLLOWER_LAYOUT, absent = none).
+BATCH_LAYOUT: Final = "sbbb"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
 # One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string

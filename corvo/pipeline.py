@@ -175,8 +175,9 @@ class Pipeline:
 
     # ---- in ----
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         """Put an op into the next entry; `slot` is called with (argument, result) after apply.
+        `number` and `payload` are those of the op around it, if it travels inside another one.
 
         Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
         """
@@ -185,16 +186,16 @@ class Pipeline:
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
-        self._add(op, payload, slot)
+        self._add(op, payload, slot, number)
         if not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
 
-    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         if op.number in _ENDS_LEASES:
             self._leaving += 1
-        self._batcher.add(op.order, op.number, payload, slot)
+        self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
 
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""

@@ -169,9 +169,14 @@ class Driver:
         return result
 
     def ack(
-        self, job_id: str, token: str = "", result: bytes = b"", checkpoint: bytes = b""
+        self,
+        job_id: str,
+        token: str = "",
+        result: bytes = b"",
+        checkpoint: bytes = b"",
+        step: bytes = b"",
     ) -> Any:
-        return self.do(ops.ACK, job_id, token, result, checkpoint)
+        return self.do(ops.ACK, job_id, token, result, checkpoint, step)
 
     def fail(
         self,

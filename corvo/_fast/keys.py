@@ -37,6 +37,14 @@ SCHEDULE = b"sc|"
 EVENTS = b"ev|"
 TASK = b"bt|"
 TASK_CHUNK = b"bc|"
+BLOCKED = b"k|"
+DEPENDENT = b"d|"
+UNSETTLED = b"ds|"
+CHILD = b"c|"
+BATCH = b"b|"
+BATCH_MEMBER = b"bm|"
+BATCH_FINISHED = b"bf|"
+REPLAY = b"ik|"
 META = b"m|"
 
 HASH_SIZE = 16
@@ -280,6 +288,65 @@ def parse_task(key: bytes) -> str:
 def task_chunk(task_id: str, number: cython.ulonglong) -> bytes:
     """Row of some of the job ids of a task."""
     return _integers(_text(TASK_CHUNK, task_id) + b"\0", number, 4, 0, 0, 0, 0)
+
+
+def links(family: bytes, owner: str) -> bytes:
+    """Prefix of the links of one owner: dependents or children of a job, members of a batch."""
+    return _text(family, owner) + b"\0"
+
+
+def link(family: bytes, owner: str, member: str) -> bytes:
+    """Row of one link; its value is empty."""
+    return _text(links(family, owner), member)
+
+
+def parse_link(family: bytes, key: bytes) -> tuple:
+    """(owner, member)"""
+    assert key.startswith(family), key
+    owner, _, member = key[len(family) :].partition(b"\0")
+    return owner.decode(), member.decode()
+
+
+def unsettled(job_id: str) -> bytes:
+    """Row of a job that has ended while some of its dependents have not heard of it yet."""
+    return _text(UNSETTLED, job_id)
+
+
+def parse_unsettled(key: bytes) -> str:
+    """The job's id."""
+    return _name(UNSETTLED, key)
+
+
+def batch(batch_id: str) -> bytes:
+    """Row of a batch."""
+    return _text(BATCH, batch_id)
+
+
+def parse_batch(key: bytes) -> str:
+    """The batch's id."""
+    return _name(BATCH, key)
+
+
+def batch_finished(finished_ns: cython.ulonglong, batch_id: str) -> bytes:
+    """Row of a batch that has finished, in order of time."""
+    return _integers(BATCH_FINISHED, finished_ns, 8, 0, 0, 0, 0) + _text(b"", batch_id)
+
+
+def parse_batch_finished(key: bytes) -> tuple:
+    """(finished_ns, batch id)"""
+    p: cython.p_uchar = _pointer(b"", key, len(key))
+    return _get_integer(p, 3, 8), key[11:].decode()
+
+
+def replay(number: cython.ulonglong) -> bytes:
+    """Row of the outcome of a request that carried an idempotency key, in order of time."""
+    return _integers(REPLAY, number, 8, 0, 0, 0, 0)
+
+
+def parse_replay(key: bytes) -> int:
+    """The outcome's number."""
+    p: cython.p_uchar = _pointer(REPLAY, key, 8)
+    return _get_integer(p, 3, 8)
 
 
 def queue(name: str) -> bytes:

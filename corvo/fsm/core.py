@@ -1,10 +1,11 @@
 """What every op works on: the store, the indexes over it, and the entry being applied."""
 
 from hashlib import blake2b
-from heapq import heappush
+from heapq import heapify, heappush
 from typing import Final, final
 
 from corvo._fast import keys
+from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, DueHeap, ReadyIndex
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
@@ -23,6 +24,7 @@ from corvo.model import (
     PENDING,
     PRIORITIES,
     SCHEDULED,
+    Ended,
     Job,
     Queue,
     Schedule,
@@ -62,6 +64,11 @@ class Core:
         self.tasks: dict[str, Task] = {}
         self.running: list[Task] = []  # tasks with steps to come, the oldest first
         self.doomed_queues: int = 0  # queues that have doomed jobs
+        # Jobs that have ended while some of their dependents have not heard of it: id -> state, and
+        # a heap of the ids.
+        self.unsettled: dict[str, int] = {}
+        self.next_unsettled: list[str] = []
+        self.replays = DigestTable()  # digest of an idempotency key -> number of the outcome
         self.woken: list[str] = []
         # The entry being applied.
         self.term: int = 0
@@ -69,6 +76,8 @@ class Core:
         self.seed: int = 0
         self.position: int = 0  # of the op in the entry
         self.changes: list[Change] = []
+        self.ended: list[Ended] = []  # what the end of these jobs brings about is yet to be done
+        self.settled: int = 0  # dependents that have heard of the end of a job
         self._read_rows()
 
     def _read_rows(self) -> None:
@@ -87,6 +96,14 @@ class Core:
             lane = self.numbered[number]
             if not (self.doomed_queues and self._row_doomed(lane, row)):
                 lane.ready.add(priority, seq)
+        for key, _ in base.scan(keys.BLOCKED):
+            self.numbered[keys.parse_placed(key)[0]].blocked += 1
+        for key, row in base.scan(keys.UNSETTLED):
+            self.unsettled[keys.parse_unsettled(key)] = row[0]
+        self.next_unsettled = list(self.unsettled)
+        heapify(self.next_unsettled)
+        for key, row in base.scan(keys.REPLAY):
+            self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
         for key, row in base.scan(keys.ACTIVE):
             number, seq = keys.parse_placed(key)
             due_ns = keys.parse_due(row)[0]
@@ -122,6 +139,7 @@ class Core:
         self.stamp_ns = max(self.meta.stamp_ns, stamp_ns)
         self.meta.stamp_ns = self.stamp_ns
         self.seed = seed
+        self.settled = 0
 
     def end(self) -> None:
         """Close the entry: its changes become an event block and go into the rolling hash."""
@@ -340,7 +358,10 @@ class Core:
         if not doomed:
             queue.counts[job.state * PRIORITIES + job.priority] -= 1
         if job.state == PENDING:
-            if not doomed:
+            if job.extras is not None and job.extras.blocked:
+                job.extras.blocked = False
+                lane.blocked -= 1
+            elif not doomed:
                 lane.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             del lane.active[job.seq]
@@ -365,8 +386,12 @@ class Core:
         queue.counts[state * PRIORITIES + job.priority] += 1
         if state == PENDING:
             job.ready_ns = self.stamp_ns
-            lane.ready.add(job.priority, job.seq)
-            self.wake(lane)
+            if job.extras is not None and job.extras.open_dependencies:
+                job.extras.blocked = True
+                lane.blocked += 1
+            else:
+                lane.ready.add(job.priority, job.seq)
+                self.wake(lane)
         elif state == ACTIVE:
             lane.active[job.seq] = job.lease_expires_ns
             self.leases.push(job.lease_expires_ns, lane.first_place | job.seq)

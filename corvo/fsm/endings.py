@@ -1,5 +1,9 @@
 """The ways a job ends. Whatever hangs on the end of a job hangs on `complete`, `cancel`, `die` and
-`delete`, each of which takes a job that is touched and leaves it in its last state (or nowhere)."""
+`delete`, each of which takes a job that is touched and leaves it in its last state (or nowhere).
+
+Batches, chains and dependents hear of it right after the op (`corvo.fsm.aftermath`), so that the
+end of one job can bring about the end of others without recursion.
+"""
 
 from typing import Final
 
@@ -7,7 +11,17 @@ from corvo import feed
 from corvo.fsm import states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.model import ACTIVE, CANCELLED, COMPLETED, DEAD, EXPIRED, ErrorRecord, Job
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    ENDED,
+    EXPIRED,
+    Ended,
+    ErrorRecord,
+    Job,
+)
 
 EXPIRED_TEXT: Final = b'"job expired"'
 
@@ -20,8 +34,8 @@ def end_lease(job: Job) -> None:
     job.hostname = ""
 
 
-def complete(core: Core, lane: Lane, job: Job) -> None:
-    """Its worker has acked it."""
+def complete(core: Core, lane: Lane, job: Job, result: bytes, step: bytes) -> None:
+    """Its worker has acked it, with a result (empty = none) and a word about its chain."""
     state = states.next_state(job.state, states.ACK)
     assert state == COMPLETED
     end_lease(job)
@@ -31,6 +45,8 @@ def complete(core: Core, lane: Lane, job: Job) -> None:
     if job.unique_key:
         unique.release(core, lane, job, unique.COMPLETED)
     core.emit(lane, job, feed.COMPLETED, b"")
+    if job.extras is not None:
+        core.ended.append(Ended(job, state, result, step))
 
 
 def cancel(core: Core, lane: Lane, job: Job, trigger: int, data: bytes = b"") -> None:
@@ -42,6 +58,8 @@ def cancel(core: Core, lane: Lane, job: Job, trigger: int, data: bytes = b"") ->
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.CANCELLED)
     core.emit(lane, job, feed.CANCELLED, data)
+    if job.extras is not None:
+        core.ended.append(Ended(job, state))
 
 
 def die(core: Core, lane: Lane, job: Job, reason: bytes, trigger: int = states.EXHAUST) -> None:
@@ -54,6 +72,8 @@ def die(core: Core, lane: Lane, job: Job, reason: bytes, trigger: int = states.E
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.DEAD)
     core.emit(lane, job, feed.DEAD, reason)
+    if job.extras is not None:
+        core.ended.append(Ended(job, state))
 
 
 def overdue(core: Core, job: Job) -> bool:
@@ -72,6 +92,10 @@ def expire(core: Core, lane: Lane, job: Job) -> None:
 def delete(core: Core, lane: Lane, job: Job) -> None:
     """The job goes, with everything that hangs on it."""
     unique.release(core, lane, job, unique.DELETED)
+    if job.extras is not None and not ENDED[job.state]:
+        core.ended.append(Ended(job, states.NOWHERE))
+    if job.parent_id:
+        core.store.children.remove(job.parent_id, job.id)
     core.move(lane, job, states.next_state(job.state, states.DELETE))
     core.emit(lane, job, feed.DELETED, b"")
     core.store.delete(job)

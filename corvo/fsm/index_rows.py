@@ -38,6 +38,8 @@ def index_key(job: Job) -> bytes:
     """Key of the job's index row."""
     state = job.state
     if state == PENDING:
+        if job.extras is not None and job.extras.blocked:
+            return keys.placed(keys.BLOCKED, job.queue_number, job.seq)
         return keys.pending(job.queue_number, job.priority, job.seq)
     if state == ACTIVE:
         return keys.placed(keys.ACTIVE, job.queue_number, job.seq)
@@ -64,6 +66,6 @@ def index_value(job: Job) -> bytes:
 
 def row_id(key: bytes, value: bytes) -> str:
     """Id of the job that an index row is about."""
-    if key.startswith((keys.PENDING, keys.FINISHED)):
+    if key.startswith((keys.PENDING, keys.BLOCKED, keys.FINISHED)):
         return value.decode()
     return keys.parse_due(value)[2]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.errors import CorvoError
-from corvo.fsm import endings, leases, states, unique
+from corvo.fsm import batches, dependencies, endings, leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
@@ -28,6 +28,7 @@ from corvo.model import (
     STATES,
     Acked,
     Enqueued,
+    EnqueuedBatch,
     ErrorRecord,
     Extras,
     Failed,
@@ -39,6 +40,8 @@ from corvo.model import (
 FETCHED_OVERHEAD: Final = 512
 # A fetch gives up when it finds more jobs than this that have expired.
 EXPIRED_AT_FETCH_MAX: Final = 100
+# Position of the extras in an Enqueue.
+_EXTRAS: Final = 16
 # A longer error is in its error record only, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
 # Of a release that is told to wait because there were so many: doublings up to the longest delay.
@@ -60,13 +63,36 @@ def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
     fields = decode_fields(ops.ENQUEUE.layout, payload)
     job_id: str = fields[0]
+    if fields[_EXTRAS]:
+        refusal = _extras_refusal(core, fields[_EXTRAS], "")
+        if refusal is not None:
+            return refusal
     return create(core, job_id, fields, "", 0)
 
 
+def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | None:
+    """Why a job cannot have these extras; `opening` is the batch that this op makes."""
+    fields: tuple[Any, ...] = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    batch_id: str = fields[2]
+    depends_on: list[str] = fields[6]
+    refusal = None
+    if batch_id and batch_id != opening:
+        refusal = batches.refusal(core, batch_id)
+    if refusal is None and depends_on:
+        refusal = dependencies.refusal(core, depends_on)
+    return refusal
+
+
 def create(
-    core: Core, job_id: str, fields: tuple[Any, ...], schedule_id: str, slot_ns: int
+    core: Core,
+    job_id: str,
+    fields: tuple[Any, ...],
+    schedule_id: str,
+    slot_ns: int,
+    extras: Extras | None = None,
 ) -> Enqueued:
-    """A new job from the fields of an Enqueue, whoever asked for it."""
+    """A new job from the fields of an Enqueue, whoever asked for it, and with given extras if the
+    fields have none."""
     stamp_ns = core.stamp_ns
     lane = core.lane(fields[1])
     unique_key: bytes = fields[13]
@@ -95,12 +121,21 @@ def create(
         job.unique_key,
         job.unique_until,
         job.unique_period_ns,
-        extras,
+        extras_payload,
     ) = fields
     job.created_ns = stamp_ns
+    failed: tuple[str, int] | None = None
     held = False
-    if extras:
-        held = _take_extras(core, job, extras)
+    if extras_payload:
+        extras = Extras()
+        held = _take_extras(extras, extras_payload, stamp_ns)
+        if extras.result_schema:
+            core.meta.result_schemas = True
+    if extras is not None:
+        job.extras = extras
+        job.has_extras = True
+        if extras.depends_on:
+            failed = dependencies.wait_for(core, job, extras.depends_on)
     trigger = states.SCHEDULE
     if job.scheduled_ns <= stamp_ns or held:
         job.scheduled_ns = 0
@@ -115,14 +150,20 @@ def create(
         job.schedule_slot_ns = slot_ns
         data = _scheduled_data(data, schedule_id, slot_ns)
     core.emit(lane, job, feed.ENQUEUED, data)
-    if state == HELD and job.extras is not None:
-        core.emit(lane, job, feed.HELD, reason_data(job.extras.hold_reason, ""))
-    return Enqueued(job_id, state, False, b"")
+    if state == HELD and extras is not None:
+        core.emit(lane, job, feed.HELD, reason_data(extras.hold_reason, ""))
+    if job.parent_id:
+        core.store.children.add(job.parent_id, job_id)
+    if extras is not None:
+        if extras.batch_id:
+            batches.join(core, job, extras.batch_id)
+        if failed is not None:
+            dependencies.fail(core, lane, job, failed[0], failed[1])
+    return Enqueued(job_id, job.state, False, b"")
 
 
-def _take_extras(core: Core, job: Job, payload: bytes) -> bool:
+def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:
     """What a new job has beyond the others; whether it is to be held."""
-    extras = Extras()
     expire_after_ns: int
     held: bool
     hold_timeout_ns: int
@@ -141,15 +182,10 @@ def _take_extras(core: Core, job: Job, payload: bytes) -> bool:
         extras.hold_action,
         extras.result_schema,
     ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
-    if extras.result_schema:
-        core.meta.result_schemas = True
-    stamp_ns = core.stamp_ns
     if expire_after_ns:
         extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:
         extras.hold_ends_ns = min(stamp_ns + hold_timeout_ns, TIME_MAX_NS)
-    job.extras = extras
-    job.has_extras = True
     return held
 
 
@@ -172,9 +208,25 @@ def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
 
 
 def enqueue_batch(core: Core, payload: bytes) -> object:
-    """Many jobs, each with a result of its own."""
-    items: list[bytes] = decode_fields(ops.ENQUEUE_BATCH.layout, payload)[0]
-    return [enqueue(core, item) for item in items]
+    """Many jobs, taken all or none, and the batch that they make."""
+    items: list[bytes]
+    opening: bytes
+    items, opening = decode_fields(ops.ENQUEUE_BATCH.layout, payload)
+    batch_id = ""
+    if opening:
+        batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
+    decoded: list[tuple[Any, ...]] = []
+    for index, item in enumerate(items):
+        fields = decode_fields(ops.ENQUEUE.layout, item)
+        if fields[_EXTRAS]:
+            refusal = _extras_refusal(core, fields[_EXTRAS], batch_id)
+            if refusal is not None:
+                refusal.fields["index"] = index
+                return refusal
+        decoded.append(fields)
+    if opening:
+        batches.new_batch(core, opening)
+    return EnqueuedBatch([create(core, fields[0], fields, "", 0) for fields in decoded], batch_id)
 
 
 def _start(
@@ -274,7 +326,8 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     token: str
     result: bytes
     checkpoint: bytes
-    job_id, token, result, checkpoint = decode_fields(ops.ACK.layout, payload)
+    step: bytes
+    job_id, token, result, checkpoint, step = decode_fields(ops.ACK.layout, payload)
     job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
@@ -289,7 +342,7 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     lane = core.lane_of(job)
     job.releases = 0
     job.provider_error = False
-    endings.complete(core, lane, job)
+    endings.complete(core, lane, job, result, step)
     return None
 
 

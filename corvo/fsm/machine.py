@@ -4,16 +4,20 @@ from collections.abc import Callable
 from typing import Final, final
 
 from corvo import ops
+from corvo._fast import keys
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
 from corvo.fsm import (
+    aftermath,
+    batches,
     jobs,
     leases,
     logs,
     people,
     queues,
     reads,
+    replays,
     schedules,
     tasks,
     timed,
@@ -21,7 +25,7 @@ from corvo.fsm import (
     unique,
 )
 from corvo.fsm.core import Core
-from corvo.fsm.store import FlushReport
+from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
@@ -31,6 +35,7 @@ from corvo.limits import (
 )
 from corvo.model import (
     ACTIVE,
+    Batch,
     ErrorRecord,
     Job,
     Log,
@@ -42,13 +47,11 @@ from corvo.model import (
     Worker,
 )
 
-SIZE_MAX: Final = (1 << 63) - 1
-
 Apply = Callable[[Core, bytes], object]
 
 _APPLY: Final[dict[int, Apply]] = {
     ops.ENQUEUE.number: jobs.enqueue,
-    ops.ENQUEUE_BATCH.number: jobs.enqueue_batch,
+    ops.ENQUEUE_BATCH.number: aftermath.enqueue_batch,
     ops.FETCH.number: jobs.fetch,
     ops.FETCH_BATCH.number: jobs.fetch_batch,
     ops.ACK.number: jobs.ack,
@@ -81,8 +84,38 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.RUN_SCHEDULE.number: schedules.run_schedule,
     ops.APPEND_LOGS.number: logs.append_logs,
     ops.RELEASE_LOCK.number: unique.release_lock,
+    ops.PURGE_BATCHES.number: batches.purge,
+    ops.SETTLE.number: aftermath.settle_more,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
+
+
+def _function(number: int, index: int) -> Apply:
+    function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
+    if function is None:
+        name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
+        raise UnknownOp(f"entry {index} has op {number}{name}, which this version does not have")
+    return function
+
+
+def _idempotent(core: Core, payload: bytes) -> object:
+    """The op inside has one effect, however often it comes; its result is the one it had."""
+    key: bytes
+    fingerprint: bytes
+    keep_ns: int
+    count: int
+    number: int
+    inner: bytes
+    key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
+    found = replays.find(core, key, fingerprint, keep_ns)
+    if found is not None:
+        return found[0]
+    result = _function(number, core.meta.applied_index + 1)(core, inner)
+    replays.keep(core, key, fingerprint, result, keep_ns, count)
+    return result
+
+
+_BY_NUMBER[ops.IDEMPOTENT.number] = _idempotent
 
 
 @final
@@ -142,7 +175,7 @@ class Machine:
     def apply(self, index: int, term: int, data: bytes) -> list[object]:
         """Apply one committed entry and return one result per op after the Stamp.
 
-        Enqueue -> Enqueued; EnqueueBatch -> list[Enqueued | CorvoError]; Fetch -> Fetched | None;
+        Enqueue -> Enqueued; EnqueueBatch -> EnqueuedBatch; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
@@ -151,7 +184,8 @@ class Machine:
         Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
         RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str).
+        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
+        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -178,19 +212,15 @@ class Machine:
             raise StorageError(f"entry {index} does not begin with a stamp")
         functions: list[Apply] = []
         for number, _ in frame[1:]:
-            function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
-            if function is None:
-                name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
-                raise UnknownOp(
-                    f"entry {index} has op {number}{name}, which this version does not have"
-                )
-            functions.append(function)
+            functions.append(_function(number, index))
         core = self._core
         stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
         core.begin(term, stamp_ns, seed)
         for position, function in enumerate(functions, 1):
             core.position = position
             results.append(function(core, frame[position][1]))
+            if core.ended or core.unsettled:
+                aftermath.settle(core)
         core.end()
 
     def take_changes(self) -> list[Change]:
@@ -256,6 +286,28 @@ class Machine:
         names = self._core.schedule_names
         return [self._core.schedules[names[name]] for name in sorted(names)]
 
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch of that id."""
+        return self._store.batch(batch_id)
+
+    def batch_members(self, batch_id: str, limit: int) -> list[str]:
+        """Ids of jobs of a batch that have not ended, the first ones in order of id."""
+        return self._store.members.members(batch_id, limit)
+
+    def children(self, job_id: str, limit: int) -> list[str]:
+        """Ids of jobs that name this one as their parent, the first ones in order of id."""
+        return self._store.children.members(job_id, limit)
+
+    def blocked_count(self, queue: str) -> int:
+        """Pending jobs of a queue that wait for other jobs."""
+        lane = self._core.lanes.get(queue)
+        return 0 if lane is None else lane.blocked
+
+    @property
+    def replays(self) -> int:
+        """Outcomes that are kept of requests with an idempotency key."""
+        return self._meta.next_replay - self._meta.first_replay
+
     def errors(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
     ) -> list[ErrorRecord]:
@@ -264,8 +316,8 @@ class Machine:
         job = self._core.find(job_id)
         if job is None:
             return []
-        end = min(before - 1, job.error_count) if before else job.error_count
-        return self._store.errors(job, end, limit, size_max)
+        skip = max(0, job.error_count - before + 1) if before else 0
+        return self._store.errors(job, limit, size_max, skip)
 
     def events(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
@@ -395,6 +447,23 @@ class Machine:
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Schedules whose next run has come, for FireSchedule."""
         return timers.due_schedules(self._core, now_ns, limit)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there are dependents that have yet to hear of the end of a job, for Settle."""
+        return len(self._core.unsettled) > 0
+
+    def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
+        """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is
+        not old."""
+        ids: list[str] = []
+        for key, _ in self._store.base.scan(keys.BATCH_FINISHED):
+            finished_ns, batch_id = keys.parse_batch_finished(key)
+            if finished_ns > cutoff_ns or len(ids) == limit:
+                break
+            if self._store.batch(batch_id) is not None:
+                ids.append(batch_id)
+        return ids
 
     def due_purges(
         self, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int

@@ -13,7 +13,7 @@ from typing import Final, final
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields, encode_fields
 from corvo.errors import Conflict, CorvoError
-from corvo.fsm import endings, leases, states, unique
+from corvo.fsm import dependencies, endings, leases, states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.jobs import reason_data
 from corvo.fsm.lane import Lane
@@ -82,12 +82,16 @@ def retry(core: Core, job: Job, _arguments: Arguments) -> object:
     state = states.next_state(job.state, states.RETRY)
     if state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RETRY)
+    busy = dependencies.busy(core, job)
+    if busy is not None:
+        return busy
     lane = core.lane_of(job)
     if job.unique_key:
         conflict = unique.take_again(core, lane, job, "retried")
         if conflict is not None:
             return conflict
     core.store.touch(job)
+    dependencies.wait_again(core, job)
     job.attempt = 0
     job.releases = 0
     job.completed_ns = 0
@@ -104,12 +108,16 @@ def requeue(core: Core, job: Job, _arguments: Arguments) -> object:
     state = states.next_state(job.state, states.REQUEUE)
     if state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.REQUEUE)
+    busy = dependencies.busy(core, job)
+    if busy is not None:
+        return busy
     lane = core.lane_of(job)
     if job.unique_key:
         conflict = unique.take_again(core, lane, job, "requeued")
         if conflict is not None:
             return conflict
     core.store.touch(job)
+    dependencies.wait_again(core, job)
     job.releases = 0
     core.drop_expiry(job)
     core.move(lane, job, state, tail=True)

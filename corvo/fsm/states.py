@@ -50,6 +50,8 @@ TRIGGERS: Final = (
     "run",
     "move",
     "change_priority",
+    "unblock",
+    "forsake",
 )
 ENQUEUE: Final = 0
 SCHEDULE: Final = 1  # enqueue with a time in the future
@@ -78,12 +80,18 @@ REQUEUE: Final = 23  # one more attempt
 RUN: Final = 24  # do not wait any longer
 MOVE: Final = 25  # to another queue
 CHANGE_PRIORITY: Final = 26
+UNBLOCK: Final = 27  # the last job it waited for has ended
+FORSAKE: Final = 28  # a job it waited for has failed, and so does it
 
 TABLE: Final[dict[tuple[int, int], int]] = {
     (NOWHERE, ENQUEUE): PENDING,
     (NOWHERE, SCHEDULE): SCHEDULED,
     (SCHEDULED, PROMOTE): PENDING,
     (RETRYING, PROMOTE): PENDING,
+    (PENDING, UNBLOCK): PENDING,
+    (PENDING, FORSAKE): DEAD,
+    (SCHEDULED, FORSAKE): DEAD,
+    (HELD, FORSAKE): DEAD,
     (PENDING, FETCH): ACTIVE,
     (ACTIVE, HEARTBEAT): ACTIVE,
     (ACTIVE, ACK): COMPLETED,

@@ -17,6 +17,7 @@ from corvo._fast.ready import SEQ_BITS
 from corvo.feed import Change
 from corvo.fsm import index_rows
 from corvo.fsm.log_rows import LogRows
+from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
@@ -28,6 +29,8 @@ from corvo.model import (
     DIRTY_EXTRAS,
     DIRTY_HEAD,
     ENDED,
+    PENDING,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
@@ -38,7 +41,7 @@ from corvo.model import (
 )
 
 JOB_SIZE: Final = KIB  # memory of a job beside its texts
-ROW_SIZE: Final = 128  # memory of a row beside its value
+SIZE_MAX: Final = (1 << 63) - 1
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
@@ -90,6 +93,11 @@ class Store:
         self._tasks: dict[str, Task | None] = {}  # None = deleted
         self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self._batches: dict[str, Batch | None] = {}  # None = deleted
+        self.dependents = Links(base, keys.DEPENDENT)
+        self.children = Links(base, keys.CHILD)
+        self.members = Links(base, keys.BATCH_MEMBER)
+        self.rows = RowOverlay(base)
         self.logs = LogRows(base)
 
     def documents(self) -> int:
@@ -97,11 +105,16 @@ class Store:
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
         count += len(self._queues) + len(self._workers) + len(self._schedules)
         count += len(self._tasks) + len(self._chunks) + self.logs.documents()
+        count += len(self._batches) + len(self.rows) + self._links()
         return count + len(self._deletes)
+
+    def _links(self) -> int:
+        return len(self.dependents) + len(self.children) + len(self.members)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.jobs_size + self.rows_size + self.logs.size - self._clean_size
+        rows_size = self.rows_size + self.rows.size + self.logs.size + ROW_SIZE * self._links()
+        return self.jobs_size + rows_size - self._clean_size
 
     # Jobs.
 
@@ -127,6 +140,7 @@ class Store:
             extras = self.base.get(keys.extras(job_id))
             assert extras is not None, f"job {job_id} has no extras"
             job.extras = documents.decode_extras(job_id, extras)
+            job.extras.blocked = job.state == PENDING and len(job.extras.open_dependencies) > 0
         job.stored_row = index_rows.index_key(job)
         job.stored_expiry = index_rows.expiry_key(job)
         return job
@@ -208,12 +222,15 @@ class Store:
         self.rows_size += ROW_SIZE + len(row)
         job.error_count += 1
 
-    def errors(self, job: Job, before: int, limit: int, size_max: int) -> list[ErrorRecord]:
-        """The error records of a job in front of the slot `before`, the newest of them, cut by
-        count and by bytes but never to nothing; the oldest comes first."""
+    def errors(
+        self, job: Job, limit: int, size_max: int = SIZE_MAX, skip: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job but for `skip` of them, cut by count and by bytes but
+        never to nothing; the oldest comes first."""
         records: list[ErrorRecord] = []
         size = 0
-        for slot in range(before - 1, max(0, before - limit) - 1, -1):
+        end = job.error_count - skip
+        for slot in range(end - 1, max(0, end - limit) - 1, -1):
             key = keys.error(job.id, slot)
             row = self._errors.get(key)
             if row is None:
@@ -339,6 +356,26 @@ class Store:
         found.sort()
         return found[:limit]
 
+    # Batches.
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch as it is now. One that is changed has to be touched."""
+        if batch_id in self._batches:
+            return self._batches[batch_id]
+        row = self.base.get(keys.batch(batch_id))
+        return None if row is None else documents.decode_batch(batch_id, row)
+
+    def touch_batch(self, batch: Batch) -> None:
+        """The batch's row changes."""
+        if batch.id not in self._batches:
+            self.rows_size += ROW_SIZE
+        self._batches[batch.id] = batch
+
+    def delete_batch(self, batch: Batch) -> None:
+        """A finished batch goes."""
+        self._batches[batch.id] = None
+        self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
+
     # Event log.
 
     def add_block(self, first_seq: int, block: bytes) -> None:
@@ -456,6 +493,10 @@ class Store:
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
         self._put_tasks(puts, deletes)
+        self._put_batches(puts, deletes)
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.collect(puts, deletes)
+        self.rows.collect(puts, deletes)
         self.logs.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
@@ -475,6 +516,15 @@ class Store:
                 deletes.append(key)
             else:
                 puts.append((key, row))
+
+    def _put_batches(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for batch_id, batch in self._batches.items():
+            if batch is None:
+                deletes.append(keys.batch(batch_id))
+                continue
+            puts.append((keys.batch(batch_id), documents.encode_batch(batch)))
+            if batch.finished_ns:
+                puts.append((keys.batch_finished(batch.finished_ns, batch_id), b""))
 
     def _put_job(
         self,
@@ -545,6 +595,10 @@ class Store:
         self._tasks.clear()
         self._chunks.clear()
         self._deletes.clear()
+        self._batches.clear()
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.written()
+        self.rows.written()
         self.rows_size = 0
         self.logs.written()
 

@@ -53,16 +53,17 @@ _LOOKED_AT_MAX: Final = 1_000  # rows in one step
 _DROPPED_MAX: Final = 2  # old tasks that a new one may push out
 _RESULT_CHUNKS_MAX: Final = 100  # looked at in one read of results
 
-_FINISHED: Final = 5
+_FINISHED: Final = 6
 _FAMILIES: Final[list[bytes]] = [
     keys.PENDING,
+    keys.BLOCKED,
     keys.SCHEDULED,
     keys.RETRYING,
     keys.HELD,
     keys.ACTIVE,
     keys.FINISHED,
 ]
-_ORDER: Final = (PENDING, SCHEDULED, RETRYING, HELD, ACTIVE)
+_ORDER: Final = (PENDING, PENDING, SCHEDULED, RETRYING, HELD, ACTIVE)
 
 _TRIGGERS: Final[dict[str, int]] = {
     "retry": states.RETRY,
@@ -106,7 +107,7 @@ def _families(action: int) -> list[int]:
 def _prefixes(task: Task) -> list[bytes]:
     if task.kind == BULK:
         return [_FAMILIES[family] for family in _families(task.action)]
-    families = _FAMILIES[:2] if task.kind == CLEAR else _FAMILIES
+    families = _FAMILIES[:3] if task.kind == CLEAR else _FAMILIES
     return [keys.of_queue(family, task.queue_number) for family in families]
 
 

@@ -22,12 +22,21 @@ big-endian. Every job has exactly one of the rows marked with a star, in the fam
     h|number seq                *   held job: hold_ends_ns:8 (0 = never) 0:8 id
     t|number state:1 time:8 seq *   id of a job that has ended, in order of time for the purge
     x|number seq                    expires_ns:8 0:8 id of a job that has not ended and expires
+    k|number seq                *   id of a pending job that waits for other jobs
     qc|name                         queue: number, configuration, counters, next seq
     u|number keyhash:16             unique lock: job id, expiry, full key
     w|id                            worker
     bt|id                           task on many jobs: what to do, how far it is, what came of it
     bc|id 00 chunk:4                job ids of a task; behind them what came of each, once done
     sc|id                           schedule: configuration, job template, next and last run
+    d|id 00 dependent               a job that waits for the job with this id
+    ds|id                           a job that ended while dependents have not heard of it: state
+    c|id 00 child                   a job that names the job with this id as its parent
+    b|id                            batch: callbacks, counts
+    bm|id 00 job                    open member of a batch
+    bf|finished_ns:8 id             batch that has finished, in order of time for the purge
+    ik|number:8                     outcome of a request with an idempotency key: digest of the key,
+                                    stamp, key, fingerprint of the request, outcome
     ev|first_seq:8                  events of one log entry, packed
     m|                              meta row: what the other rows add up to
 """

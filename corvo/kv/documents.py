@@ -14,8 +14,10 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
   options. One that is destroyed is called otherwise in the key, and has its name in the row.
 - *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
   brought them has them (`ops.LINE_LAYOUT`).
-- *Worker*, *schedule*, *task*, *error record*, *unique lock*: their fields.
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -34,6 +36,7 @@ from corvo.model import (
     OUTCOMES,
     PRIORITIES,
     STATES,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
@@ -48,7 +51,7 @@ from corvo.model import (
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstubf"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 LOG_LAYOUT: Final = "uuUUUUU"
 LOG_BLOCK_LAYOUT: Final = "B"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
@@ -59,6 +62,9 @@ TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
 CHUNK_LAYOUT: Final = "Sb"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
@@ -209,6 +215,8 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_ends_ns,
             extras.hold_action,
             extras.feedback,
+            extras.open_dependencies,
+            extras.has_dependents,
             extras.has_logs,
         ),
     )
@@ -231,6 +239,8 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_ends_ns,
         extras.hold_action,
         extras.feedback,
+        extras.open_dependencies,
+        extras.has_dependents,
         extras.has_logs,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
@@ -476,6 +486,60 @@ def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
     job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = _decode(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = _decode(REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", "")
+    return stamp_ns, key, fingerprint, outcome
 
 
 def encode_events(changes: list[Change]) -> bytes:

@@ -11,7 +11,7 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
 FORMAT: Final = 1
-LAYOUT: Final = "uubuuuuuubf"
+LAYOUT: Final = "uubuuuuuubuuf"
 HASH_SIZE: Final = 16
 
 
@@ -29,6 +29,9 @@ class Meta:
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
+        # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
+        self.first_replay: int = 1
+        self.next_replay: int = 1
         self.result_schemas: bool = False  # some job had one: acks have to look
 
 
@@ -47,6 +50,8 @@ def encode_meta(meta: Meta) -> bytes:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.first_replay,
+            meta.next_replay,
             meta.result_schemas,
         ),
     )
@@ -75,6 +80,8 @@ def decode_meta(data: bytes) -> Meta:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.first_replay,
+            meta.next_replay,
             meta.result_schemas,
         ) = decode_fields(LAYOUT, data[4:])
     except CodecError as error:

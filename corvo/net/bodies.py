@@ -26,6 +26,31 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
+class FollowerBody(_Body):
+    """A job that follows: a step or handler of a chain, or a callback of a batch."""
+
+    queue: Text = None
+    payload: Raw = NOTHING
+
+
+class ChainBody(_Body):
+    """A chain of an enqueue."""
+
+    steps: list[FollowerBody] = []
+    on_failure: FollowerBody | None = None
+    on_exit: FollowerBody | None = None
+
+
+class BatchBody(_Body):
+    """The batch that the jobs of an enqueue make."""
+
+    callback_queue: Text = None
+    callback_payload: Raw = NOTHING
+    on_success: FollowerBody | None = None
+    on_complete: FollowerBody | None = None
+    on_death: FollowerBody | None = None
+
+
 class HoldBody(_Body):
     """POST /jobs/{id}/hold, and `hold` of an enqueue."""
 
@@ -56,6 +81,13 @@ class EnqueueBody(_Body):
     # Extras: what only some jobs have.
     expire_after: Duration = None
     group_key: Text = None
+    batch_id: Text = None
+    chain: ChainBody | None = None
+    chain_id: Text = None
+    chain_step: int | None = None
+    chain_config: ChainBody | None = None
+    depends_on: list[str] | None = None
+    on_dependency_failure: Text = None
     hold: HoldBody | None = None
     result_schema: Raw = NOTHING
 
@@ -64,6 +96,8 @@ class EnqueueBatchBody(_Body):
     """POST /enqueue/batch."""
 
     jobs: list[EnqueueBody] = []
+    batch: BatchBody | None = None
+    batch_id: Text = None
 
 
 class FetchBody(_Body):
@@ -83,6 +117,8 @@ class AckBody(_Body):
     lease_token: Text = None
     result: Raw = NOTHING
     checkpoint: Raw = NOTHING
+    step_status: Text = None
+    exit_reason: Text = None
 
 
 class AckItem(AckBody):
@@ -261,25 +297,31 @@ class ClockBody(_Body):
 
 
 # Members of features that are not part of this version, by the body they belong to.
-_ACK_LATER = ("usage", "agent_status", "hold_reason", "step_status", "exit_reason", "trace")
+_ACK_LATER = ("usage", "agent_status", "hold_reason", "trace")
 _NOT_HERE: dict[type, tuple[str, ...]] = {
     EnqueueBody: (
         "agent",
-        "chain",
-        "chain_id",
-        "chain_step",
-        "chain_config",
-        "depends_on",
-        "on_dependency_failure",
         "routing",
-        "batch_id",
     ),
-    EnqueueBatchBody: ("batch", "batch_id"),
     AckBody: _ACK_LATER,
     AckItem: _ACK_LATER,
     Beat: ("usage", "stream_delta"),
     ReleaseBody: ("usage",),
     ApproveBody: ("max_iterations", "max_cost_usd"),
+}
+
+# Bodies inside others, by the name of their member.
+_PARTS: dict[str, type[_Body]] = {
+    "hold": HoldBody,
+    "chain": ChainBody,
+    "chain_config": ChainBody,
+    "batch": BatchBody,
+    "steps": FollowerBody,
+    "on_failure": FollowerBody,
+    "on_exit": FollowerBody,
+    "on_success": FollowerBody,
+    "on_complete": FollowerBody,
+    "on_death": FollowerBody,
 }
 
 _B = TypeVar("_B", bound=_Body)
@@ -393,8 +435,9 @@ def _explained(text: str, kind: type[_Body]) -> ValidationError:
 
 
 def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
-    if path.endswith(".hold"):
-        return HoldBody
+    part = path.removesuffix("[...]").rpartition(".")[2]
+    if part in _PARTS:
+        return _PARTS[part]
     if path.startswith((".jobs", "[...]")) and kind is EnqueueBatchBody:
         return EnqueueBody
     if path and kind is AckBatchBody:

@@ -49,6 +49,7 @@ from corvo.model import (
     UniqueLock,
     Worker,
 )
+from corvo.net.composition import ties_document
 from corvo.times import format_duration, format_time
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -110,6 +111,7 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
     if job.parent_id:
         document["parent_id"] = job.parent_id
+    document |= ties_document(machine, job)
     if job.schedule_id:
         document["schedule_id"] = job.schedule_id
         if job.schedule_slot_ns:
@@ -337,6 +339,7 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
         document["retention"] = retention
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
+    document["blocked"] = machine.blocked_count(queue.name)
     document["enqueued"] = queue.enqueued_total
     document["failed"] = queue.failed_total
     document["completed_total"] = queue.completed_total

@@ -4,6 +4,7 @@ verb."""
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
+from corvo.net.handlers.batches import Batches
 from corvo.net.handlers.bulk import Bulk
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
@@ -41,6 +42,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/jobs/{id}/logs", answers.append_logs),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
+        ("GET", "/batches/{id}", Batches(service).get),
         ("POST", "/jobs/{id}/hold", jobs.hold),
         ("POST", "/jobs/{id}/approve", jobs.approve),
         ("POST", "/jobs/{id}/reject", jobs.reject),

@@ -323,7 +323,7 @@ class Program(RuleBasedStateMachine):
                 fields |= {"extras": encode_extras(**extras)}
             steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields))
         if batch:
-            results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps])
+            results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps], b"").jobs
         else:
             results = self.entry(*steps)
         for job_id, result in zip(ids, results, strict=True):
@@ -375,7 +375,9 @@ class Program(RuleBasedStateMachine):
         welcome = self.welcome(job_id, token)
         job = self.jobs.get(job_id)
         repeated = job is not None and job.state == COMPLETED and token == job.token != ""
-        items = [encode_fields(ops.ACK.layout, (job_id, token, b"1", b""))] * (2 if again else 1)
+        items = [encode_fields(ops.ACK.layout, (job_id, token, b"1", b"", b""))] * (
+            2 if again else 1
+        )
         acked = self.do(ops.ACK_BATCH, items)
         if welcome:
             self.finish(job_id, COMPLETED)
@@ -950,7 +952,7 @@ def test_on_disk_as_in_memory(tmp_path: Path) -> None:
         steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
         steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
         steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
-        steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"")) for n in range(3)]
+        steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"", b"")) for n in range(3)]
         data = encode_entry(START_NS + index * SECOND_NS, index, steps)
         results = [plain(machine.apply(index, 1, data)) for machine in machines]
         assert results[0] == results[1]

@@ -25,6 +25,7 @@ from corvo.model import (
     TASK_KINDS,
     TASK_STATES,
     UNIQUE_UNTIL,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
@@ -107,6 +108,8 @@ EXTRAS = {
     "hold_ends_ns": TIME,
     "hold_action": below(HOLD_ACTIONS),
     "feedback": BYTES,
+    "open_dependencies": st.lists(TEXT, max_size=4),
+    "has_dependents": st.booleans(),
     "has_logs": st.booleans(),
 }
 NOT_STORED = {
@@ -119,6 +122,17 @@ NOT_STORED = {
     "deleted",
     "stored_row",
     "stored_expiry",
+}
+BATCH = {
+    "on_success": BYTES,
+    "on_complete": BYTES,
+    "on_death": BYTES,
+    "created_ns": U64,
+    "finished_ns": U64,
+    "total": U64,
+    "pending": U64,
+    "succeeded": U64,
+    "failed": U64,
 }
 QUEUE = {
     "paused": st.booleans(),
@@ -190,6 +204,8 @@ META = {
     "event_log_size": U64,
     "next_queue_number": U64,
     "hash": st.binary(min_size=16, max_size=16),
+    "first_replay": U64,
+    "next_replay": U64,
     "result_schemas": st.booleans(),
 }
 
@@ -212,7 +228,8 @@ def read(thing: Any, fields: Any) -> dict[str, Any]:
 
 def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
-    assert attributes(Extras()) == set(EXTRAS)
+    assert attributes(Extras()) == {*EXTRAS, "blocked"}
+    assert attributes(Batch("b")) == {*BATCH, "id"}
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
@@ -277,6 +294,20 @@ def test_tasks(values: dict[str, Any]) -> None:
 @given(st.lists(TEXT, max_size=4), BYTES)
 def test_task_chunks(ids: list[str], outcomes: bytes) -> None:
     assert documents.decode_chunk(documents.encode_chunk(ids, outcomes)) == (ids, outcomes)
+
+
+@given(st.fixed_dictionaries(BATCH))
+def test_batches(values: dict[str, Any]) -> None:
+    batch = filled(Batch("batch_1"), values)
+    again = documents.decode_batch("batch_1", documents.encode_batch(batch))
+    assert again.id == "batch_1" and read(again, BATCH) == values
+
+
+@given(U64, U64, BYTES, BYTES, BYTES)
+def test_replays(digest: int, stamp_ns: int, key: bytes, print_: bytes, outcome: bytes) -> None:
+    encoded = documents.encode_replay(digest, stamp_ns, key, print_, outcome)
+    assert documents.replay_digest(encoded) == digest
+    assert documents.decode_replay(encoded) == (stamp_ns, key, print_, outcome)
 
 
 @given(U64, below(ERROR_KINDS), BYTES, BYTES, U64)
@@ -458,8 +489,8 @@ def _golden_extras() -> Extras:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
-    values |= {"hold_ends_ns": 128, "hold_action": 1, "has_logs": True}
-    extras: Extras = filled(Extras(), values)
+    values |= {"open_dependencies": ["job_2"], "has_dependents": True, "has_logs": True}
+    extras: Extras = filled(Extras(), values | {"hold_ends_ns": 128, "hold_action": 1})
     return extras
 
 
@@ -467,6 +498,11 @@ def _golden_task() -> Task:
     values = {"action": 3, "arguments": b"a", "total": 300, "counts": [1, 2, 3], "chunks": 3}
     values |= {"next_chunk": 1, "cut_numbers": [3], "cut_seqs": [301], "cursor": b"k"}
     return filled(Task("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True})
+
+
+def _golden_batch() -> Batch:
+    values = {"on_complete": b"f", "created_ns": 300, "total": 3, "pending": 1, "failed": 2}
+    return filled(Batch("batch_1"), values)
 
 
 DOCUMENTS = {
@@ -483,6 +519,8 @@ DOCUMENTS = {
     "task chunk": lambda: documents.encode_chunk(["job_A1", "job_A2"], b"\0\x11"),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
+    "batch": lambda: documents.encode_batch(_golden_batch()),
+    "replay": lambda: documents.encode_replay(258, STAMP, b"k", b"f", b"o"),
     "event block": lambda: documents.encode_events(GOLDEN_CHANGES),
     "meta": lambda: meta.encode_meta(_golden_meta()),
 }

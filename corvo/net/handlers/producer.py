@@ -7,9 +7,9 @@ from msgspec.structs import astuple
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, ValidationError
+from corvo.ids import check_job_id
 from corvo.model import STATES, Enqueued
 from corvo.net.bodies import (
-    NOTHING,
     EnqueueBatchBody,
     EnqueueBody,
     decode,
@@ -17,13 +17,13 @@ from corvo.net.bodies import (
     tags_object,
 )
 from corvo.net.documents import outcome, reply_json
-from corvo.net.extras import encode_extras
+from corvo.net.extras import ExtrasEncoder
 from corvo.net.handlers.ends import wait_for_end
 from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_EXTRAS: list[Any] = [None, None, None, NOTHING]
+_NO_EXTRAS = list(astuple(EnqueueBody()))[16:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -32,6 +32,7 @@ class Producer:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._extras = ExtrasEncoder(service.config.max_payload_size, service.new_chain_id)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
@@ -47,21 +48,31 @@ class Producer:
         """201 with the ids in input order; all jobs are taken or none."""
         body = decode(request.body, EnqueueBatchBody)
         checks.count(len(body.jobs), "jobs", limits.ENQUEUE_BATCH_MAX)
+        batch_id, batch = self._batch(body)
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):
             try:
                 if item.wait is not None:
                     raise ValidationError("wait is for POST /enqueue only", field="wait")
-                queue, values = self.job_values(item)
+                queue, values = self.job_values(item, batch_id)
             except CorvoError as error:
                 raise type(error)(
                     f"job {position} {error.message}", **{**error.fields, "index": position}
                 ) from None
             queues.append(queue)
             jobs.append(values)
-        self._service.enqueue_batch(queues, jobs, slot=(self._on_batch_enqueued, request))
+        self._service.enqueue_batch(queues, jobs, batch, (self._on_batch_enqueued, request))
 
-    def job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
+    def _batch(self, body: EnqueueBatchBody) -> tuple[str, bytes]:
+        """The batch that all jobs join, and its definition if it is a new one."""
+        if body.batch is None:
+            return check_job_id(body.batch_id, "batch_id") if body.batch_id else "", b""
+        if body.batch_id:
+            raise ValidationError("batch (a new one) and batch_id exclude each other")
+        batch_id = self._service.new_batch_id()
+        return batch_id, self._extras.encode_batch(batch_id, body.batch)
+
+    def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
         (
@@ -103,7 +114,7 @@ class Producer:
             checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(unique_until),
             checks.length_ns(unique_period, "unique_period"),
-            b"" if extras == _NO_EXTRAS else encode_extras(body),
+            self._extras.encode(body, batch_id) if batch_id or extras != _NO_EXTRAS else b"",
         )
 
     def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:
@@ -134,8 +145,10 @@ class Producer:
         if isinstance(result, CorvoError):
             reply_error(request, result)
             return
-        reply: dict[str, Any] = {"job_ids": [item.job_id for item in result]}
-        duplicates = sum(item.duplicate for item in result)
+        reply: dict[str, Any] = {"job_ids": [item.job_id for item in result.jobs]}
+        if result.batch_id:
+            reply["batch_id"] = result.batch_id
+        duplicates = sum(item.duplicate for item in result.jobs)
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)

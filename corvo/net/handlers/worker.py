@@ -28,6 +28,9 @@ from corvo.service import Service
 from corvo.times import format_time, parse_duration
 from corvo.waiting import Wait
 
+# Stands in a batch for an ack that is refused here, so that positions agree: no job has this id.
+_REFUSED_ACK = ("-", "", b"", b"", b"")
+
 
 class WorkerVerbs:
     """Handlers of workers."""
@@ -104,19 +107,19 @@ class WorkerVerbs:
         body = decode(request.body, AckBatchBody)
         checks.count(len(body.acks), "acks", limits.ACK_BATCH_MAX)
         payloads, ids = [], []
-        failed: list[dict[str, Any]] = []
-        for item in body.acks:
+        refused: dict[int, CorvoError] = {}
+        for position, item in enumerate(body.acks):
             if not item.job_id:
                 raise ValidationError("job_id is required for each ack")
             job_id = check_job_id(item.job_id)
             try:
                 values = self._ack_values(job_id, item)
             except ResultSchemaError as error:
-                failed.append(_failed_ack(job_id, error))
-                continue
+                refused[position] = error
+                values = _REFUSED_ACK
             payloads.append(encode_fields(ops.ACK.layout, values))
             ids.append(job_id)
-        request.context = ids, failed
+        request.context = ids, refused
         self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
 
     def _ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
@@ -126,7 +129,8 @@ class WorkerVerbs:
         schema = self._service.machine.result_schema(job_id, token)
         if schema:
             check_result(schema, result)
-        return job_id, token, result, self._checkpoint(body.checkpoint)
+        step = _step(body) if body.step_status or body.exit_reason else b""
+        return job_id, token, result, self._checkpoint(body.checkpoint), step
 
     def _checkpoint(self, raw: Raw) -> bytes:
         size_max = self._service.config.max_checkpoint_size
@@ -144,11 +148,13 @@ class WorkerVerbs:
         if not isinstance(result, Acked):
             reply_error(request, result)
             return
-        ids, failed = request.context
-        failed += [_failed_ack(ids[position], error) for position, error in result.refused]
         reply: dict[str, Any] = {"acked": result.count}
-        if failed:
-            reply["failed"] = failed
+        if result.refused:
+            ids, refused = request.context
+            reply["failed"] = [
+                _failed_ack(ids[position], refused.get(position, error))
+                for position, error in result.refused
+            ]
         reply_json(request, 200, reply)
 
     # ---- fail ----
@@ -229,6 +235,15 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def _step(body: AckBody) -> bytes:
+    """What an ack says about its chain."""
+    status = body.step_status or "continue"
+    if status not in ("continue", "exit"):
+        raise ValidationError(f"step_status {checks.shown(status)} is unknown (use continue, exit)")
+    reason = checks.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
+    return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))
 
 
 def _failed_ack(job_id: str, error: CorvoError) -> dict[str, Any]:

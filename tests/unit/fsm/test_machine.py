@@ -99,8 +99,8 @@ def test_result_per_op_in_order() -> None:
     driver = Driver()
     results = driver.entry(
         enqueue_step("a"),
-        (ops.ACK, ("nope", "", b"", b"")),
         (ops.PAUSE_QUEUE, ("q", False)),
+        (ops.ACK, ("nope", "", b"", b"", b"")),
         enqueue_step("b"),
     )
     assert [type(result).__name__ for result in results] == [
