@@ -3,11 +3,12 @@
     python bench/scale.py --jobs 1000,1000000,10000000 --queues 1
     python bench/scale.py --jobs 1000,1000000 --state scheduled
 
-`--state` is what the jobs wait for: pending, scheduled, retrying, or unique (pending, and each holds
-a unique key; the operations then use such keys too). For each number of jobs a base is filled directly with its documents (through the server it would
-take minutes), a real server is started on it, and single fetches, acks and enqueues go through
-plain HTTP on one connection. Times per operation are CPU of the server process, which other
-work on the machine disturbs least; compare rows of one run with each other.
+`--state` is what the jobs wait for: pending, scheduled, retrying, or unique (pending, and each
+holds a unique key; the operations then use such keys too). For each number of jobs a base is filled
+directly with its documents (through the server it would take minutes), a real server is started on
+it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times per
+operation are CPU of the server process, which other work on the machine disturbs least; compare
+rows of one run with each other.
 """
 
 import argparse

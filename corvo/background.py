@@ -1,8 +1,8 @@
 """Work that the leader does bit by bit beside the requests: the steps of tasks on many jobs, the
 purge of jobs that ended long ago, and the sweep of unique locks whose time is over.
 
-Each bit is one op of bounded size, and there is a pause behind it that is as long as the op took,
-so that requests never wait for more than one of them.
+Each bit is one op of bounded size, and there is a pause behind it, three times as long as the op
+took, so that most requests do not wait for any of them, and none for more than one.
 """
 
 from typing import Any, Final
@@ -122,7 +122,7 @@ class Background:
     def _on_done(self, argument: tuple[ops.Op, Any], result: Any) -> None:
         op, then = argument
         took_s = (self._clock.monotonic_ns() - self._began_ns[op.number]) / 1e9
-        pause_s = _AGAIN_S if isinstance(result, CorvoError) else max(took_s, _PAUSE_MIN_S)
+        pause_s = _AGAIN_S if isinstance(result, CorvoError) else max(3 * took_s, _PAUSE_MIN_S)
         self._again(op, pause_s, then)
 
     def _again(self, op: ops.Op, pause_s: float, then: Any) -> None:

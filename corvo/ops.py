@@ -95,8 +95,8 @@ EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
 BULK_STEP: Final = _op(65, "BulkStep", "suf")  # task_id, most jobs to touch, stop (the task)
 # queue, how long to keep jobs in each state of model.ENDINGS (0 = as the server says, else the
-# time and 1 ns)
-SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sU")
+# time and 1 ns; empty = leave it as it is), aging_after_ns + 1 (not part of this version: 0)
+SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sUu")
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 # job_id, lease_token, lines (layout LINE_LAYOUT)
 APPEND_LOGS: Final = _op(69, "AppendLogs", "ssB", LEASES)

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from corvo._fast import keys
 from corvo._fast.digests import DigestTable
-from corvo._fast.ready import SEQ_BITS, DueHeap, ReadyIndex
+from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
 from corvo.fsm.due import DueTimes
@@ -220,7 +220,7 @@ class Core:
         for state in (PENDING, SCHEDULED):
             for priority in range(PRIORITIES):
                 lane.queue.counts[state * PRIORITIES + priority] = 0
-        lane.ready = ReadyIndex()
+        lane.clear_ready()
         self.store.touch_queue(lane.queue)
 
     def destroy(self, lane: Lane) -> None:
@@ -234,7 +234,7 @@ class Core:
         queue.draining = False
         queue.max_concurrency = 0
         queue.counts = [0] * len(queue.counts)
-        lane.ready = ReadyIndex()
+        lane.clear_ready()
         self.store.touch_queue(queue)
 
     def no_longer_doomed(self, lane: Lane) -> None:

@@ -32,3 +32,7 @@ class Lane:
         if queue.max_concurrency > 0:
             return max(0, min(ready, queue.max_concurrency - len(self.active) + leaving))
         return ready
+
+    def clear_ready(self) -> None:
+        """No job is ready any more."""
+        self.ready = ReadyIndex()

@@ -60,10 +60,10 @@ def set_queue_options(core: Core, payload: bytes) -> object:
     """How long jobs that have ended are kept. Creates the queue if need be."""
     name: str
     retention: list[int]
-    name, retention = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
+    name, retention, _ = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
     lane = core.lane(name)
     keep_ns = [value - 1 for value in retention]
-    if lane.queue.retention_ns != keep_ns:
+    if retention and lane.queue.retention_ns != keep_ns:
         lane.queue.retention_ns = keep_ns
         core.store.touch_queue(lane.queue)
         texts = [f'"{STATES[ENDINGS[i]]}":{keep_ns[i]}' for i in range(len(ENDINGS))]

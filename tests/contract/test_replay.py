@@ -673,7 +673,7 @@ class Program(RuleBasedStateMachine):
     def set_retention(self, queue: str, keep: list[int]) -> None:
         self.keep_s[queue] = [-1 if n < 0 else 61 * n for n in keep]
         values = [0 if n < 0 else 61 * n * SECOND_NS + 1 for n in keep]
-        assert self.do(ops.SET_QUEUE_OPTIONS, queue, values) is None
+        assert self.do(ops.SET_QUEUE_OPTIONS, queue, values, 0) is None
 
     @rule(default_s=SECONDS)
     def purge(self, default_s: int) -> None:

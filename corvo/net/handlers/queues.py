@@ -89,7 +89,7 @@ class Queues:
                 keep_ns = checks.retention_ns(value, field)
             values.append(keep_ns + 1)  # the op has 0 for "as the server says"
         request.context = "ok"
-        self._service.submit(ops.SET_QUEUE_OPTIONS, (name, values), (on_done, request))
+        self._service.submit(ops.SET_QUEUE_OPTIONS, (name, values, 0), (on_done, request))
 
     def concurrency(self, request: Request) -> None:
         """Bound the active jobs over all workers; 0 or less removes the bound."""

@@ -41,6 +41,101 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         {"status": "paused"},
         "Queue a/b paused\n",
     ),
+    (
+        "hold j1 --reason look --hold-timeout 1h --timeout-action approve",
+        "POST",
+        f"{JOBS}/hold",
+        {"reason": "look", "timeout": 3600, "timeout_action": "approve"},
+        {"status": "held"},
+        "Job j1 held\n",
+    ),
+    (
+        "approve j1 --by ann --note ok",
+        "POST",
+        f"{JOBS}/approve",
+        {"approved_by": "ann", "note": "ok"},
+        {"status": "pending"},
+        "Job j1 approved\n",
+    ),
+    (
+        "reject j1 --reason no --by ann",
+        "POST",
+        f"{JOBS}/reject",
+        {"reason": "no", "rejected_by": "ann"},
+        {"status": "dead"},
+        "Job j1 rejected\n",
+    ),
+    (
+        "reject j1 --revise bigger",
+        "POST",
+        f"{JOBS}/reject",
+        {"revise": True, "feedback": "bigger"},
+        {"status": "pending"},
+        "Job j1 rejected\n",
+    ),
+    (
+        "move j1 other --reset-attempts",
+        "POST",
+        f"{JOBS}/move",
+        {"queue": "other", "reset_attempts": True},
+        {"status": "moved"},
+        "Job moved to other\n",
+    ),
+    ("requeue j1", "POST", f"{JOBS}/requeue", {}, {"status": "requeued"}, "Job requeued\n"),
+    ("run j1", "POST", f"{JOBS}/run", {}, {"status": "pending"}, "Job j1: pending\n"),
+    (
+        "priority j1 high",
+        "POST",
+        f"{JOBS}/priority",
+        {"priority": "high"},
+        {"status": "ok"},
+        "Job j1 has priority high\n",
+    ),
+    (
+        "clear q",
+        "POST",
+        "/api/v1/queues/q/clear",
+        {},
+        {"status": "cleared", "deleted": 7},
+        "Queue q cleared\n",
+    ),
+    (
+        "destroy a/b --confirm",
+        "DELETE",
+        "/api/v1/queues/a%2Fb?confirm=true",
+        None,
+        {"status": "deleted", "deleted": 7},
+        "Queue a/b destroyed\n",
+    ),
+    (
+        "drain q --no-wait",
+        "POST",
+        "/api/v1/queues/q/drain",
+        {},
+        {"status": "draining"},
+        "Queue q draining\n",
+    ),
+    (
+        "retention q --completed 1h --dead forever --cancelled default",
+        "POST",
+        "/api/v1/queues/q/retention",
+        {"completed": "1h", "dead": "forever", "cancelled": None},
+        {"status": "ok"},
+        "Queue q retention set\n",
+    ),
+    (
+        "enqueue q '{}' --expire-after 1h --hold-reason look --hold-timeout 5",
+        "POST",
+        "/api/v1/enqueue",
+        {
+            "queue": "q",
+            "payload": {},
+            "expire_after": 3600,
+            "hold": {"reason": "look", "timeout": 5},
+        },
+        {"job_id": "j9", "status": "held", "unique_existing": False},
+        "Job enqueued: j9 (status: held)\n",
+    ),
     ("resume q", "POST", "/api/v1/queues/q/resume", {}, {"status": "resumed"}, "Queue q resumed\n"),
     (
         "concurrency q 5",
@@ -347,7 +442,10 @@ def test_bad_payload_is_never_sent(server: Any, run: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("quees", "No such command 'quees'. (Did you mean one of: 'enqueue', 'queues'?)"),
+        (
+            "quees",
+            "No such command 'quees'. (Did you mean one of: 'enqueue', 'queues', 'requeue'?)",
+        ),
         ("enqueue q", "Missing argument 'PAYLOAD'."),
         ("enqueue q {} more", "Got unexpected extra argument (more)"),
         ("queues --sever x", "No such option '--sever'. Did you mean '--server'?"),
@@ -500,4 +598,11 @@ def test_completion_knows_commands(
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
         main([])
-    assert capsys.readouterr().out.split() == ["plain,retry", "plain,release", "plain,resume"]
+    assert capsys.readouterr().out.split() == [
+        "plain,retry",
+        "plain,reject",
+        "plain,requeue",
+        "plain,release",
+        "plain,resume",
+        "plain,retention",
+    ]

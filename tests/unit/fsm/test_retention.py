@@ -66,14 +66,14 @@ def test_a_queue_says_otherwise(driver: Driver) -> None:
     for queue in ("short", "never", "plain"):
         for state in (COMPLETED, DEAD):
             end(driver, f"{queue}{state}", state, queue)
-    assert driver.do(ops.SET_QUEUE_OPTIONS, "short", [60 * SECOND_NS + 1, 0, 0]) is None
-    driver.do(ops.SET_QUEUE_OPTIONS, "never", [DUE_MAX_NS + 1] * 3)
+    assert driver.do(ops.SET_QUEUE_OPTIONS, "short", [60 * SECOND_NS + 1, 0, 0], 0) is None
+    driver.do(ops.SET_QUEUE_OPTIONS, "never", [DUE_MAX_NS + 1] * 3, 0)
     driver.restart()
     driver.advance(60)
     assert purge(driver) == [f"short{COMPLETED}"]
     driver.now_ns += 8 * DAY_NS
     assert sorted(purge(driver)) == sorted([f"plain{COMPLETED}", f"plain{DEAD}", f"short{DEAD}"])
-    driver.do(ops.SET_QUEUE_OPTIONS, "never", [0, 0, 0])
+    driver.do(ops.SET_QUEUE_OPTIONS, "never", [0, 0, 0], 0)
     assert sorted(purge(driver)) == [f"never{COMPLETED}", f"never{DEAD}"]
 
 
