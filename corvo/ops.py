@@ -106,7 +106,9 @@ RELEASE_LOCK: Final = _op(70, "ReleaseLock", "sbs")
 # payload of the op that is to have one effect only; it has the order of that op
 IDEMPOTENT: Final = _op(71, "Idempotent", "bbuuub")
 PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
-SETTLE: Final = _op(73, "Settle", "u")  # how many dependents at most hear of the end of a job
+# job_id of the first job that has ended while dependents have not heard of it. Every entry goes on
+# telling them; this op sees to it that there is one.
+SETTLE: Final = _op(73, "Settle", "s")
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node.

@@ -78,7 +78,7 @@ class Scheduler:
 
     def _settle(self) -> None:
         """Go on with telling dependents of the end of a job, one entry after the other."""
-        self._submit(ops.SETTLE, encode_fields(ops.SETTLE.layout, (limits.SETTLED_MAX,)))
+        self._submit(ops.SETTLE, encode_fields(ops.SETTLE.layout, (self._machine.unsettled,)))
 
     def _arm(self, due_ns: int) -> None:
         if self._timer is not None:

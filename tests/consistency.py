@@ -44,6 +44,7 @@ def read_jobs(base: Rows) -> dict[str, Job]:
             extras = base.get(keys.extras(job.id))
             assert extras is not None, f"{job.id} has no extras"
             job.extras = documents.decode_extras(job.id, extras)
+            job.extras.blocked = job.state == PENDING and bool(job.extras.open_dependencies)
         jobs[job.id] = job
     return jobs
 
@@ -66,6 +67,9 @@ def check_rows(base: Rows) -> None:
     check_locks(base, jobs, queues)
     check_logs(base, jobs)
     check_events(base, jobs, meta)
+    check_dependencies(base, jobs)
+    check_batches(base, jobs)
+    check_replays(base, meta)
     for job in jobs.values():
         check_job(job, meta)
 
@@ -74,6 +78,7 @@ def check_index_rows(base: Rows, jobs: dict[str, Job]) -> None:
     """Each job has exactly the index row of its state, and each index row a job."""
     families = (
         keys.PENDING,
+        keys.BLOCKED,
         keys.ACTIVE,
         keys.SCHEDULED,
         keys.RETRYING,
@@ -205,6 +210,54 @@ def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:
         assert job.event_seq < meta.event_first_seq or owner[job.event_seq] == job.id
 
 
+def links(base: Rows, family: bytes) -> set[tuple[str, str]]:
+    """All links of a family, as (owner, member)."""
+    return {keys.parse_link(family, key) for key, _ in base.scan(family)}
+
+
+def check_dependencies(base: Rows, jobs: dict[str, Job]) -> None:
+    """Who waits is known to those it waits for, and they have not ended, or not told it yet."""
+    dependents = links(base, keys.DEPENDENT)
+    unsettled = {keys.parse_unsettled(key) for key, _ in base.scan(keys.UNSETTLED)}
+    for owner, _ in dependents - {(o, m) for o, m in dependents if o in unsettled}:
+        dependency = jobs[owner]
+        assert not ENDED[dependency.state]
+        assert dependency.extras is not None and dependency.extras.has_dependents
+    for job in jobs.values():
+        if job.extras is None or ENDED[job.state]:
+            continue
+        assert job.state != ACTIVE or not job.extras.open_dependencies
+        assert set(job.extras.open_dependencies) <= set(job.extras.depends_on)
+        for job_id in job.extras.open_dependencies:
+            assert (job_id, job.id) in dependents
+    children = {(job.parent_id, job.id) for job in jobs.values() if job.parent_id}
+    assert links(base, keys.CHILD) == children
+
+
+def check_batches(base: Rows, jobs: dict[str, Job]) -> None:
+    """Members are live jobs of their batch, and the counts are those of the members."""
+    members = links(base, keys.BATCH_MEMBER)
+    for batch_id, job_id in members:
+        job = jobs[job_id]
+        assert not ENDED[job.state] and job.extras is not None
+        assert job.extras.batch_id == batch_id
+    finished = {keys.parse_batch_finished(key) for key, _ in base.scan(keys.BATCH_FINISHED)}
+    for key, row in base.scan(keys.BATCH):
+        batch = documents.decode_batch(keys.parse_batch(key), row)
+        assert batch.pending == sum(owner == batch.id for owner, _ in members)
+        assert batch.total == batch.pending + batch.succeeded + batch.failed
+        assert (batch.finished_ns > 0) == (batch.pending == 0)
+        members = {link for link in members if link[0] != batch.id}
+        finished -= {(batch.finished_ns, batch.id)}
+    assert not members and not finished
+
+
+def check_replays(base: Rows, meta: Meta) -> None:
+    """The outcomes that are kept are those between the oldest and the next."""
+    numbers = [keys.parse_replay(key) for key, _ in base.scan(keys.REPLAY)]
+    assert numbers == list(range(meta.first_replay, meta.next_replay))
+
+
 def check_job(job: Job, meta: Meta) -> None:
     """Fields that only some states may have."""
     active = job.state == ACTIVE
@@ -236,9 +289,16 @@ def memory(machine: Machine) -> dict[str, Any]:
     """What a machine keeps in memory beside its rows, in a form that can be compared."""
     core = machine._core
     lanes = {
-        name: (drain(lane.ready), sorted(lane.active.items()), documents.encode_queue(lane.queue))
+        name: (
+            drain(lane.ready),
+            lane.blocked,
+            sorted(lane.active.items()),
+            documents.encode_queue(lane.queue),
+        )
         for name, lane in core.lanes.items()
     }
+    assert not core.ended
+    assert sorted(core.next_unsettled) == sorted(core.unsettled)
     workers = {worker.id: documents.encode_worker(worker) for worker in core.workers.values()}
     tasks = {row.id: documents.encode_task(row) for row in core.tasks.values()}
     numbered = {n: documents.encode_queue(lane.queue) for n, lane in core.numbered.items()}
@@ -248,8 +308,20 @@ def memory(machine: Machine) -> dict[str, Any]:
     assert core.doomed_queues == sum(lane.queue.doomed() for lane in core.numbered.values())
     schedules = {row.id: documents.encode_schedule(row) for row in machine.schedules()}
     assert schedules.keys() == core.schedules.keys()
-    memory: dict[str, Any] = {"lanes": lanes, "workers": workers, "schedules": schedules}
-    return memory | {"tasks": tasks, "numbered": numbered}
+    replays = {
+        number: core.replays.get(documents.replay_digest(row))
+        for number in range(core.meta.first_replay, core.meta.next_replay)
+        if (row := core.store.rows.get(keys.replay(number)))
+    }
+    return {
+        "lanes": lanes,
+        "workers": workers,
+        "schedules": schedules,
+        "tasks": tasks,
+        "numbered": numbered,
+        "unsettled": core.unsettled,
+        "replays": (replays, len(core.replays)),
+    }
 
 
 def check_machine(machine: Machine, base: Rows) -> None:

@@ -66,7 +66,11 @@ Step = tuple[Op, tuple[Any, ...]]
 
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
-    """An Enqueue op with defaults for everything that is not given."""
+    """An Enqueue op with defaults for everything that is not given; extras are given as fields."""
+    extras = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
+    if extras:
+        values = tuple((EXTRAS_FIELDS | extras).values())
+        fields["extras"] = encode_fields(ops.EXTRAS_LAYOUT, values)
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
 
@@ -81,6 +85,37 @@ def encode_extras(**fields: Any) -> bytes:
     """The extras of an enqueue, with defaults for everything that is not given."""
     assert fields.keys() <= EXTRAS_FIELDS.keys()
     return encode_fields(ops.EXTRAS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
+
+
+def follower(queue: str, payload: bytes = b"") -> bytes:
+    """A job that follows another one."""
+    return encode_fields(ops.FOLLOWER_LAYOUT, (queue, payload))
+
+
+def chain(*steps: bytes, on_failure: bytes = b"", on_exit: bytes = b"") -> bytes:
+    """A chain of followers."""
+    return encode_fields(ops.CHAIN_LAYOUT, (list(steps), on_failure, on_exit))
+
+
+def batch_step(
+    batch_id: str,
+    *jobs: Step,
+    on_success: bytes = b"",
+    on_complete: bytes = b"",
+    on_death: bytes = b"",
+) -> Step:
+    """An EnqueueBatch op of jobs that make a batch; each has to name it."""
+    values = (batch_id, on_success, on_complete, on_death)
+    batch = encode_fields(ops.BATCH_LAYOUT, values)
+    return ops.ENQUEUE_BATCH, ([encode_step(job) for job in jobs], batch)
+
+
+def idempotent_step(
+    key: bytes, step: Step, fingerprint: bytes = b"f", keep_s: int = 86_400, count: int = 1_000
+) -> Step:
+    """An op that is to have one effect only."""
+    values = (key, fingerprint, keep_s * SECOND_NS, count, step[0].number, encode_step(step))
+    return ops.IDEMPOTENT, values
 
 
 def schedule_step(

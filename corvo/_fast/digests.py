@@ -23,99 +23,85 @@ SLOTS_MIN = cython.declare(cython.Py_ssize_t, 64)
 class DigestTable:
     """Digests are expected to be random already; numbers are positive."""
 
-    _digests: c_array
-    _numbers: c_array
-    _mask: cython.ulonglong
-    _count: cython.Py_ssize_t
+    memory: c_array
+    digest: cython.p_ulonglong
+    number: cython.p_ulonglong
+    mask: cython.ulonglong
+    size: cython.Py_ssize_t
 
     def __init__(self):
-        self._digests = array("Q", bytes(8 * SLOTS_MIN))
-        self._numbers = array("Q", bytes(8 * SLOTS_MIN))
-        self._mask = SLOTS_MIN - 1
-        self._count = 0
+        self.size = 0
+        self._allocate(SLOTS_MIN)
 
     def __len__(self):
-        return self._count
+        return self.size
 
     def get(self, digest: cython.ulonglong) -> cython.ulonglong:
         """The number of a digest; 0 when there is none."""
-        return self._get_number(self._find(digest))
+        return self.number[self._find(digest)]
 
     def put(self, digest: cython.ulonglong, number: cython.ulonglong) -> cython.void:
         """Set the number of a digest."""
         assert number > 0
         at: cython.ulonglong = self._find(digest)
-        if self._get_number(at) == 0:
-            if 2 * (self._count + 1) > cython.cast(cython.Py_ssize_t, self._mask):
+        if self.number[at] == 0:
+            if 2 * cython.cast(cython.ulonglong, self.size) >= self.mask:
                 self._grow()
                 at = self._find(digest)
-            self._count += 1
-        self._set(at, digest, number)
+            self.size += 1
+        self.digest[at] = digest
+        self.number[at] = number
 
     def remove(self, digest: cython.ulonglong, number: cython.ulonglong) -> cython.void:
         """Forget a digest, if it has this number."""
         at: cython.ulonglong = self._find(digest)
-        if self._get_number(at) != number:
+        if self.number[at] != number:
             return
-        self._count -= 1
+        self.size -= 1
         gap: cython.ulonglong = at
+        home: cython.ulonglong
         while True:
-            at = (at + 1) & self._mask
-            if self._get_number(at) == 0:
+            at = (at + 1) & self.mask
+            if self.number[at] == 0:
                 break
-            home: cython.ulonglong = self._get_digest(at) & self._mask
-            # What stands at `at` may go back to the gap unless its home lies behind the gap.
-            if ((at - home) & self._mask) >= ((at - gap) & self._mask):
-                self._set(gap, self._get_digest(at), self._get_number(at))
+            # What stands here may go back to the gap unless its home lies behind the gap.
+            home = self.digest[at] & self.mask
+            if ((at - home) & self.mask) >= ((at - gap) & self.mask):
+                self.digest[gap] = self.digest[at]
+                self.number[gap] = self.number[at]
                 gap = at
-        self._set(gap, 0, 0)
+        self.number[gap] = 0
 
     @cython.cfunc
-    @cython.exceptval(check=False)
-    def _get_digest(self, at: cython.ulonglong) -> cython.ulonglong:
-        if cython.compiled:
-            return self._digests.data.as_ulonglongs[at]
-        return self._digests[at]
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _get_number(self, at: cython.ulonglong) -> cython.ulonglong:
-        if cython.compiled:
-            return self._numbers.data.as_ulonglongs[at]
-        return self._numbers[at]
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _set(
-        self, at: cython.ulonglong, digest: cython.ulonglong, number: cython.ulonglong
-    ) -> cython.void:
-        if cython.compiled:
-            self._digests.data.as_ulonglongs[at] = digest
-            self._numbers.data.as_ulonglongs[at] = number
-        else:
-            self._digests[at] = digest
-            self._numbers[at] = number
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
     def _find(self, digest: cython.ulonglong) -> cython.ulonglong:
         """The slot of a digest, or the free one where it would go."""
-        at: cython.ulonglong = digest & self._mask
-        while self._get_number(at) != 0 and self._get_digest(at) != digest:
-            at = (at + 1) & self._mask
+        at: cython.ulonglong = digest & self.mask
+        while self.number[at] != 0 and self.digest[at] != digest:
+            at = (at + 1) & self.mask
         return at
 
     @cython.cfunc
+    def _allocate(self, slots: cython.Py_ssize_t) -> cython.void:
+        """Empty memory for so many slots: all digests, then all numbers."""
+        self.memory = array("Q", bytes(16 * slots))
+        self.mask = slots - 1
+        if cython.compiled:
+            self.digest = self.memory.data.as_ulonglongs
+            self.number = self.digest + slots
+        else:
+            whole = memoryview(self.memory)
+            self.digest = whole[:slots]
+            self.number = whole[slots:]
+
+    @cython.cfunc
     def _grow(self) -> cython.void:
-        digests: c_array = self._digests
-        numbers: c_array = self._numbers
-        slots: cython.Py_ssize_t = 2 * len(numbers)
-        self._digests = array("Q", bytes(8 * slots))
-        self._numbers = array("Q", bytes(8 * slots))
-        self._mask = slots - 1
+        slots: cython.Py_ssize_t = self.mask + 1
+        memory: c_array = self.memory
         i: cython.Py_ssize_t
-        for i in range(len(numbers)):
-            number: cython.ulonglong = numbers[i]
-            if number != 0:
-                digest: cython.ulonglong = digests[i]
-                self._set(self._find(digest), digest, number)
+        at: cython.ulonglong
+        self._allocate(2 * slots)
+        for i in range(slots):
+            if memory[slots + i] != 0:
+                at = self._find(memory[i])
+                self.digest[at] = memory[i]
+                self.number[at] = memory[slots + i]

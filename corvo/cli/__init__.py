@@ -41,6 +41,7 @@ COMMANDS = {
     "ack": "worker",
     "fail": "worker",
     "release": "worker",
+    "batches": "batches",
     "queues": "queues",
     "pause": "queues",
     "resume": "queues",

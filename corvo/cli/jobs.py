@@ -5,7 +5,13 @@ import msgspec
 
 from corvo.cli.api import segment
 from corvo.cli.options import DURATION, JSON, Session, client_options
-from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITY_NAMES, UNIQUE_UNTIL
+from corvo.model import (
+    BACKOFFS,
+    HOLD_ACTIONS,
+    ON_DEPENDENCY_FAILURE,
+    PRIORITY_NAMES,
+    UNIQUE_UNTIL,
+)
 
 
 class Enqueued(msgspec.Struct):
@@ -85,14 +91,39 @@ class Status(msgspec.Struct):
 @click.option(
     "--wait", type=DURATION, help="Wait so long for the job to end, a minute at most, and print it."
 )
+@click.option(
+    "--depends-on",
+    multiple=True,
+    metavar="JOB-ID",
+    help="Not before this job has ended; can be given many times.",
+)
+@click.option(
+    "--on-dependency-failure",
+    type=click.Choice(ON_DEPENDENCY_FAILURE),
+    help="What becomes of the job if such a job fails.  [server's default: fail]",
+)
+@click.option(
+    "--chain", type=JSON, metavar="OBJECT", help="Jobs that follow: steps, on_failure, on_exit."
+)
+@click.option("--batch-id", metavar="BATCH-ID", help="Open batch that the job joins.")
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    help="Sent again with this key, the same command makes no second job.",
+)
 @client_options
 def enqueue(
-    session: Session, queue: str, payload: msgspec.Raw, wait: float | None, **options: object
+    session: Session,
+    queue: str,
+    payload: msgspec.Raw,
+    wait: float | None,
+    idempotency_key: str | None,
+    **options: object,
 ) -> None:
     """Put a job into a queue.
 
     PAYLOAD is JSON text, - for standard input, or @file."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value not in (None, ())}
     hold = {
         name: given.pop(option)
         for name, option in (
@@ -107,7 +138,7 @@ def enqueue(
     if wait is not None:
         given["wait"] = wait
     body = {"queue": queue, "payload": payload, **given}
-    answer = session.client.post("/api/v1/enqueue", body, wait or 0)
+    answer = session.client.post("/api/v1/enqueue", body, wait or 0, key=idempotency_key)
     job = session.decode(answer, Enqueued)
     lines = [f"Job enqueued: {job.job_id} (status: {job.status})"]
     if bytes(job.result):

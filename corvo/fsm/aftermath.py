@@ -22,15 +22,15 @@ _NORMAL: Final = PRIORITY_NAMES.index("normal")
 _EXPONENTIAL: Final = BACKOFFS.index("exponential")
 
 
-def settle(core: Core, limit: int = SETTLED_MAX) -> None:
+def follow_ends(core: Core) -> None:
     """Do what follows the ends of jobs. What dependents are told may end further jobs; what does
     not fit into this entry is left for the next one."""
-    while core.ended or (core.unsettled and core.settled < limit):
+    while core.ended or (core.unsettled and core.settled < SETTLED_MAX):
         ended, core.ended = core.ended, []
         for item in ended:
             _follow(core, item)
-        if core.unsettled and core.settled < limit:
-            dependencies.settle(core, limit)
+        if core.unsettled and core.settled < SETTLED_MAX:
+            dependencies.settle(core)
 
 
 def _follow(core: Core, ended: Ended) -> None:
@@ -113,9 +113,9 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
     return result
 
 
-def settle_more(core: Core, payload: bytes) -> object:
+def settle(core: Core, payload: bytes) -> object:
     """Go on with what earlier entries had no room for; the result says how many were told."""
-    limit: int = decode_fields(ops.SETTLE.layout, payload)[0]
+    decode_fields(ops.SETTLE.layout, payload)
     before = core.settled
-    settle(core, min(limit, SETTLED_MAX))
+    follow_ends(core)
     return core.settled - before

@@ -117,7 +117,7 @@ def callback_payload(batch: Batch, payload: bytes) -> bytes:
     return members.overlay([(name, report)], payload)
 
 
-def purge(core: Core, payload: bytes) -> object:
+def purge_batches(core: Core, payload: bytes) -> object:
     """Forget finished batches that have been kept long enough; the result says how many."""
     ids: list[str]
     keep_ns: int

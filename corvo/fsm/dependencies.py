@@ -16,6 +16,7 @@ from corvo.errors import Conflict, CorvoError, ValidationError
 from corvo.fsm import endings, states
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
+from corvo.limits import SETTLED_MAX
 from corvo.model import COMPLETED, DEPENDENCY, ENDED, PENDING, STATES, ErrorRecord, Job
 
 # Positions in model.ON_DEPENDENCY_FAILURE.
@@ -104,11 +105,11 @@ def unsettle(core: Core, job: Job, state: int) -> None:
     core.store.rows.put(keys.unsettled(job.id), bytes((state,)))
 
 
-def settle(core: Core, limit: int) -> None:
-    """Tell the dependents of the first unsettled job, until this entry has told `limit`."""
+def settle(core: Core) -> None:
+    """Tell the dependents of the first unsettled job, as many as this entry has room for."""
     job_id = core.next_unsettled[0]
     state = core.unsettled[job_id]
-    room = limit - core.settled
+    room = SETTLED_MAX - core.settled
     dependents = core.store.dependents.members(job_id, room)
     for dependent in dependents:
         core.store.dependents.remove(job_id, dependent)

@@ -124,7 +124,7 @@ def create(
         extras_payload,
     ) = fields
     job.created_ns = stamp_ns
-    failed: tuple[str, int] | None = None
+    failed = None
     held = False
     if extras_payload:
         extras = Extras()
@@ -154,11 +154,10 @@ def create(
         core.emit(lane, job, feed.HELD, reason_data(extras.hold_reason, ""))
     if job.parent_id:
         core.store.children.add(job.parent_id, job_id)
-    if extras is not None:
-        if extras.batch_id:
-            batches.join(core, job, extras.batch_id)
-        if failed is not None:
-            dependencies.fail(core, lane, job, failed[0], failed[1])
+    if extras is not None and extras.batch_id:
+        batches.join(core, job, extras.batch_id)
+    if failed is not None:
+        dependencies.fail(core, lane, job, failed[0], failed[1])
     return Enqueued(job_id, job.state, False, b"")
 
 

@@ -49,6 +49,32 @@ from corvo.model import (
 
 Apply = Callable[[Core, bytes], object]
 
+
+def _function(number: int, index: int) -> Apply:
+    function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
+    if function is None:
+        name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
+        raise UnknownOp(f"entry {index} has op {number}{name}, which this version does not have")
+    return function
+
+
+def idempotent(core: Core, payload: bytes) -> object:
+    """The op inside has one effect, however often it comes; its result is the one it had."""
+    key: bytes
+    fingerprint: bytes
+    keep_ns: int
+    count: int
+    number: int
+    inner: bytes
+    key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
+    found = replays.find(core, key, fingerprint, keep_ns)
+    if found is not None:
+        return found[0]
+    result = _function(number, core.meta.applied_index + 1)(core, inner)
+    replays.keep(core, key, fingerprint, result, keep_ns, count)
+    return result
+
+
 _APPLY: Final[dict[int, Apply]] = {
     ops.ENQUEUE.number: jobs.enqueue,
     ops.ENQUEUE_BATCH.number: aftermath.enqueue_batch,
@@ -84,38 +110,11 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.RUN_SCHEDULE.number: schedules.run_schedule,
     ops.APPEND_LOGS.number: logs.append_logs,
     ops.RELEASE_LOCK.number: unique.release_lock,
-    ops.PURGE_BATCHES.number: batches.purge,
-    ops.SETTLE.number: aftermath.settle_more,
+    ops.PURGE_BATCHES.number: batches.purge_batches,
+    ops.SETTLE.number: aftermath.settle,
+    ops.IDEMPOTENT.number: idempotent,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
-
-
-def _function(number: int, index: int) -> Apply:
-    function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
-    if function is None:
-        name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
-        raise UnknownOp(f"entry {index} has op {number}{name}, which this version does not have")
-    return function
-
-
-def _idempotent(core: Core, payload: bytes) -> object:
-    """The op inside has one effect, however often it comes; its result is the one it had."""
-    key: bytes
-    fingerprint: bytes
-    keep_ns: int
-    count: int
-    number: int
-    inner: bytes
-    key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
-    found = replays.find(core, key, fingerprint, keep_ns)
-    if found is not None:
-        return found[0]
-    result = _function(number, core.meta.applied_index + 1)(core, inner)
-    replays.keep(core, key, fingerprint, result, keep_ns, count)
-    return result
-
-
-_BY_NUMBER[ops.IDEMPOTENT.number] = _idempotent
 
 
 @final
@@ -220,7 +219,7 @@ class Machine:
             core.position = position
             results.append(function(core, frame[position][1]))
             if core.ended or core.unsettled:
-                aftermath.settle(core)
+                aftermath.follow_ends(core)
         core.end()
 
     def take_changes(self) -> list[Change]:
@@ -449,9 +448,10 @@ class Machine:
         return timers.due_schedules(self._core, now_ns, limit)
 
     @property
-    def unsettled(self) -> bool:
-        """Whether there are dependents that have yet to hear of the end of a job, for Settle."""
-        return len(self._core.unsettled) > 0
+    def unsettled(self) -> str:
+        """Id of the first job that has ended while dependents have not heard of it, for Settle;
+        empty when there is none."""
+        return self._core.next_unsettled[0] if self._core.next_unsettled else ""
 
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
         """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is

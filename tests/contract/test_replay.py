@@ -9,11 +9,15 @@ from consistency import check_machine, check_rows, memory
 from fsm_driver import (
     START_NS,
     Step,
+    batch_step,
+    chain,
     encode_arguments,
     encode_entry,
     encode_extras,
     encode_step,
     enqueue_step,
+    follower,
+    idempotent_step,
     schedule_step,
 )
 from hypothesis import settings
@@ -26,6 +30,7 @@ from corvo.errors import CorvoError
 from corvo.firing import firings
 from corvo.fsm import index_rows
 from corvo.fsm.machine import Machine
+from corvo.fsm.states import NOWHERE
 from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
 from corvo.kv import documents
@@ -45,6 +50,7 @@ from corvo.model import (
     SCHEDULED,
     Acked,
     Enqueued,
+    EnqueuedBatch,
     Failed,
     Fetched,
     Logged,
@@ -54,6 +60,7 @@ from corvo.model import (
 
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
+OVER = (COMPLETED, DEAD, CANCELLED)
 PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
@@ -62,6 +69,8 @@ def plain(result: Any) -> Any:
     """A result in a form that can be compared."""
     if isinstance(result, list):
         return [plain(item) for item in result]
+    if isinstance(result, EnqueuedBatch):
+        return plain(result.jobs), result.batch_id
     if isinstance(result, CorvoError):
         return type(result).__name__, result.message, result.fields
     if isinstance(result, Acked):
@@ -108,6 +117,20 @@ class ModelJob:
         self.hold_action = 0
         self.ended_ns = 0
         self.lines = 0
+        self.default_options = False  # of retries: exponential, with jitter
+        self.open: set[str] = set()  # jobs it waits for
+        self.policy = "fail"
+        self.batch = ""
+        self.steps: list[str] = []  # queues of a chain
+        self.step = 0
+
+
+class ModelBatch:
+    """What the rules say about a batch."""
+
+    def __init__(self) -> None:
+        self.members: set[str] = set()
+        self.succeeded = self.failed = 0
 
 
 class ModelSchedule:
@@ -144,10 +167,15 @@ class Program(RuleBasedStateMachine):
         self.locks: dict[tuple[str, str], str] = {}
         self.schedules: dict[str, ModelSchedule] = {}
         self.keep_s: dict[str, list[int]] = {name: [-1] * 3 for name in QUEUES}
+        self.batches: dict[str, ModelBatch] = {}
+        self.ended: list[tuple[str, ModelJob, int]] = []
+        self.dependents: dict[str, set[str]] = {}
+        self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
 
     # Both machines.
 
     def entry(self, *steps: Step) -> list[Any]:
+        self.follow()
         index = self.lived.applied_index + 1
         data = encode_entry(self.now_ns, index * 0x9E37_79B9_7F4A, list(steps))
         self.log.append((self.term, data))
@@ -215,7 +243,7 @@ class Program(RuleBasedStateMachine):
         ready = [
             (job.priority, job.place, job_id)
             for job_id, job in self.jobs.items()
-            if job.queue == queue and job.state == PENDING
+            if job.queue == queue and job.state == PENDING and not job.open
         ]
         for _, _, job_id in sorted(ready):
             if not self.expired(job_id):
@@ -235,10 +263,98 @@ class Program(RuleBasedStateMachine):
             del self.locks[job.queue, job.key]
 
     def finish(self, job_id: str, state: int) -> None:
-        self.jobs[job_id].state = state
-        self.jobs[job_id].cancelling = False
-        self.jobs[job_id].ended_ns = self.now_ns
+        job = self.jobs[job_id]
+        job.state = state
+        job.cancelling = False
+        job.ended_ns = self.now_ns
         self.unlock(job_id)
+        self.ended.append((job_id, job, state))
+
+    # What the end of a job brings about. It is done before the next entry.
+
+    def follow(self) -> None:
+        told: dict[str, int] = {}
+        while self.ended or told:
+            ended, self.ended = self.ended, []
+            for job_id, job, state in ended:
+                self.leave_batch(job_id, job, state)
+                self.go_on(job_id, job, state)
+                if job_id in self.dependents:
+                    told[job_id] = state
+            if told:
+                job_id = min(told)
+                state = told.pop(job_id)
+                for dependent in sorted(self.dependents.pop(job_id)):
+                    self.tell(dependent, job_id, state)
+
+    def leave_batch(self, job_id: str, job: ModelJob, state: int) -> None:
+        batch = self.batches.get(job.batch)
+        if batch is None or job_id not in batch.members:
+            return
+        batch.members.remove(job_id)
+        batch.succeeded += state == COMPLETED
+        batch.failed += state != COMPLETED
+        if batch.failed == 1 and state != COMPLETED:
+            self.call_back(job.batch, "death")
+        self.finish_batch(job.batch)
+
+    def finish_batch(self, batch_id: str) -> None:
+        if not self.batches[batch_id].members:
+            self.call_back(batch_id, "complete")
+            if not self.batches[batch_id].failed:
+                self.call_back(batch_id, "success")
+
+    def call_back(self, batch_id: str, name: str) -> None:
+        job = ModelJob("gamma", 2, 3, 5)
+        job.default_options = True
+        self.born(derived_id(self.now_ns, batch_id, name), job)
+
+    def born(self, job_id: str, job: ModelJob) -> None:
+        assert job_id not in self.jobs
+        job.place = self.place()
+        self.jobs[job_id] = job
+
+    def go_on(self, job_id: str, job: ModelJob, state: int) -> None:
+        """The chain: the next step, then `alpha` on exit; `beta` on failure."""
+        if not job.steps or job.step < 0 or state not in (COMPLETED, DEAD):
+            return
+        new = ModelJob("beta", job.priority, job.max_retries, job.delay_s)
+        new.step, new.steps = -2, job.steps
+        if state == COMPLETED:
+            more = job.step + 1 < len(job.steps)
+            new.queue = job.steps[job.step + 1] if more else "alpha"
+            new.step = job.step + 1 if more else -1
+        before = self.lived.job(job_id)
+        assert before is not None
+        self.born(derived_id(self.now_ns, job_id, str(before.event_seq)), new)
+
+    def tell(self, job_id: str, dependency: str, state: int) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or job.state in OVER or dependency not in job.open:
+            return
+        job.open.remove(dependency)
+        if state == COMPLETED or job.policy == "run":
+            if not job.open and job.state == PENDING:
+                job.place = self.place()
+        else:
+            self.fail_with(job_id, job)
+
+    def fail_with(self, job_id: str, job: ModelJob) -> None:
+        job.keeps_place = False
+        self.finish(job_id, DEAD if job.policy == "fail" else CANCELLED)
+
+    def wait_for(self, job_id: str, job: ModelJob, wanted: list[str]) -> bool:
+        """Whether a dependency that has failed already ends the job."""
+        job.open = set()
+        for name in wanted:
+            if self.jobs[name].state in (DEAD, CANCELLED) and job.policy != "run":
+                job.open = set()
+                return True
+            if self.jobs[name].state not in OVER:
+                job.open.add(name)
+        for name in job.open:
+            self.dependents.setdefault(name, set()).add(job_id)
+        return False
 
     def welcome(self, job_id: str, token: str) -> bool:
         job = self.jobs.get(job_id)
@@ -368,6 +484,115 @@ class Program(RuleBasedStateMachine):
                 self.started(next(taken), head, lease_s)
         assert next(taken, None) is None
 
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        picks=st.lists(PICK, max_size=3),
+        policy=st.sampled_from(["fail", "cancel", "run"]),
+        batch=st.integers(0, 4),
+        steps=st.sampled_from([[], [], ["beta", "beta"]]),
+        wait_s=st.sampled_from([0, 0, 40]),
+        key=st.sampled_from(["", "", "k1"]),
+    )
+    def enqueue_tied(
+        self,
+        queue: str,
+        picks: list[int],
+        policy: str,
+        batch: int,
+        steps: list[str],
+        wait_s: int,
+        key: str,
+    ) -> None:
+        """Dependencies, an old batch or none, a chain."""
+        job_id = f"tied_{self.next_id:02}"
+        self.next_id += 1
+        names = [*dict.fromkeys(self.pick(n, PENDING, ACTIVE, DEAD, COMPLETED) for n in picks)]
+        batch_id = [*self.batches, "", ""][batch % (len(self.batches) + 2)]
+        steps = [queue, *steps] if steps else []
+        fields: dict[str, Any] = {"depends_on": names, "batch_id": batch_id, "parent_id": "alpha"}
+        fields["on_dependency_failure"] = ["fail", "cancel", "run"].index(policy)
+        if steps:
+            followers = [follower(name) for name in steps]
+            ends = {"on_failure": follower("beta"), "on_exit": follower("alpha")}
+            fields |= {"chain": chain(*followers, **ends), "chain_id": "c"}
+        scheduled_ns = self.now_ns + wait_s * SECOND_NS if wait_s else 0
+        fields |= {"queue": queue, "scheduled_ns": scheduled_ns, "unique_key": key.encode()}
+        result = self.entry(enqueue_step(job_id, **fields))[0]
+        closed = batch_id and not self.batches[batch_id].members
+        if closed or not self.jobs.keys() >= set(names):
+            assert isinstance(result, CorvoError)
+            return
+        job = ModelJob(queue, 2, 3, 5)
+        job.key, job.policy, job.batch, job.steps = key, policy, batch_id, steps
+        duplicate = bool(key) and (queue, key) in self.locks
+        failed = not duplicate and self.wait_for(job_id, job, names)
+        self.tied(job_id, job, result, scheduled_ns, failed)
+
+    def tied(
+        self, job_id: str, job: ModelJob, result: Any, scheduled_ns: int, failed: bool
+    ) -> None:
+        self.enqueued(job_id, job, result, scheduled_ns)
+        if job_id not in self.jobs:
+            return
+        if job.batch:
+            self.batches[job.batch].members.add(job_id)
+        if failed:
+            self.fail_with(job_id, job)
+        assert result.state == job.state
+
+    @rule(
+        queue=st.sampled_from(QUEUES), count=st.integers(1, 3), key=st.sampled_from(["", "", "k2"])
+    )
+    def enqueue_new_batch(self, queue: str, count: int, key: str) -> None:
+        batch_id = f"batch_{self.next_id:02}"
+        ids = [f"job_{self.next_id + n:02}" for n in range(count)]
+        self.next_id += count
+        fields: dict[str, Any] = {"queue": queue, "batch_id": batch_id, "unique_key": key.encode()}
+        callbacks = dict.fromkeys(("on_success", "on_complete", "on_death"), follower("gamma"))
+        steps = [enqueue_step(job_id, **fields) for job_id in ids]
+        result = self.entry(batch_step(batch_id, *steps, **callbacks))[0]
+        assert result.batch_id == batch_id
+        self.batches[batch_id] = ModelBatch()
+        for job_id, item in zip(ids, result.jobs, strict=True):
+            job = ModelJob(queue, 2, 3, 5)
+            job.key, job.batch = key, batch_id
+            self.tied(job_id, job, item, 0, False)
+        self.finish_batch(batch_id)
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        key=st.sampled_from([b"a", b"b", b"c", b"d"]),
+        fingerprint=st.sampled_from([b"x", b"x", b"y"]),
+    )
+    def enqueue_idempotent(self, queue: str, key: bytes, fingerprint: bytes) -> None:
+        job_id = f"idem_{self.next_id:02}"
+        self.next_id += 1
+        step = enqueue_step(job_id, queue=queue)
+        result = self.entry(idempotent_step(key, step, fingerprint, 100, 3))[0]
+        known = [row for row in self.outcomes if row[1] == key][-1:]
+        if known and known[0][0] + 100 * SECOND_NS > self.now_ns:
+            if known[0][2] == fingerprint:
+                assert plain(result) == known[0][3]
+            else:
+                assert result.code == "IDEMPOTENCY_MISMATCH"
+            return
+        self.enqueued(job_id, ModelJob(queue, 2, 3, 5), result, 0)
+        for _ in range(2):
+            oldest_ns = self.outcomes[0][0] if self.outcomes else self.now_ns
+            if len(self.outcomes) >= 3 or oldest_ns + 100 * SECOND_NS <= self.now_ns:
+                del self.outcomes[0]
+        self.outcomes.append((self.now_ns, key, fingerprint, plain(result)))
+
+    @rule(n=PICK, age_s=SECONDS)
+    def purge_batches(self, n: int, age_s: int) -> None:
+        ids = [*self.batches, "nope"]
+        batch_id = ids[n % len(ids)]
+        batch = self.lived.batch(batch_id)
+        old = batch is not None and 0 < batch.finished_ns <= self.now_ns - age_s * SECOND_NS
+        assert self.do(ops.PURGE_BATCHES, [batch_id, "nope"], age_s * SECOND_NS) == old
+        if old:
+            del self.batches[batch_id]
+
     @rule(n=PICK, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
     def ack(self, n: int, kind: str, again: bool) -> None:
         job_id = self.pick(n, ACTIVE)
@@ -411,6 +636,10 @@ class Program(RuleBasedStateMachine):
             delay_s = after if after >= 0 else job.delay_s
             job.state = RETRYING if delay_s else PENDING
             job.due_ns = self.now_ns + delay_s * SECOND_NS
+            if job.default_options and after < 0:
+                job.due_ns = result.next_attempt_ns
+                delay_ns = (job.due_ns - self.now_ns) >> (job.attempt - 1)
+                assert abs(delay_ns - 5 * SECOND_NS) <= 5 * SECOND_NS // 10
             assert (result.state, result.next_attempt_ns) == (RETRYING, job.due_ns)
             assert result.attempts_remaining == job.max_retries - job.attempt
             return
@@ -466,6 +695,9 @@ class Program(RuleBasedStateMachine):
                 assert result.code == "UNIQUE_CONFLICT" and result.fields["holder_id"] == holder
                 return
         assert result is None
+        if job.state in OVER and job.open:
+            live = [name for name in job.open if self.alive(name)]
+            self.wait_for(job_id, job, live)
         job.state, job.attempt, job.releases, job.expiry_ns = PENDING, 0, 0, 0
         job.place, job.keeps_place = self.place(), False
 
@@ -492,7 +724,9 @@ class Program(RuleBasedStateMachine):
             assert isinstance(result, CorvoError)
             return
         self.unlock(job_id)
-        del self.jobs[job_id]
+        job = self.jobs.pop(job_id)
+        if job.state not in OVER:
+            self.ended.append((job_id, job, NOWHERE))
 
     @rule(
         n=PICK,
@@ -864,6 +1098,7 @@ class Program(RuleBasedStateMachine):
 
     @invariant()
     def the_model_agrees(self) -> None:
+        self.follow()
         for job_id, expected in self.jobs.items():
             job = self.lived.job(job_id)
             assert job is not None
@@ -886,20 +1121,38 @@ class Program(RuleBasedStateMachine):
                         assert queue.counts[state * 3 + priority] == number
 
     @invariant()
+    def batches_agree(self) -> None:
+        self.follow()
+        for batch_id, expected in self.batches.items():
+            batch = self.lived.batch(batch_id)
+            assert batch is not None
+            assert self.lived.batch_members(batch_id, 99) == sorted(expected.members)
+            counts = (batch.pending, batch.succeeded, batch.failed)
+            assert counts == (len(expected.members), expected.succeeded, expected.failed)
+        for job_id, job in self.jobs.items():
+            stored = self.lived.job(job_id)
+            assert stored is not None
+            if job.open and job.state not in OVER:
+                assert stored.extras is not None
+                assert set(stored.extras.open_dependencies) == job.open
+
+    @invariant()
     def reads_agree(self) -> None:
+        self.follow()
         for job_id, expected in self.jobs.items():
             job = self.lived.job(job_id)
             assert job is not None
             for machine in (self.lived, self.reborn):
                 log = machine.log(job)
                 assert log.next_seq - 1 == expected.lines
-            if job.state == PENDING:
+            if job.state == PENDING and not expected.open:
                 mine = (expected.priority, expected.place)
                 before = [
                     other
                     for other in self.jobs.values()
                     if other.queue == expected.queue
                     and other.state == PENDING
+                    and not other.open
                     and (other.priority, other.place) < mine
                 ]
                 assert self.lived.jobs_before(job) == len(before)
@@ -952,6 +1205,12 @@ def test_on_disk_as_in_memory(tmp_path: Path) -> None:
         steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
         steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
         steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
+        name = f"batch_{index:02}"
+        tied = {"batch_id": name, "depends_on": [f"job_{index:02}2"], "parent_id": "p"}
+        tied |= {"chain": chain(follower("q"), follower("r")), "chain_id": name}
+        tied_job = enqueue_step(f"tied_{index:02}", **tied)
+        steps += [batch_step(name, tied_job, on_complete=follower("done"))]
+        steps += [idempotent_step(b"%d" % (index % 7), enqueue_step(f"idem_{index:02}"), count=5)]
         steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"", b"")) for n in range(3)]
         data = encode_entry(START_NS + index * SECOND_NS, index, steps)
         results = [plain(machine.apply(index, 1, data)) for machine in machines]

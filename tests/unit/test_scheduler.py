@@ -48,6 +48,10 @@ class Machine:
     """One job is due for promotion."""
 
     fencing = 0
+    unsettled = ""
+
+    def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
+        return []
 
     def next_due(self) -> int:
         return NOW_NS - 1

@@ -231,6 +231,41 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "Job enqueued: j9 (status: pending)\n",
     ),
     (
+        """enqueue q 1 --depends-on j1 --depends-on j2 --on-dependency-failure run
+        --batch-id batch_1 --chain '{"steps": []}' --idempotency-key k""",
+        "POST",
+        "/api/v1/enqueue",
+        {
+            "queue": "q",
+            "payload": 1,
+            "depends_on": ["j1", "j2"],
+            "on_dependency_failure": "run",
+            "batch_id": "batch_1",
+            "chain": {"steps": []},
+        },
+        {"job_id": "j9", "status": "pending", "unique_existing": False},
+        "Job enqueued: j9 (status: pending)\n",
+    ),
+    (
+        """batches create '[{"queue": "q"}, {"queue": "r"}]' --on-success s --on-death d""",
+        "POST",
+        "/api/v1/enqueue/batch",
+        {
+            "jobs": [{"queue": "q"}, {"queue": "r"}],
+            "batch": {"on_success": {"queue": "s"}, "on_death": {"queue": "d"}},
+        },
+        {"job_ids": ["j1", "j2"], "batch_id": "batch_1"},
+        "Batch batch_1: 2 jobs enqueued\n",
+    ),
+    (
+        "ack j1 --step-status exit --exit-reason enough",
+        "POST",
+        "/api/v1/ack/j1",
+        {"step_status": "exit", "exit_reason": "enough"},
+        {"status": "ok", "state": "completed"},
+        "Job j1: completed\n",
+    ),
+    (
         "ack j1 --token t --result '[1]' --checkpoint null",
         "POST",
         "/api/v1/ack/j1",
@@ -290,6 +325,12 @@ def test_one_request_one_answer(
     assert (status, out, json.loads(err)) == (1, "", refusal)
 
 
+def test_an_idempotency_key_is_a_header(server: Any, run: Any) -> None:
+    assert run("enqueue", "q", "1", "--idempotency-key", "k 1").status == 0
+    assert run("enqueue", "q", "1").status == 0
+    assert server.keys == ["k 1", None]
+
+
 def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
     raw = b'{"id":"j1","payload":{"big":12345678901234567890123,"x":1.10,"x":2}}'
     server.can("GET", JOBS, raw)
@@ -343,6 +384,23 @@ def test_schedules(server: Any, run: Any) -> None:
         "    2026-01-02T00:00:00Z",
     ]
     assert "schedules [OPTIONS] COMMAND" in run("schedules", "--help").out
+
+
+def test_a_batch(server: Any, run: Any) -> None:
+    batch = {"id": "batch_1", "total": 9, "pending": 3, "succeeded": 5, "failed": 1}
+    batch |= {"created_at": "2026-01-02T00:00:00Z", "pending_jobs": ["j1", "j2"]}
+    server.can("GET", "/api/v1/batches/batch_1", batch)
+    assert run("batches", "show", "batch_1").out.splitlines() == [
+        "BATCH    TOTAL  PENDING  SUCCEEDED  FAILED  CREATED               FINISHED",
+        "batch_1  9      3        5          1       2026-01-02T00:00:00Z",
+        "",
+        "Waits for:",
+        "  j1",
+        "  j2",
+        "  and 1 more",
+    ]
+    server.can("GET", "/api/v1/batches/batch_1", batch)
+    assert json.loads(run("batches", "show", "batch_1", "--output", "json").out) == batch
 
 
 def test_status(server: Any, run: Any) -> None:

@@ -6,11 +6,14 @@ from corvo.cli import (
     COMMANDS,
     about,
     answers,
+    batches,
     bench,
+    bulk,
     cluster,
     jobs,
     locks,
     logs,
+    people,
     queues,
     schedules,
     server,
@@ -20,17 +23,24 @@ from corvo.cli import (
 MODULES = (
     about,
     answers,
+    batches,
     bench,
+    bulk,
     cluster,
     jobs,
     locks,
     logs,
+    people,
     queues,
     schedules,
     server,
     worker,
 )
-BELOW = [*schedules.schedules.commands.values(), *locks.locks.commands.values()]
+BELOW = [
+    *schedules.schedules.commands.values(),
+    *batches.batches.commands.values(),
+    *locks.locks.commands.values(),
+]
 
 
 def test_every_command_is_in_the_table() -> None:
