@@ -329,7 +329,7 @@ class Machine:
 
     def event(self, seq: int) -> Change | None:
         """One event; None when it was trimmed."""
-        return self._store.event(seq) if 0 < seq <= self.event_seq else None
+        return self._store.events.find(seq) if 0 < seq <= self.event_seq else None
 
     def queue_events(
         self, queue: str, before: int, limit: int, size_max: int
@@ -484,7 +484,7 @@ class Machine:
         excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
         point = 0
         if excess > 0:
-            blocks = self._store.blocks()
+            blocks = self._store.events.blocks()
             for i in range(min(len(blocks) - 1, EVENT_TRIM_BLOCKS_MAX)):
                 if excess <= 0:
                     break

@@ -24,11 +24,11 @@ def events_of_job(core: Core, job: Job, before: int, limit: int, size_max: int) 
     found: list[Change] = []
     seq = job.event_seq
     if before:
-        change = core.store.event(before)
+        change = core.store.events.find(before)
         seq = change.previous if change is not None and change.job_id == job.id else 0
     size = 0
     while seq and len(found) < limit:
-        change = core.store.event(seq)
+        change = core.store.events.find(seq)
         if change is None:
             break
         size += EVENT_OVERHEAD + len(change.data)
@@ -49,7 +49,7 @@ def events_before(
     found: list[Change] = []
     size = 0
     looked_at = 0
-    for first_seq, block in core.store.blocks_back(before - 1):
+    for first_seq, block in core.store.events.blocks_back(before - 1):
         if looked_at >= looked_at_max:
             break
         changes = documents.decode_events(first_seq, block)
@@ -71,7 +71,7 @@ def events_after(core: Core, after: int, limit: int, size_max: int) -> list[Chan
     """Events of everything with a seq above `after`, in order."""
     found: list[Change] = []
     size = 0
-    for first_seq, block in core.store.blocks_from(after + 1):
+    for first_seq, block in core.store.events.blocks_from(after + 1):
         for change in documents.decode_events(first_seq, block):
             if change.seq <= after:
                 continue

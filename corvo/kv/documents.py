@@ -53,7 +53,6 @@ BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 LOG_LAYOUT: Final = "uuUUUUU"
-LOG_BLOCK_LAYOUT: Final = "B"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
 WORKER_LAYOUT: Final = "sSuu"
@@ -278,12 +277,12 @@ def decode_log(job_id: str, data: bytes) -> Log:
 
 def encode_log_block(lines: list[bytes]) -> bytes:
     """Log lines that were encoded by `ops.LINE_LAYOUT`."""
-    return encode_fields(LOG_BLOCK_LAYOUT, (lines,))
+    return encode_fields("B", (lines,))
 
 
 def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
     """Encoded log lines of that job."""
-    lines: list[bytes] = _decode(LOG_BLOCK_LAYOUT, data, "log block of job", job_id)[0]
+    lines: list[bytes] = _decode("B", data, "log block of job", job_id)[0]
     return lines
 
 

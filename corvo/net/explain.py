@@ -44,6 +44,7 @@ class Scene:
         self.machine = service.machine
         self.queue = self.machine.queue_of(job)
         self.now_ns = service.clock.stamp()
+        self.blocked = job.extras is not None and job.extras.blocked
         self.waiting_fetches = service.pipeline.waiting.waiting(self.queue.name)
         self.workers = self.machine.workers_of(self.queue.name)
 
@@ -67,7 +68,7 @@ def explain(service: Service, job: Job) -> dict[str, Any]:
         "summary": findings[0]["message"] if findings else f"the job is {STATES[job.state]}",
         "reasons": findings,
     }
-    if job.state == PENDING:
+    if job.state == PENDING and not scene.blocked:
         document["jobs_before"] = scene.machine.jobs_before(job)
     document["workers"] = _workers(scene)
     document["at"] = format_time(scene.now_ns)
@@ -99,6 +100,24 @@ def _finding(code: str, message: str, following: str = "", **facts: Any) -> Find
 
 
 # Pending.
+
+
+def _dependency(scene: Scene) -> Finding | None:
+    if not scene.blocked:
+        return None
+    assert scene.job.extras is not None
+    open_ids = scene.job.extras.open_dependencies
+    jobs = "1 job" if len(open_ids) == 1 else f"{len(open_ids)} jobs"
+    first = [scene.machine.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
+    return _finding(
+        "dependency",
+        f"it waits for {jobs}, {open_ids[0]} first",
+        "look why that one does not end: GET /jobs/{id}/explain, or corvo explain",
+        waits_for=len(open_ids),
+        dependencies=[
+            {"job_id": job.id, "state": STATES[job.state]} for job in first if job is not None
+        ],
+    )
 
 
 def _paused(scene: Scene) -> Finding | None:
@@ -137,7 +156,7 @@ def _full(scene: Scene) -> Finding | None:
 
 
 def _behind(scene: Scene) -> Finding | None:
-    before = scene.machine.jobs_before(scene.job)
+    before = 0 if scene.blocked else scene.machine.jobs_before(scene.job)
     if not before:
         return None
     jobs = "1 job is" if before == 1 else f"{before} jobs are"
@@ -164,7 +183,8 @@ def _no_worker(scene: Scene) -> Finding | None:
 
 
 def _ready(scene: Scene) -> Finding | None:
-    if any(look(scene) is not None for look in (_paused, _full, _behind, _no_worker)):
+    looks = (_dependency, _paused, _full, _behind, _no_worker)
+    if any(look(scene) is not None for look in looks):
         return None
     return _finding("ready", "nothing is in its way: the next fetch from its queue gets it")
 
@@ -328,7 +348,7 @@ def _cancelled(scene: Scene) -> Finding | None:
 
 
 _LOOKS: Final[dict[int, tuple[Callable[[Scene], Finding | None], ...]]] = {
-    PENDING: (_paused, _full, _no_worker, _behind, _ready, _expires, _last_failure),
+    PENDING: (_dependency, _paused, _full, _no_worker, _behind, _ready, _expires, _last_failure),
     SCHEDULED: (_scheduled, _paused, _expires, _last_failure),
     RETRYING: (_retrying, _paused, _expires, _last_failure),
     HELD: (_held, _expires, _last_failure),

@@ -1,6 +1,8 @@
 """The route table: one row per endpoint (docs/api.md). Route, op, CLI word and metric share their
 verb."""
 
+from collections.abc import Callable
+
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
@@ -21,7 +23,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
-    schedules, bulk, answers = Schedules(service, producer), Bulk(service), Answers(service)
+    schedules, bulk = Schedules(service, producer), Bulk(service)
     rows = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -34,12 +36,6 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/release/{job_id}", worker.release),
         ("GET", "/jobs/{id}", jobs.get),
         ("DELETE", "/jobs/{id}", jobs.delete),
-        ("GET", "/jobs/{id}/explain", answers.explain),
-        ("GET", "/jobs/{id}/wait", answers.wait),
-        ("GET", "/jobs/{id}/events", answers.events),
-        ("GET", "/jobs/{id}/errors", answers.errors),
-        ("GET", "/jobs/{id}/logs", answers.logs),
-        ("POST", "/jobs/{id}/logs", answers.append_logs),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
         ("GET", "/batches/{id}", Batches(service).get),
@@ -63,10 +59,6 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("DELETE", "/queues/{name}", queues.delete),
         ("POST", "/queues/{name}/retention", queues.retention),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
-        ("GET", "/queues/{name}/events", answers.queue_events),
-        ("GET", "/locks", answers.locks),
-        ("POST", "/locks/release", answers.release_lock),
-        ("GET", "/cluster/events", answers.all_events),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),
@@ -81,6 +73,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/info", admin.info),
         ("GET", "/debug/runtime", admin.runtime),
     ]
+    rows += _answers(Answers(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -88,6 +81,22 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))
     return table
+
+
+def _answers(answers: Answers) -> list[tuple[str, str, Callable[[Request], None]]]:
+    """What people ask about jobs and unique keys."""
+    return [
+        ("GET", "/jobs/{id}/explain", answers.explain),
+        ("GET", "/jobs/{id}/wait", answers.wait),
+        ("GET", "/jobs/{id}/events", answers.events),
+        ("GET", "/jobs/{id}/errors", answers.errors),
+        ("GET", "/jobs/{id}/logs", answers.logs),
+        ("POST", "/jobs/{id}/logs", answers.append_logs),
+        ("GET", "/queues/{name}/events", answers.queue_events),
+        ("GET", "/locks", answers.locks),
+        ("POST", "/locks/release", answers.release_lock),
+        ("GET", "/cluster/events", answers.all_events),
+    ]
 
 
 def _welcome(request: Request) -> None:

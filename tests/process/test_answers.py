@@ -133,6 +133,29 @@ def test_explain_what_is_held_and_what_expires(api: Api, queue: str) -> None:
     assert list(reasons(api, job_id)) == ["no_workers", "expires"]
 
 
+def test_explain_what_waits_for_another_job(api: Api, queue: str) -> None:
+    first = api.enqueue(queue)
+    second = api.enqueue(queue, depends_on=[first])
+    found = reasons(api, second)
+    assert list(found) == ["dependency", "no_workers"]
+    assert found["dependency"]["waits_for"] == 1
+    assert found["dependency"]["dependencies"] == [{"job_id": first, "state": "pending"}]
+    assert "jobs_before" not in api.ok("GET", f"/jobs/{second}/explain")
+    api.ack(api.take(queue))
+    assert list(reasons(api, second)) == ["ready"]
+
+
+def test_an_idempotency_key_covers_logs_and_locks(api: Api, queue: str) -> None:
+    job_id = api.enqueue(queue, unique_key="k")
+    api.take(queue)
+    lines, lock = {"lines": [{"message": "m"}]}, {"queue": queue, "unique_key": "k"}
+    for path, body in ((f"/jobs/{job_id}/logs", lines), ("/locks/release", lock)):
+        headers = {"Idempotency-Key": f"{queue}-{path[-4:]}"}
+        replies = [api.raw("POST", path, body, headers) for _ in range(2)]
+        assert replies[0].status == 200 and replies[0].body == replies[1].body
+    assert len(logs(api, job_id)["lines"]) == 1
+
+
 @pytest.mark.parametrize("how", ["cancel", "reject", "clear", "expire"])
 def test_every_end_is_one(api: Api, shared_server: ServerProcess, queue: str, how: str) -> None:
     fields: dict[str, Any] = {"expire_after": "1h"} if how == "expire" else {}
