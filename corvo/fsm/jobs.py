@@ -97,12 +97,9 @@ def create(
     lane = core.lane(fields[1])
     unique_key: bytes = fields[13]
     if unique_key:
-        lock = unique.live_lock(core, lane, unique_key)
-        if lock is not None:
-            holder = core.find(lock[0])
-            assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
-            result = holder.result if holder.state == COMPLETED else b""
-            return Enqueued(holder.id, holder.state, True, result)
+        duplicate = _duplicate(core, lane, unique_key)
+        if duplicate is not None:
+            return duplicate
     job = Job(job_id)
     (
         _,
@@ -128,9 +125,7 @@ def create(
     held = False
     if extras_payload:
         extras = Extras()
-        held = _take_extras(extras, extras_payload, stamp_ns)
-        if extras.result_schema:
-            core.meta.result_schemas = True
+        held = _take_extras(core, extras, extras_payload)
     if extras is not None:
         job.extras = extras
         job.has_extras = True
@@ -161,8 +156,20 @@ def create(
     return Enqueued(job_id, job.state, False, b"")
 
 
-def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:
+def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
+    """What an enqueue gets whose unique key another job holds."""
+    lock = unique.live_lock(core, lane, unique_key)
+    if lock is None:
+        return None
+    holder = core.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    result = holder.result if holder.state == COMPLETED else b""
+    return Enqueued(holder.id, holder.state, True, result)
+
+
+def _take_extras(core: Core, extras: Extras, payload: bytes) -> bool:
     """What a new job has beyond the others; whether it is to be held."""
+    stamp_ns = core.stamp_ns
     expire_after_ns: int
     held: bool
     hold_timeout_ns: int
@@ -181,6 +188,8 @@ def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:
         extras.hold_action,
         extras.result_schema,
     ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    if extras.result_schema:
+        core.meta.result_schemas = True
     if expire_after_ns:
         extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:

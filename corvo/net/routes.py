@@ -17,6 +17,7 @@ from corvo.net.router import Route
 from corvo.service import Service
 
 _API = "/api/v1"
+_Row = tuple[str, str, Callable[[Request], None]]
 
 
 def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
@@ -24,7 +25,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
-    rows = [
+    rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
         ("POST", "/fetch", worker.fetch),
@@ -83,7 +84,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     return table
 
 
-def _answers(answers: Answers) -> list[tuple[str, str, Callable[[Request], None]]]:
+def _answers(answers: Answers) -> list[_Row]:
     """What people ask about jobs and unique keys."""
     return [
         ("GET", "/jobs/{id}/explain", answers.explain),
