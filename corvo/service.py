@@ -36,7 +36,7 @@ class Service:
         # Idempotency key and fingerprint of the request whose handler is running; the op that it
         # proposes has one effect only.
         self.guard: tuple[bytes, bytes] | None = None
-        self._task_watches: dict[str, Slot] = {}
+        self._task_watches: dict[str, list[Slot]] = {}
         pipeline.on_applied.append(self._look_at_tasks)
 
     # ---- writes ----
@@ -86,14 +86,14 @@ class Service:
 
     def watch_task(self, task_id: str, slot: Slot) -> None:
         """Call the slot with the task when it is done."""
-        self._task_watches[task_id] = slot
+        self._task_watches.setdefault(task_id, []).append(slot)
 
     def _look_at_tasks(self) -> None:
         for task_id in list(self._task_watches):
             task = self.machine.task(task_id)
             if task is None or not task.running():
-                callback, argument = self._task_watches.pop(task_id)
-                callback(argument, task)
+                for callback, argument in self._task_watches.pop(task_id):
+                    callback(argument, task)
 
     def run_schedule(self, schedule: Schedule, slot: Slot) -> None:
         """Propose a job of a schedule by hand."""

@@ -157,7 +157,7 @@ def create(
 
 
 def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
-    """What an enqueue gets whose unique key another job holds."""
+    """The answer to a new job whose key another one holds."""
     lock = unique.live_lock(core, lane, unique_key)
     if lock is None:
         return None

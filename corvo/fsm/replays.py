@@ -16,7 +16,7 @@ from corvo._fast.codec import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
 from corvo.fsm.core import Core
 from corvo.kv import documents
-from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Logged, Schedule
+from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Logged, Schedule, Task
 
 # Kinds of results, by number (the number is stored).
 _NOTHING: Final = 0
@@ -28,9 +28,11 @@ _ACKED: Final = 5
 _FAILED: Final = 6
 _SCHEDULE: Final = 7
 _ERROR: Final = 8
-_LOGGED: Final = 9
+_TASK: Final = 9
+_LIST: Final = 10
+_LOGGED: Final = 11
 
-_LAYOUTS: Final = ("", "i", "s", "sufb", "PUUBs", "uUB", "uuu", "sb", "ssb", "uu")
+_LAYOUTS: Final = ("", "i", "s", "sufb", "PUUBs", "uUB", "uuu", "sb", "ssb", "sb", "B", "uu")
 _DROPPED_MAX: Final = 2
 _ERROR_KINDS: Final[dict[str, Any]] = {
     kind.__name__: kind
@@ -52,10 +54,15 @@ REPLAYABLE: Final = frozenset(
         ops.RELEASE,
         ops.RETRY_JOB,
         ops.CANCEL_JOB,
+        ops.MOVE_JOB,
         ops.DELETE_JOB,
+        ops.BULK_ACTION,
         ops.PAUSE_QUEUE,
         ops.RESUME_QUEUE,
+        ops.CLEAR_QUEUE,
+        ops.DELETE_QUEUE,
         ops.SET_CONCURRENCY,
+        ops.SET_QUEUE_OPTIONS,
         ops.SET_SCHEDULE,
         ops.DELETE_SCHEDULE,
         ops.RUN_SCHEDULE,
@@ -147,6 +154,10 @@ def encode_outcome(result: object) -> bytes:
         return _outcome(_FAILED, (result.state, result.next_attempt_ns, result.attempts_remaining))
     if isinstance(result, Schedule):
         return _outcome(_SCHEDULE, (result.id, documents.encode_schedule(result)))
+    if isinstance(result, Task):
+        return _outcome(_TASK, (result.id, documents.encode_task(result)))
+    if isinstance(result, list):
+        return _outcome(_LIST, ([encode_outcome(item) for item in result],))
     if isinstance(result, Logged):
         return _outcome(_LOGGED, (result.seq, result.dropped))
     if isinstance(result, str):
@@ -183,4 +194,8 @@ def decode_outcome(data: bytes) -> object:
         return Logged(*values)
     if kind == _SCHEDULE:
         return documents.decode_schedule(values[0], values[1])
+    if kind == _TASK:
+        return documents.decode_task(values[0], values[1])
+    if kind == _LIST:
+        return [decode_outcome(item) for item in values[0]]
     return values[0]

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, MirrorUnavailable, ValidationError
+from corvo.errors import CorvoError, MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
 from corvo.ids import check_job_id
 from corvo.model import ACTIONS, OUTCOMES, SKIPPED, STATES, Task
@@ -116,7 +116,8 @@ class Bulk:
         if isinstance(result, CorvoError):
             reply_error(request, result)
             return
-        task: Task = result
+        # The answer of an earlier request knows the task as it was then.
+        task: Task = self._service.machine.task(result.id) or result
         if task.running() and request.context[0]:
             progress = f"/api/v1/bulk/{task.id}"
             document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
@@ -128,7 +129,10 @@ class Bulk:
             self._on_finished(request, task)
 
     def _on_finished(self, request: Request, task: Task | None) -> None:
-        if request.abandoned or task is None:
+        if request.abandoned:
+            return
+        if task is None:
+            reply_error(request, NotFound("the operation has ended and is forgotten"))
             return
         took_ns = self._service.clock.monotonic_ns() - request.context[1]
         document = {"bulk_operation_id": task.id, **task_counts(task)}

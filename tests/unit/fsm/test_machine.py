@@ -105,8 +105,8 @@ def test_result_per_op_in_order() -> None:
     )
     assert [type(result).__name__ for result in results] == [
         "Enqueued",
-        "NotFound",
         "NoneType",
+        "NotFound",
         "Enqueued",
     ]
 

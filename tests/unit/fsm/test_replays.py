@@ -15,7 +15,7 @@ from fsm_driver import (
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
-from corvo.errors import CorvoError, IdempotencyMismatch, UniqueConflict
+from corvo.errors import CorvoError, IdempotencyMismatch, NotFound, UniqueConflict
 from corvo.fsm.machine import _APPLY
 from corvo.fsm.replays import REPLAYABLE, decode_outcome, encode_outcome
 from corvo.limits import SECOND_NS
@@ -166,6 +166,7 @@ OUTCOMES: list[Any] = [
     acked(),
     Failed(5, 10**18, 3),
     IdempotencyMismatch("text", field="a"),
+    ["held", NotFound("text")],
 ]
 
 
@@ -185,6 +186,7 @@ def test_a_schedule_is_an_outcome() -> None:
 def test_every_op_is_replayable_or_has_a_reason_not_to_be() -> None:
     own_answer = {ops.FETCH, ops.FETCH_BATCH, ops.HEARTBEAT}
     by_the_leader = {ops.PROMOTE_DUE, ops.EXPIRE_LEASES, ops.FIRE_SCHEDULE, ops.SETTLE}
+    by_the_leader |= {ops.EXPIRE_JOBS, ops.PURGE_JOBS, ops.CLEAN_UNIQUE, ops.BULK_STEP}
     by_the_leader |= {ops.REMOVE_STALE_WORKERS, ops.TRIM_EVENTS, ops.PURGE_BATCHES}
     others = {op.number for op in own_answer | by_the_leader | {ops.IDEMPOTENT}}
     assert REPLAYABLE.isdisjoint(others)
