@@ -127,8 +127,7 @@ def create(
         extras = Extras()
         held = _take_extras(core, extras, extras_payload)
     if extras is not None:
-        job.extras = extras
-        job.has_extras = True
+        job.extras, job.has_extras = extras, True
         if extras.depends_on:
             failed = dependencies.wait_for(core, job, extras.depends_on)
     trigger = states.SCHEDULE

@@ -18,6 +18,7 @@ from fsm_driver import (
     enqueue_step,
     follower,
     idempotent_step,
+    plain,
     schedule_step,
 )
 from hypothesis import settings
@@ -33,7 +34,6 @@ from corvo.fsm.machine import Machine
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
-from corvo.kv import documents
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
@@ -48,14 +48,7 @@ from corvo.model import (
     PENDING,
     RETRYING,
     SCHEDULED,
-    Acked,
-    Enqueued,
-    EnqueuedBatch,
-    Failed,
     Fetched,
-    Logged,
-    Schedule,
-    Task,
 )
 
 QUEUES = ["alpha", "beta", "gamma"]
@@ -63,32 +56,6 @@ WAITING = (SCHEDULED, RETRYING)
 OVER = (COMPLETED, DEAD, CANCELLED)
 PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
-
-
-def plain(result: Any) -> Any:
-    """A result in a form that can be compared."""
-    if isinstance(result, list):
-        return [plain(item) for item in result]
-    if isinstance(result, EnqueuedBatch):
-        return plain(result.jobs), result.batch_id
-    if isinstance(result, CorvoError):
-        return type(result).__name__, result.message, result.fields
-    if isinstance(result, Acked):
-        return result.count, [(position, plain(error)) for position, error in result.refused]
-    if isinstance(result, Enqueued):
-        return result.job_id, result.state, result.duplicate, result.result
-    if isinstance(result, Task):
-        return result.id, documents.encode_task(result)
-    if isinstance(result, Schedule):
-        return result.id, documents.encode_schedule(result)
-    if isinstance(result, Logged):
-        return result.seq, result.dropped
-    if isinstance(result, Failed):
-        return result.state, result.next_attempt_ns, result.attempts_remaining
-    if isinstance(result, Fetched):
-        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
-        return (*fields, result.payload, result.checkpoint, result.lease_ns)
-    return result
 
 
 class ModelJob:
