@@ -123,6 +123,13 @@ class HeadersTooLarge(CorvoError):
     status = 431
 
 
+class ResultSchemaError(CorvoError):
+    """A result does not meet the schema of its job, which stays active; `validation_errors`."""
+
+    code = "RESULT_SCHEMA_VALIDATION_ERROR"
+    status = 422
+
+
 class Overloaded(CorvoError):
     """Too much work in flight; `retry_after_ms` says when to come back."""
 

@@ -45,6 +45,7 @@ EVENT_TYPES: Final = (
     "queue.cleared",
     "queue.deleted",
     "unblocked",
+    "unlocked",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -77,6 +78,10 @@ QUEUE_DRAINED: Final = 27
 QUEUE_CLEARED: Final = 28
 QUEUE_DELETED: Final = 29
 UNBLOCKED: Final = 30
+UNLOCKED: Final = 31  # its unique lock was released by hand
+
+# Events with which the life of a job ends, unless it is retried.
+ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
 @final

@@ -26,8 +26,26 @@ GROUP_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
+RESULT_SCHEMA_SIZE_MAX: Final = 64 * KIB
+RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, references followed
 RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
+
+# Log lines of jobs. A block is a row; what is over a bound goes block by block, the oldest first.
+LOG_LINES_MAX: Final = 1_000  # in one call
+LOG_CALL_SIZE_MAX: Final = 256 * KIB
+LOG_BLOCK_SIZE: Final = 16 * KIB
+LOG_ATTEMPT_SIZE_MAX: Final = MIB
+LOG_SIZE_MAX: Final = 16 * MIB  # of all attempts of a job
+LOG_BLOCKS_MAX: Final = 1_024
+
+# Pages of answers: items, and bytes after which a page ends (it has at least one item).
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
+EVENTS_PAGE_MAX: Final = 200  # of one job: each may be in another block
+PAGE_SIZE_MAX: Final = MIB
+EVENTS_LOOKED_AT_MAX: Final = 10_000  # for one page of the events of a queue
+EXPLAINED_JOBS_MAX: Final = 10  # holders, workers that an explanation names
 
 # Requests.
 ENQUEUE_BATCH_MAX: Final = 10_000
@@ -38,6 +56,8 @@ FETCH_QUEUES_MAX: Final = 256
 FETCH_REPLY_SIZE_MAX: Final = 8 * MIB
 FETCH_WAIT_DEFAULT_S: Final = 30
 FETCH_WAIT_MAX_S: Final = 60
+END_WAIT_DEFAULT_S: Final = 30
+END_WAIT_MAX_S: Final = 60
 LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
@@ -171,6 +191,9 @@ assert ENTRY_SEAL_SIZE + BODY_SIZE_MAX <= ENTRY_SIZE_MAX
 assert ENTRY_SIZE_MAX + WAL_RECORD_OVERHEAD_MAX < WAL_SEGMENT_SIZE
 assert LEASE_MIN_S <= LEASE_DEFAULT_S <= LEASE_MAX_S
 assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
+assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
+assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
+assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert LINGER_DRAINING_NS < DRAIN_NS

@@ -43,6 +43,7 @@ OVERLAPS: Final = ("allow", "skip")
 CATCH_UPS: Final = ("none", "last", "all")
 ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
 HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "none")
+LOG_LEVELS: Final = ("debug", "info", "warn", "error")
 # What can be done to many jobs at once; append only.
 ACTIONS: Final = (
     "retry",
@@ -104,6 +105,7 @@ class Extras:
         self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
         self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
         self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
+        self.has_logs: bool = False
         # Overlay bookkeeping, never stored: pending, but not ready.
         self.blocked: bool = False
 
@@ -345,6 +347,59 @@ class Task:
         return sum(self.counts)
 
 
+@final
+class LogBlock:
+    """Log lines of one attempt that are kept, and dropped, together."""
+
+    def __init__(self, first_seq: int, attempt: int) -> None:
+        self.first_seq = first_seq
+        self.attempt = attempt
+        self.count: int = 0
+        self.size: int = 0
+        self.dropped: int = 0  # lines of this attempt that were dropped in front of it
+
+
+@final
+class Log:
+    """What is left of the log lines of a job. Each line has a number, `seq`, from 1 on."""
+
+    def __init__(self) -> None:
+        self.next_seq: int = 1
+        self.dropped: int = 0  # lines of attempts that have no block any more
+        self.blocks: list[LogBlock] = []
+
+    def dropped_of(self, attempt: int) -> int:
+        """How many lines of an attempt (0 = of all) were dropped."""
+        count = 0 if attempt else self.dropped
+        for block in self.blocks:
+            if attempt in (0, block.attempt):
+                count += block.dropped
+        return count
+
+
+@final
+class LogLine:
+    """One log line. `message` is a JSON string text as received."""
+
+    def __init__(self, seq: int, attempt: int, level: int, at_ns: int, message: bytes) -> None:
+        self.seq = seq
+        self.attempt = attempt
+        self.level = level
+        self.at_ns = at_ns
+        self.message = message
+
+
+@final
+class UniqueLock:
+    """A unique lock that still counts."""
+
+    def __init__(self, queue: str, key: bytes, holder: Job, expires_ns: int) -> None:
+        self.queue = queue
+        self.key = key
+        self.holder = holder
+        self.expires_ns = expires_ns  # 0 = as long as its mode says
+
+
 # Results of ops. An op that is refused has a CorvoError as its result.
 
 
@@ -386,6 +441,7 @@ class Fetched:
         self.fencing = job.fencing
         self.token = token
         self.feedback = b"" if job.extras is None else job.extras.feedback
+        self.result_schema = b"" if job.extras is None else job.extras.result_schema
 
 
 @final
@@ -405,3 +461,12 @@ class Acked:
     def __init__(self) -> None:
         self.count: int = 0
         self.refused: list[tuple[int, CorvoError]] = []
+
+
+@final
+class Logged:
+    """Result of AppendLogs: the newest line, and how many of this attempt were dropped so far."""
+
+    def __init__(self, seq: int, dropped: int) -> None:
+        self.seq = seq
+        self.dropped = dropped

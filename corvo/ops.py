@@ -98,6 +98,10 @@ BULK_STEP: Final = _op(65, "BulkStep", "suf")  # task_id, most jobs to touch, st
 # time and 1 ns; empty = leave it as it is), aging_after_ns + 1 (not part of this version: 0)
 SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sUu")
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
+# job_id, lease_token, lines (layout LINE_LAYOUT)
+APPEND_LOGS: Final = _op(69, "AppendLogs", "ssB", LEASES)
+# queue, unique_key, job_id that must hold it (empty = whoever does)
+RELEASE_LOCK: Final = _op(70, "ReleaseLock", "sbs")
 # key, fingerprint of the request, how long and how many outcomes are kept (ns, count), number and
 # payload of the op that is to have one effect only; it has the order of that op
 IDEMPOTENT: Final = _op(71, "Idempotent", "bbuuub")
@@ -145,8 +149,6 @@ for _number, _name in (
     (58, "DeleteOrgAPIKey"),
     (60, "SetWebhookCursor"),
     (66, "SetGroupLimit"),
-    (69, "AppendLogs"),
-    (70, "ReleaseLock"),
 ):
     _op(_number, _name, "")
 
@@ -170,6 +172,9 @@ STEP_LAYOUT: Final = "fs"
 BATCH_LAYOUT: Final = "sbbb"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
+# One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string
+# text).
+LINE_LAYOUT: Final = "utb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
 # (0 = none: it was missed), next_ns.
 FIRING_LAYOUT: Final = "suuuu"

@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloa
 from corvo.feed import Change
 from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
-from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches
+from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches, WaitingForEnds
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,14 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
 _ADDS_WORK = frozenset(
-    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+    op.number
+    for op in (
+        ops.ENQUEUE,
+        ops.ENQUEUE_BATCH,
+        ops.FIRE_SCHEDULE,
+        ops.RUN_SCHEDULE,
+        ops.APPEND_LOGS,
+    )
 )
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
@@ -122,6 +129,7 @@ class Pipeline:
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
+        self.ends = WaitingForEnds(loop, clock.elapsed_ns)
         self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
@@ -143,6 +151,7 @@ class Pipeline:
         self.open = False
         for wait in self.waiting.all():
             self._finish(wait, [])
+        self.ends.answer_all()
 
     @property
     def idle(self) -> bool:
@@ -156,6 +165,7 @@ class Pipeline:
             if timer is not None:
                 timer.cancel()
         self._deadline_timer = self._tick_timer = None
+        self.ends.close()
         self.flusher.close()
 
     @property
@@ -408,6 +418,8 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
+            if self.ends.count:
+                self.ends.take(machine.take_changes())
         self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):
@@ -480,6 +492,7 @@ class Pipeline:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
+        self.ends.check_time()
         self._on_deadline()
 
 

@@ -68,6 +68,7 @@ class Report:
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
             "waiting_fetches": pipeline.waiting.count,
+            "waiting_for_ends": pipeline.ends.count,
             "overload_total": meters.overloads,
             "applied_total": meters.ops,
             "entries_total": meters.entries,

@@ -17,7 +17,7 @@ from corvo.errors import NotFound, ValidationError
 from corvo.fsm.machine import Machine
 from corvo.fsm.replays import REPLAYABLE
 from corvo.ids import BATCH_PREFIX, CHAIN_PREFIX, PREFIX, SCHEDULE_PREFIX, TASK_PREFIX, JobIds
-from corvo.model import ACTIONS, Batch, Job, Queue, Schedule, Task
+from corvo.model import ACTIONS, ENDED, Batch, Job, Queue, Schedule, Task
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
@@ -149,6 +149,11 @@ class Service:
         if job is None:
             raise NotFound(f"job {shown(job_id)} not found")
         return job
+
+    def may_end(self, job_id: str) -> bool:
+        """Whether the job exists and has not ended."""
+        job = self.machine.job(job_id)
+        return job is not None and not ENDED[job.state]
 
     def batch(self, batch_id: str) -> Batch:
         """A batch of the applied state, or NotFound."""

@@ -10,7 +10,7 @@ from corvo.fsm.machine import Machine
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
-from corvo.limits import DUE_MAX_NS
+from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -65,6 +65,7 @@ def check_rows(base: Rows) -> None:
     check_parts(base, jobs)
     check_queues(jobs, queues, meta)
     check_locks(base, jobs, queues)
+    check_logs(base, jobs)
     check_events(base, jobs, meta)
     check_dependencies(base, jobs)
     check_batches(base, jobs)
@@ -160,6 +161,34 @@ def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> N
             assert job.state in (PENDING, SCHEDULED, HELD)
         elif job.unique_until == SUCCESS:
             assert job.state not in (COMPLETED, CANCELLED)
+
+
+def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
+    """The log of each job that has one names its blocks and what is in them, within the bounds."""
+    logs = {
+        job_id: documents.decode_log(job_id, row)
+        for key, row in base.scan(keys.LOG)
+        if (job_id := key[len(keys.LOG) :].decode())
+    }
+    assert logs.keys() == {job.id for job in jobs.values() if job.extras and job.extras.has_logs}
+    rows = dict(base.scan(keys.LOG_BLOCK))
+    for job_id, log in logs.items():
+        seq = 1
+        sizes = Counter[int]()
+        for block in log.blocks:
+            lines = documents.decode_log_block(
+                job_id, rows.pop(keys.log_block(job_id, block.first_seq))
+            )
+            assert (block.count, block.size) == (len(lines), sum(map(len, lines)))
+            assert block.first_seq >= seq
+            seq = block.first_seq + block.count
+            sizes[block.attempt] += block.size
+        assert seq == log.next_seq
+        lines_left = sum(block.count for block in log.blocks)
+        assert log.dropped_of(0) + lines_left == log.next_seq - 1
+        assert max(sizes.values()) <= LOG_ATTEMPT_SIZE_MAX
+        assert sum(sizes.values()) <= LOG_SIZE_MAX and len(log.blocks) <= LOG_BLOCKS_MAX
+    assert not rows, "log blocks without a log"
 
 
 def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:

@@ -4,11 +4,26 @@ from typing import Any
 
 from corvo import ops
 from corvo._fast.codec import encode_fields, encode_frame
+from corvo.errors import CorvoError
 from corvo.firing import firings
 from corvo.fsm.machine import Machine
+from corvo.kv import documents
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
-from corvo.model import ACTIONS, CATCH_UPS, OVERLAPS, Enqueued, Fetched, Job, Schedule, Task
+from corvo.model import (
+    ACTIONS,
+    CATCH_UPS,
+    OVERLAPS,
+    Acked,
+    Enqueued,
+    EnqueuedBatch,
+    Failed,
+    Fetched,
+    Job,
+    Logged,
+    Schedule,
+    Task,
+)
 from corvo.ops import Op
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -281,3 +296,29 @@ class Driver:
 
     def state(self, job_id: str) -> int:
         return self.job(job_id).state
+
+
+def plain(result: Any) -> Any:
+    """A result in a form that can be compared."""
+    if isinstance(result, list):
+        return [plain(item) for item in result]
+    if isinstance(result, EnqueuedBatch):
+        return plain(result.jobs), result.batch_id
+    if isinstance(result, CorvoError):
+        return type(result).__name__, result.message, result.fields
+    if isinstance(result, Acked):
+        return result.count, [(position, plain(error)) for position, error in result.refused]
+    if isinstance(result, Enqueued):
+        return result.job_id, result.state, result.duplicate, result.result
+    if isinstance(result, Task):
+        return result.id, documents.encode_task(result)
+    if isinstance(result, Schedule):
+        return result.id, documents.encode_schedule(result)
+    if isinstance(result, Logged):
+        return result.seq, result.dropped
+    if isinstance(result, Failed):
+        return result.state, result.next_attempt_ns, result.attempts_remaining
+    if isinstance(result, Fetched):
+        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
+        return (*fields, result.payload, result.checkpoint, result.lease_ns)
+    return result

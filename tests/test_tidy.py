@@ -103,6 +103,7 @@ DEPENDENCIES = {
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.record",),
     "httptools": ("corvo._fast.http1", "corvo.cli.load"),
+    "jsonschema_rs": ("corvo.net.schemas",),
     "lmdb": ("corvo.kv.base",),
     "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http1"),
     "prometheus_client": ("corvo.net.scrape",),

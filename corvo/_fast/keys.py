@@ -21,6 +21,8 @@ BODY = b"jb|"
 DATA = b"jd|"
 ERROR = b"je|"
 EXTRAS = b"jx|"
+LOG = b"jl|"
+LOG_BLOCK = b"jlb|"
 PENDING = b"p|"
 ACTIVE = b"a|"
 SCHEDULED = b"s|"
@@ -157,6 +159,21 @@ def data(job_id: str) -> bytes:
 def extras(job_id: str) -> bytes:
     """Row of what only some jobs have: group, expiry, hold, batch, chain, dependencies."""
     return _text(EXTRAS, job_id)
+
+
+def log(job_id: str) -> bytes:
+    """Row of what the job's blocks of log lines add up to."""
+    return _text(LOG, job_id)
+
+
+def log_blocks(job_id: str) -> bytes:
+    """Prefix of the job's blocks of log lines."""
+    return _text(LOG_BLOCK, job_id) + b"\0"
+
+
+def log_block(job_id: str, first_seq: cython.ulonglong) -> bytes:
+    """Row of the block of log lines that starts with this seq."""
+    return _integers(log_blocks(job_id), first_seq, 8, 0, 0, 0, 0)
 
 
 def errors(job_id: str) -> bytes:
@@ -346,6 +363,11 @@ def unique(number: cython.ulonglong, key_hash: bytes) -> bytes:
     """Row of a unique lock in queue `number`; the value has the full key to compare with."""
     assert len(key_hash) == HASH_SIZE
     return _integers(UNIQUE, number, 4, 0, 0, 0, 0) + key_hash
+
+
+def unique_of(number: cython.ulonglong) -> bytes:
+    """Prefix of the unique locks in queue `number`."""
+    return _integers(UNIQUE, number, 4, 0, 0, 0, 0)
 
 
 def parse_unique(key: bytes) -> tuple:

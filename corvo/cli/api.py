@@ -60,9 +60,9 @@ class Client:
         self.prefix = url.path.rstrip("/")
         self._timeout_s = timeout_s
 
-    def get(self, path: str) -> bytes:
-        """The body of a GET."""
-        return self.request("GET", path)
+    def get(self, path: str, wait_s: float = 0) -> bytes:
+        """The body of a GET; `wait_s` is how long the server may take on purpose."""
+        return self.request("GET", path, None, wait_s)
 
     def post(self, path: str, body: object, wait_s: float = 0, key: str | None = None) -> bytes:
         """The body of the answer to a POST; `wait_s` is how long the server may take on purpose,

@@ -19,6 +19,8 @@ class Enqueued(msgspec.Struct):
 
     job_id: str
     status: str
+    result: msgspec.Raw = msgspec.Raw()
+    last_error: str = ""
 
 
 class Status(msgspec.Struct):
@@ -84,6 +86,12 @@ class Status(msgspec.Struct):
 )
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @click.option(
+    "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."
+)
+@click.option(
+    "--wait", type=DURATION, help="Wait so long for the job to end, a minute at most, and print it."
+)
+@click.option(
     "--depends-on",
     multiple=True,
     metavar="JOB-ID",
@@ -108,6 +116,7 @@ def enqueue(
     session: Session,
     queue: str,
     payload: msgspec.Raw,
+    wait: float | None,
     idempotency_key: str | None,
     **options: object,
 ) -> None:
@@ -126,10 +135,17 @@ def enqueue(
     }
     if hold:
         given["hold"] = hold
+    if wait is not None:
+        given["wait"] = wait
     body = {"queue": queue, "payload": payload, **given}
-    answer = session.client.post("/api/v1/enqueue", body, key=idempotency_key)
+    answer = session.client.post("/api/v1/enqueue", body, wait or 0, key=idempotency_key)
     job = session.decode(answer, Enqueued)
-    session.show(answer, f"Job enqueued: {job.job_id} (status: {job.status})")
+    lines = [f"Job enqueued: {job.job_id} (status: {job.status})"]
+    if bytes(job.result):
+        lines.append(f"Result: {bytes(job.result).decode()}")
+    if job.last_error:
+        lines.append(f"Last error: {job.last_error}")
+    session.show(answer, *lines)
 
 
 @click.command()

@@ -22,6 +22,8 @@ class Queue(msgspec.Struct):
     pending: int = 0
     active: int = 0
     held: int = 0
+    scheduled: int = 0
+    retrying: int = 0
     completed: int = 0
     dead: int = 0
     draining: bool = False
@@ -32,11 +34,11 @@ class Queue(msgspec.Struct):
 
     def counts(self) -> list[str]:
         """The cells PENDING to DEAD."""
-        numbers = (self.pending, self.active, self.held, self.completed, self.dead)
-        return [str(number) for number in numbers]
+        waiting = (self.pending, self.active, self.held, self.scheduled, self.retrying)
+        return [str(number) for number in (*waiting, self.completed, self.dead)]
 
 
-COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "COMPLETED", "DEAD"]
+COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "SCHEDULED", "RETRYING", "COMPLETED", "DEAD"]
 
 
 @click.command()

@@ -147,7 +147,7 @@ class Core:
         if not changes:
             return
         block = documents.encode_events(changes)
-        self.store.add_block(changes[0].seq, block)
+        self.store.events.add(changes[0].seq, block)
         self.meta.hash = blake2b(self.meta.hash + block, digest_size=HASH_SIZE).digest()
 
     def emit(self, lane: Lane, job: Job, type: int, data: bytes) -> None:

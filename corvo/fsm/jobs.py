@@ -125,10 +125,9 @@ def create(
     held = False
     if extras_payload:
         extras = Extras()
-        held = _take_extras(extras, extras_payload, stamp_ns)
+        held = _take_extras(core, extras, extras_payload)
     if extras is not None:
-        job.extras = extras
-        job.has_extras = True
+        job.extras, job.has_extras = extras, True
         if extras.depends_on:
             failed = dependencies.wait_for(core, job, extras.depends_on)
     trigger = states.SCHEDULE
@@ -167,8 +166,9 @@ def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
     return Enqueued(holder.id, holder.state, True, result)
 
 
-def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:
+def _take_extras(core: Core, extras: Extras, payload: bytes) -> bool:
     """What a new job has beyond the others; whether it is to be held."""
+    stamp_ns = core.stamp_ns
     expire_after_ns: int
     held: bool
     hold_timeout_ns: int
@@ -187,6 +187,8 @@ def _take_extras(extras: Extras, payload: bytes, stamp_ns: int) -> bool:
         extras.hold_action,
         extras.result_schema,
     ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    if extras.result_schema:
+        core.meta.result_schemas = True
     if expire_after_ns:
         extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:

@@ -13,22 +13,39 @@ from corvo.fsm import (
     batches,
     jobs,
     leases,
+    logs,
     people,
     queues,
+    reads,
     replays,
     schedules,
     tasks,
     timed,
     timers,
+    unique,
 )
 from corvo.fsm.core import Core
-from corvo.fsm.store import FlushReport
+from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
-from corvo.model import ACTIVE, Batch, ErrorRecord, Job, Queue, Schedule, Task, Worker
-
-ERRORS_READ_MAX: Final = 1_000
-EVENTS_READ_MAX: Final = 1_000
+from corvo.limits import (
+    EVENT_LOG_SIZE_MAX,
+    EVENT_TRIM_BLOCKS_MAX,
+    EVENTS_LOOKED_AT_MAX,
+    PAGE_MAX,
+)
+from corvo.model import (
+    ACTIVE,
+    Batch,
+    ErrorRecord,
+    Job,
+    Log,
+    LogLine,
+    Queue,
+    Schedule,
+    Task,
+    UniqueLock,
+    Worker,
+)
 
 Apply = Callable[[Core, bytes], object]
 
@@ -91,6 +108,8 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.DELETE_SCHEDULE.number: schedules.delete_schedule,
     ops.FIRE_SCHEDULE.number: schedules.fire_schedule,
     ops.RUN_SCHEDULE.number: schedules.run_schedule,
+    ops.APPEND_LOGS.number: logs.append_logs,
+    ops.RELEASE_LOCK.number: unique.release_lock,
     ops.PURGE_BATCHES.number: batches.purge_batches,
     ops.SETTLE.number: aftermath.settle,
     ops.IDEMPOTENT.number: idempotent,
@@ -164,8 +183,8 @@ class Machine:
         Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
         RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued; PurgeBatches, Settle -> count (int); Idempotent -> what the op
-        inside it had as its result.
+        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
+        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -288,25 +307,72 @@ class Machine:
         """Outcomes that are kept of requests with an idempotency key."""
         return self._meta.next_replay - self._meta.first_replay
 
-    def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
+    def errors(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job, the oldest of them first, cut by count and by bytes
+        but never to nothing. With `before` those in front of the record of that number (from 1)."""
         job = self._core.find(job_id)
-        return [] if job is None else self._store.errors(job, limit)
+        if job is None:
+            return []
+        skip = max(0, job.error_count - before + 1) if before else 0
+        return self._store.errors(job, limit, size_max, skip)
 
-    def events(self, job_id: str, limit: int = EVENTS_READ_MAX) -> list[Change]:
-        """The newest events of a job, the oldest of them first. The chain ends where the log was
-        trimmed."""
+    def events(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[Change]:
+        """The newest events of a job, the oldest of them first, cut by count and by bytes but never
+        to nothing. With `before` those in front of the event of that seq. The chain ends where the
+        log was trimmed."""
         job = self._core.find(job_id)
-        found: list[Change] = []
-        seq = 0 if job is None else job.event_seq
-        while seq and len(found) < limit:
-            change = self._store.event(seq)
-            if change is None:
-                break
-            found.append(change)
-            seq = change.previous
-        found.reverse()
-        return found
+        return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
+
+    def event(self, seq: int) -> Change | None:
+        """One event; None when it was trimmed."""
+        return self._store.events.find(seq) if 0 < seq <= self.event_seq else None
+
+    def queue_events(
+        self, queue: str, before: int, limit: int, size_max: int
+    ) -> tuple[list[Change], int]:
+        """See `reads.events_before`; `before` 0 begins with the newest."""
+        before = before or self.event_seq + 1
+        looked_at_max = EVENTS_LOOKED_AT_MAX
+        return reads.events_before(self._core, queue, before, limit, size_max, looked_at_max)
+
+    def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
+        """Events of everything behind a seq, in order, cut by count and by bytes."""
+        return reads.events_after(self._core, seq, limit, size_max)
+
+    @property
+    def event_first_seq(self) -> int:
+        """Seq of the oldest event that the log still has."""
+        return self._meta.event_first_seq
+
+    def log(self, job: Job) -> Log:
+        """What is left of the log lines of a job."""
+        return self._store.logs.find(job.id)
+
+    def log_lines(
+        self, job: Job, attempt: int, after: int, limit: int, size_max: int
+    ) -> tuple[list[LogLine], bool]:
+        """See `log_rows.LogRows.read`."""
+        return self._store.logs.read(job.id, attempt, after, limit, size_max)
+
+    def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+        """See `reads.locks`."""
+        return reads.locks(self._core, queue, behind, limit)
+
+    def jobs_before(self, job: Job) -> int:
+        """How many ready jobs of its queue are served before this ready one."""
+        return reads.jobs_before(self._core, job)
+
+    def holders(self, queue: str, limit: int) -> list[Job]:
+        """Some active jobs of a queue, those that hold their lease longest first."""
+        return reads.holders(self._core, queue, limit)
+
+    def workers_of(self, queue: str) -> list[Worker]:
+        """The workers that last asked for jobs of this queue, the one heard of last first."""
+        return reads.workers_of(self._core, queue)
 
     def task(self, task_id: str) -> Task | None:
         """The task of that id."""
@@ -343,6 +409,16 @@ class Machine:
     def lease_token(self, job: Job) -> str:
         """Token of the live lease; empty unless the job is active."""
         return leases.token(job) if job.state == ACTIVE else ""
+
+    def result_schema(self, job_id: str, token: str) -> bytes:
+        """The JSON Schema that the result of an ack with this token has to meet; empty when there
+        is none, or when the ack will be refused anyway."""
+        if not self._meta.result_schemas:
+            return b""
+        job = self._core.find(job_id)
+        if job is None or job.state != ACTIVE or job.extras is None:
+            return b""
+        return b"" if token and token != leases.token(job) else job.extras.result_schema
 
     # Timers: what the leader proposes.
 
@@ -408,7 +484,7 @@ class Machine:
         excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
         point = 0
         if excess > 0:
-            blocks = self._store.blocks()
+            blocks = self._store.events.blocks()
             for i in range(min(len(blocks) - 1, EVENT_TRIM_BLOCKS_MAX)):
                 if excess <= 0:
                     break

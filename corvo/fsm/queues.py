@@ -84,5 +84,5 @@ def remove_stale_workers(core: Core, payload: bytes) -> object:
 def trim_events(core: Core, payload: bytes) -> object:
     """Drop the oldest blocks of the event log."""
     seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
-    core.store.trim(seq)
+    core.store.events.trim(seq)
     return None

@@ -16,7 +16,7 @@ from corvo._fast.codec import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
 from corvo.fsm.core import Core
 from corvo.kv import documents
-from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Schedule, Task
+from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Logged, Schedule, Task
 
 # Kinds of results, by number (the number is stored).
 _NOTHING: Final = 0
@@ -30,8 +30,9 @@ _SCHEDULE: Final = 7
 _ERROR: Final = 8
 _TASK: Final = 9
 _LIST: Final = 10
+_LOGGED: Final = 11
 
-_LAYOUTS: Final = ("", "i", "s", "sufb", "PUUBs", "uUB", "uuu", "sb", "ssb", "sb", "B")
+_LAYOUTS: Final = ("", "i", "s", "sufb", "PUUBs", "uUB", "uuu", "sb", "ssb", "sb", "B", "uu")
 _DROPPED_MAX: Final = 2
 _ERROR_KINDS: Final[dict[str, Any]] = {
     kind.__name__: kind
@@ -65,6 +66,8 @@ REPLAYABLE: Final = frozenset(
         ops.SET_SCHEDULE,
         ops.DELETE_SCHEDULE,
         ops.RUN_SCHEDULE,
+        ops.APPEND_LOGS,
+        ops.RELEASE_LOCK,
     )
 )
 
@@ -155,6 +158,8 @@ def encode_outcome(result: object) -> bytes:
         return _outcome(_TASK, (result.id, documents.encode_task(result)))
     if isinstance(result, list):
         return _outcome(_LIST, ([encode_outcome(item) for item in result],))
+    if isinstance(result, Logged):
+        return _outcome(_LOGGED, (result.seq, result.dropped))
     if isinstance(result, str):
         return _outcome(_TEXT, (result,))
     assert isinstance(result, int), f"no form for an outcome like {result!r}"
@@ -185,6 +190,8 @@ def decode_outcome(data: bytes) -> object:
         return acked
     if kind == _FAILED:
         return Failed(*values)
+    if kind == _LOGGED:
+        return Logged(*values)
     if kind == _SCHEDULE:
         return documents.decode_schedule(values[0], values[1])
     if kind == _TASK:

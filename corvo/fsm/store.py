@@ -13,13 +13,14 @@ from typing import Final, final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
-from corvo.feed import Change
 from corvo.fsm import index_rows
+from corvo.fsm.event_log import EventLog
+from corvo.fsm.log_rows import LogRows
 from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
-from corvo.limits import EVENT_TRIM_BLOCKS_MAX, KIB, MIB
+from corvo.limits import KIB, MIB
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -39,6 +40,7 @@ from corvo.model import (
 )
 
 JOB_SIZE: Final = KIB  # memory of a job beside its texts
+SIZE_MAX: Final = (1 << 63) - 1
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
@@ -83,7 +85,6 @@ class Store:
         self._dirty: list[Job] = []
         self._errors: dict[bytes, bytes] = {}
         self._locks: dict[bytes, Lock | None] = {}  # None = released
-        self._blocks: list[tuple[int, bytes]] = []  # first seq, event block; in order
         self._queues: list[Queue] = []
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
@@ -95,12 +96,14 @@ class Store:
         self.children = Links(base, keys.CHILD)
         self.members = Links(base, keys.BATCH_MEMBER)
         self.rows = RowOverlay(base)
+        self.logs = LogRows(base)
+        self.events = EventLog(base, self.meta)
 
     def documents(self) -> int:
         """How much there is to flush."""
-        count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
+        count = len(self._dirty) + len(self._errors) + len(self._locks) + self.events.documents()
         count += len(self._queues) + len(self._workers) + len(self._schedules)
-        count += len(self._tasks) + len(self._chunks)
+        count += len(self._tasks) + len(self._chunks) + self.logs.documents()
         count += len(self._batches) + len(self.rows) + self._links()
         return count + len(self._deletes)
 
@@ -109,7 +112,8 @@ class Store:
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        rows_size = self.rows_size + self.rows.size + ROW_SIZE * self._links()
+        rows_size = self.rows_size + self.rows.size + self.logs.size + self.events.size
+        rows_size += ROW_SIZE * self._links()
         return self.jobs_size + rows_size - self._clean_size
 
     # Jobs.
@@ -206,6 +210,8 @@ class Store:
             key = keys.error(job.id, slot)
             if self._errors.pop(key, None) is None:
                 self._deletes.append(key)
+        if job.extras is not None and job.extras.has_logs:
+            self.logs.delete(job.id)
 
     # What hangs on a job.
 
@@ -216,16 +222,25 @@ class Store:
         self.rows_size += ROW_SIZE + len(row)
         job.error_count += 1
 
-    def errors(self, job: Job, limit: int) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
+    def errors(
+        self, job: Job, limit: int, size_max: int = SIZE_MAX, skip: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job but for `skip` of them, cut by count and by bytes but
+        never to nothing; the oldest comes first."""
         records: list[ErrorRecord] = []
-        for slot in range(max(0, job.error_count - limit), job.error_count):
+        size = 0
+        end = job.error_count - skip
+        for slot in range(end - 1, max(0, end - limit) - 1, -1):
             key = keys.error(job.id, slot)
             row = self._errors.get(key)
             if row is None:
                 row = self.base.get(key)
             assert row is not None, f"job {job.id} lacks error record {slot}"
+            size += len(row)
+            if size > size_max and records:
+                break
             records.append(documents.decode_error(job.id, row))
+        records.reverse()
         return records
 
     def lock(self, key: bytes) -> Lock | None:
@@ -240,6 +255,28 @@ class Store:
         if key not in self._locks:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
+
+    def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
+        """The first unique locks with this prefix behind the key `behind`, expired ones too."""
+        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
+        found: list[tuple[bytes, Lock]] = []
+        at = 0
+        for key, row in self.base.scan(prefix, max(prefix, behind + b"\0")):
+            while at < len(changed) and changed[at] < key:
+                self._take_lock(changed[at], found)
+                at += 1
+            if len(found) >= limit:
+                break
+            if key not in self._locks:
+                found.append((key, documents.decode_lock(row)))
+        for key in changed[at:]:
+            self._take_lock(key, found)
+        return found[:limit]
+
+    def _take_lock(self, key: bytes, found: list[tuple[bytes, Lock]]) -> None:
+        lock = self._locks[key]
+        if lock is not None:
+            found.append((key, lock))
 
     # Queues, workers and schedules.
 
@@ -339,68 +376,6 @@ class Store:
         self._batches[batch.id] = None
         self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
 
-    # Event log.
-
-    def add_block(self, first_seq: int, block: bytes) -> None:
-        """Append the events of one entry."""
-        self._blocks.append((first_seq, block))
-        self.meta.event_log_size += len(block)
-        self.rows_size += ROW_SIZE + len(block)
-
-    def event(self, seq: int) -> Change | None:
-        """One event; None when it was trimmed."""
-        if seq < self.meta.event_first_seq:
-            return None
-        if self._blocks and seq >= self._blocks[0][0]:
-            low, high = 0, len(self._blocks)
-            while high - low > 1:
-                middle = (low + high) >> 1
-                if self._blocks[middle][0] <= seq:
-                    low = middle
-                else:
-                    high = middle
-            first_seq, block = self._blocks[low]
-            return documents.decode_event(first_seq, block, seq)
-        row = self.base.floor(keys.EVENTS, keys.events(seq))
-        if row is None:
-            return None
-        return documents.decode_event(keys.parse_events(row[0]), row[1], seq)
-
-    def blocks(self) -> list[tuple[int, int]]:
-        """(first seq, size) of the oldest blocks of the log, at most as many as a trim may drop
-        and one more."""
-        found: list[tuple[int, int]] = []
-        start = keys.events(self.meta.event_first_seq)
-        for key, block in self.base.scan(keys.EVENTS, start):
-            found.append((keys.parse_events(key), len(block)))
-            if len(found) > EVENT_TRIM_BLOCKS_MAX:
-                return found
-        for first_seq, block in self._blocks:
-            found.append((first_seq, len(block)))
-            if len(found) > EVENT_TRIM_BLOCKS_MAX:
-                break
-        return found
-
-    def trim(self, seq: int) -> None:
-        """Drop the blocks that end at or below `seq`, as many as one op may drop."""
-        blocks = self.blocks()
-        flushed = 0
-        dropped = 0
-        pending_first = self._blocks[0][0] if self._blocks else 0
-        for first_seq, size in blocks:
-            end = blocks[dropped + 1][0] if dropped + 1 < len(blocks) else self.meta.event_seq + 1
-            if end - 1 > seq or dropped == EVENT_TRIM_BLOCKS_MAX:
-                break
-            if not self._blocks or first_seq < pending_first:
-                self._deletes.append(keys.events(first_seq))
-                flushed += 1
-            else:
-                self.rows_size -= ROW_SIZE + size
-            self.meta.event_log_size -= size
-            self.meta.event_first_seq = end
-            dropped += 1
-        del self._blocks[: dropped - flushed]
-
     # Flush.
 
     def flush(self) -> FlushReport:
@@ -420,8 +395,6 @@ class Store:
                 deletes.append(key)
             else:
                 puts.append((key, documents.encode_lock(lock[0], lock[1], lock[2])))
-        for first_seq, block in self._blocks:
-            puts.append((keys.events(first_seq), block))
         for queue in self._queues:
             puts.append((keys.queue(queue.row_name()), documents.encode_queue(queue)))
         for worker in self._workers:
@@ -436,6 +409,8 @@ class Store:
         for overlay in (self.dependents, self.children, self.members):
             overlay.collect(puts, deletes)
         self.rows.collect(puts, deletes)
+        self.logs.collect(puts, deletes)
+        self.events.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
@@ -522,7 +497,6 @@ class Store:
         self._clean_size = self.jobs_size
         self._errors.clear()
         self._locks.clear()
-        self._blocks.clear()
         for queue in self._queues:
             queue.dirty = False
         self._queues.clear()
@@ -538,6 +512,8 @@ class Store:
             overlay.written()
         self.rows.written()
         self.rows_size = 0
+        self.logs.written()
+        self.events.written()
 
     def _leave(self, job: Job) -> None:
         job.resident = False

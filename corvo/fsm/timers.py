@@ -122,7 +122,7 @@ def due_leases(
         heap.pop()
         if not lease_live(core, due_ns, spot) or (found and found[-1] == (due_ns, spot)):
             continue
-        job_id, fencing = _holder(core, spot)
+        job_id, fencing = holder(core, spot)
         if fencing <= grace_fencing:
             aside.append((due_ns, spot))
             continue
@@ -133,7 +133,7 @@ def due_leases(
     return ids
 
 
-def _holder(core: Core, spot: int) -> tuple[str, int]:
+def holder(core: Core, spot: int) -> tuple[str, int]:
     """Id and fencing number of the active job in this place."""
     job = core.store.places.get(spot)
     if job is not None:

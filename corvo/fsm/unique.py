@@ -14,8 +14,10 @@ lock is used. A manual retry takes the lock again.
 from hashlib import blake2b
 from typing import Final
 
+from corvo import feed, ops
 from corvo._fast import keys
-from corvo.errors import UniqueConflict
+from corvo._fast.codec import decode_fields
+from corvo.errors import NotFound, UniqueConflict
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
 from corvo.fsm.store import Lock
@@ -118,3 +120,23 @@ def release(core: Core, lane: Lane, job: Job, reason: int) -> None:
     lock = core.store.lock(key)
     if lock is not None and lock[0] == job.id:
         core.store.set_lock(key, None)
+
+
+def release_lock(core: Core, payload: bytes) -> object:
+    """A person takes the lock from the job that holds it, which otherwise goes on as before. The
+    result is the id of that job."""
+    queue: str
+    key: bytes
+    job_id: str
+    queue, key, job_id = decode_fields(ops.RELEASE_LOCK.layout, payload)
+    lane = core.lanes.get(queue)
+    lock = None if lane is None else live_lock(core, lane, key)
+    if lane is None or lock is None or job_id not in ("", lock[0]):
+        who = f'job "{job_id}" does not hold' if job_id else "no job holds"
+        return NotFound(f'{who} this unique key of queue "{queue}"')
+    holder = core.store.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    core.store.set_lock(row_key(lane, key), None)
+    core.store.touch(holder)
+    core.emit(lane, holder, feed.UNLOCKED, b"")
+    return holder.id

@@ -12,6 +12,9 @@ big-endian. Every job has exactly one of the rows marked with a star, in the fam
     jx|id                           job extras: group, expiry, hold, batch, chain, dependencies;
                                     only when the job has any, which its head says
     je|id 00 slot:4                 error record, slots in order of time
+    jl|id                           log: what its blocks add up to; only when the job has log lines,
+                                    which its extras say
+    jlb|id 00 first_seq:8           log block: some log lines of one attempt
     p|number priority:1 seq     *   id of a ready job
     a|number seq                *   active job: lease_expires_ns:8 fencing:8 id
     s|number seq                *   scheduled job: due_ns:8 0:8 id

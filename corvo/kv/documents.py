@@ -12,6 +12,8 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
   their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals, and
   options. One that is destroyed is called otherwise in the key, and has its name in the row.
+- *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
+  brought them has them (`ops.LINE_LAYOUT`).
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
@@ -38,6 +40,8 @@ from corvo.model import (
     ErrorRecord,
     Extras,
     Job,
+    Log,
+    LogBlock,
     Queue,
     Schedule,
     Task,
@@ -47,7 +51,8 @@ from corvo.model import (
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstubSf"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
+LOG_LAYOUT: Final = "uuUUUUU"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
 WORKER_LAYOUT: Final = "sSuu"
@@ -211,6 +216,7 @@ def encode_extras(extras: Extras) -> bytes:
             extras.feedback,
             extras.open_dependencies,
             extras.has_dependents,
+            extras.has_logs,
         ),
     )
 
@@ -234,8 +240,50 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.feedback,
         extras.open_dependencies,
         extras.has_dependents,
+        extras.has_logs,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
+
+
+def encode_log(log: Log) -> bytes:
+    """What the blocks of log lines of a job add up to."""
+    blocks = log.blocks
+    return encode_fields(
+        LOG_LAYOUT,
+        (
+            log.next_seq,
+            log.dropped,
+            [block.first_seq for block in blocks],
+            [block.attempt for block in blocks],
+            [block.count for block in blocks],
+            [block.size for block in blocks],
+            [block.dropped for block in blocks],
+        ),
+    )
+
+
+def decode_log(job_id: str, data: bytes) -> Log:
+    """The log of that job, without its lines."""
+    log = Log()
+    log.next_seq, log.dropped, *columns = _decode(LOG_LAYOUT, data, "log of job", job_id)
+    if len({len(column) for column in columns}) != 1:
+        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
+        block = LogBlock(first_seq, attempt)
+        block.count, block.size, block.dropped = count, size, dropped
+        log.blocks.append(block)
+    return log
+
+
+def encode_log_block(lines: list[bytes]) -> bytes:
+    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    return encode_fields("B", (lines,))
+
+
+def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
+    """Encoded log lines of that job."""
+    lines: list[bytes] = _decode("B", data, "log block of job", job_id)[0]
+    return lines
 
 
 def encode_queue(queue: Queue) -> bytes:

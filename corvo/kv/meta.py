@@ -11,7 +11,7 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
 FORMAT: Final = 1
-LAYOUT: Final = "uubuuuuuubuu"
+LAYOUT: Final = "uubuuuuuubuuf"
 HASH_SIZE: Final = 16
 
 
@@ -32,6 +32,7 @@ class Meta:
         # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
         self.first_replay: int = 1
         self.next_replay: int = 1
+        self.result_schemas: bool = False  # some job had one: acks have to look
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -51,6 +52,7 @@ def encode_meta(meta: Meta) -> bytes:
             meta.hash,
             meta.first_replay,
             meta.next_replay,
+            meta.result_schemas,
         ),
     )
 
@@ -80,6 +82,7 @@ def decode_meta(data: bytes) -> Meta:
             meta.hash,
             meta.first_replay,
             meta.next_replay,
+            meta.result_schemas,
         ) = decode_fields(LAYOUT, data[4:])
     except CodecError as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None

@@ -77,6 +77,7 @@ class EnqueueBody(_Body):
     unique_key: Text = None
     unique_until: Text = None
     unique_period: Duration = None
+    wait: Duration = None
     # Extras: what only some jobs have.
     expire_after: Duration = None
     group_key: Text = None
@@ -88,6 +89,7 @@ class EnqueueBody(_Body):
     depends_on: list[str] | None = None
     on_dependency_failure: Text = None
     hold: HoldBody | None = None
+    result_schema: Raw = NOTHING
 
 
 class EnqueueBatchBody(_Body):
@@ -257,6 +259,29 @@ class RetentionBody(_Body):
     cancelled: Duration | UnsetType = UNSET
 
 
+class LineBody(_Body):
+    """One line of POST /jobs/{id}/logs. The message stays a JSON string."""
+
+    message: Raw = NOTHING
+    level: Text = None
+    at: Text = None
+
+
+class LogsBody(_Body):
+    """POST /jobs/{id}/logs."""
+
+    lease_token: Text = None
+    lines: list[LineBody] = []
+
+
+class ReleaseLockBody(_Body):
+    """POST /locks/release."""
+
+    queue: Text = None
+    unique_key: Text = None
+    job_id: Text = None
+
+
 class ConcurrencyBody(_Body):
     """POST /queues/{name}/concurrency."""
 
@@ -276,9 +301,7 @@ _ACK_LATER = ("usage", "agent_status", "hold_reason", "trace")
 _NOT_HERE: dict[type, tuple[str, ...]] = {
     EnqueueBody: (
         "agent",
-        "result_schema",
         "routing",
-        "wait",
     ),
     AckBody: _ACK_LATER,
     AckItem: _ACK_LATER,
@@ -421,6 +444,8 @@ def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
         return AckItem
     if path and kind is HeartbeatBody:
         return Beat
+    if path and kind is LogsBody:
+        return LineBody
     return kind
 
 

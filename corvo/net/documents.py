@@ -21,6 +21,7 @@ from corvo.model import (
     BACKOFFS,
     BULK,
     CATCH_UPS,
+    COMPLETED,
     CONFLICT,
     DONE,
     ENDINGS,
@@ -28,6 +29,7 @@ from corvo.model import (
     HELD,
     HOLD_ACTIONS,
     KEEP_DEFAULT,
+    LOG_LEVELS,
     OVERLAPS,
     PRIORITIES,
     PRIORITY_NAMES,
@@ -40,9 +42,11 @@ from corvo.model import (
     Extras,
     Fetched,
     Job,
+    LogLine,
     Queue,
     Schedule,
     Task,
+    UniqueLock,
     Worker,
 )
 from corvo.net.composition import ties_document
@@ -80,6 +84,8 @@ def fetched_document(job: Fetched) -> bytes:
         parts += (b',"schedule_id":', _ENCODE(job.schedule_id))
         if job.schedule_slot_ns:
             parts.append(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
+    if job.result_schema:
+        parts += (b',"result_schema":', job.result_schema)
     parts.append(b"}")
     return b"".join(parts)
 
@@ -138,11 +144,9 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
             document[name] = format_time(at_ns)
     if job.extras is not None:
         _add_extras(document, job, job.extras)
-    errors = machine.errors(job.id)
-    if errors:
-        document["errors"] = [
-            _error_document(job.id, number, record) for number, record in enumerate(errors, 1)
-        ]
+    if job.error_count:
+        document["error_count"] = job.error_count
+        document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
     return document
 
 
@@ -157,6 +161,25 @@ def _add_extras(document: dict[str, Any], job: Job, extras: Extras) -> None:
             document["hold_timeout_action"] = HOLD_ACTIONS[extras.hold_action]
     if extras.feedback:
         document["feedback"] = Raw(extras.feedback)
+    if extras.result_schema:
+        document["result_schema"] = Raw(extras.result_schema)
+
+
+def outcome(machine: Machine, job: Job) -> dict[str, Any]:
+    """What came of a job: its result, or its last error."""
+    if job.state == COMPLETED:
+        return {"result": Raw(job.result)} if job.result else {}
+    errors = machine.errors(job.id, 1)
+    return {"last_error": Raw(errors[0].error or b'""')} if errors else {}
+
+
+def error_documents(machine: Machine, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
+    """The newest error records of a job, the oldest of them first, or those in front of the one
+    with the number `before`, as many as fit a page."""
+    records = machine.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
+    end = min(before, job.error_count + 1) if before else job.error_count + 1
+    first = end - len(records)
+    return [_error_document(job.id, number, row) for number, row in enumerate(records, first)]
 
 
 def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, Any]:
@@ -247,6 +270,54 @@ def event_document(change: Change) -> dict[str, Any]:
     document["created_at"] = format_time(change.at_ns)
     if change.data:
         document["data"] = Raw(change.data)
+    return document
+
+
+def past_documents(machine: Machine, job: Job, before_ns: int) -> list[dict[str, Any]]:
+    """What the job itself knows of the time for which the event log has no events any more: when it
+    was made, and its failures."""
+    failures = [
+        ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
+        for record in machine.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
+        if record.at_ns < before_ns
+    ]
+    return [
+        {
+            "type": type_,
+            "job_id": job.id,
+            "queue": machine.queue_of(job).name,
+            "at_ns": at_ns,
+            "created_at": format_time(at_ns),
+            "data": data,
+            "reconstructed": True,
+        }
+        for type_, at_ns, data in [("enqueued", job.created_ns, {}), *failures]
+    ]
+
+
+def log_line_document(line: LogLine) -> dict[str, Any]:
+    """One log line."""
+    return {
+        "seq": line.seq,
+        "attempt": line.attempt,
+        "at": format_time(line.at_ns),
+        "level": LOG_LEVELS[line.level],
+        "message": Raw(line.message),
+    }
+
+
+def lock_document(lock: UniqueLock) -> dict[str, Any]:
+    """One unique key that is held."""
+    holder = lock.holder
+    document: dict[str, Any] = {
+        "queue": lock.queue,
+        "unique_key": lock.key.decode(),
+        "job_id": holder.id,
+        "state": STATES[holder.state],
+        "unique_until": UNIQUE_UNTIL[holder.unique_until],
+    }
+    if lock.expires_ns:
+        document["expires_at"] = format_time(lock.expires_ns)
     return document
 
 

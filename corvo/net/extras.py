@@ -7,6 +7,7 @@ from corvo._fast.codec import encode_fields
 from corvo.errors import ValidationError
 from corvo.ids import check_job_id
 from corvo.model import ON_DEPENDENCY_FAILURE
+from corvo.net import schemas
 from corvo.net.actions import hold_values
 from corvo.net.bodies import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 
@@ -41,7 +42,7 @@ class ExtrasEncoder:
             hold_reason,
             hold_timeout_ns,
             hold_action,
-            b"",
+            schemas.checked(json_value(body.result_schema)),
         )
         return encode_fields(ops.EXTRAS_LAYOUT, values)
 

@@ -18,6 +18,7 @@ from fsm_driver import (
     enqueue_step,
     follower,
     idempotent_step,
+    plain,
     schedule_step,
 )
 from hypothesis import settings
@@ -34,7 +35,6 @@ from corvo.fsm.machine import Machine
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
-from corvo.kv import documents
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
@@ -49,13 +49,7 @@ from corvo.model import (
     PENDING,
     RETRYING,
     SCHEDULED,
-    Acked,
-    Enqueued,
-    EnqueuedBatch,
-    Failed,
     Fetched,
-    Schedule,
-    Task,
 )
 
 QUEUES = ["alpha", "beta", "gamma"]
@@ -63,30 +57,6 @@ WAITING = (SCHEDULED, RETRYING)
 OVER = (COMPLETED, DEAD, CANCELLED)
 PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
-
-
-def plain(result: Any) -> Any:
-    """A result in a form that can be compared."""
-    if isinstance(result, list):
-        return [plain(item) for item in result]
-    if isinstance(result, EnqueuedBatch):
-        return plain(result.jobs), result.batch_id
-    if isinstance(result, CorvoError):
-        return type(result).__name__, result.message, result.fields
-    if isinstance(result, Acked):
-        return result.count, [(position, plain(error)) for position, error in result.refused]
-    if isinstance(result, Enqueued):
-        return result.job_id, result.state, result.duplicate, result.result
-    if isinstance(result, Task):
-        return result.id, documents.encode_task(result)
-    if isinstance(result, Schedule):
-        return result.id, documents.encode_schedule(result)
-    if isinstance(result, Failed):
-        return result.state, result.next_attempt_ns, result.attempts_remaining
-    if isinstance(result, Fetched):
-        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
-        return (*fields, result.payload, result.checkpoint, result.lease_ns)
-    return result
 
 
 class ModelJob:
@@ -114,6 +84,7 @@ class ModelJob:
         self.hold_ends_ns = 0
         self.hold_action = 0
         self.ended_ns = 0
+        self.lines = 0
         self.default_options = False  # of retries: exponential, with jitter
         self.open: set[str] = set()  # jobs it waits for
         self.policy = "fail"
@@ -729,6 +700,36 @@ class Program(RuleBasedStateMachine):
         if job.state not in OVER:
             self.ended.append((job_id, job, NOWHERE))
 
+    @rule(
+        n=PICK,
+        kind=st.sampled_from(["own", "own", "none", "stale"]),
+        count=st.integers(1, 20),
+        size=st.sampled_from([0, 5_000, 60_000]),
+    )
+    def log(self, n: int, kind: str, count: int, size: int) -> None:
+        job_id = self.pick(n, ACTIVE)
+        token = self.token_of(job_id, kind)
+        line = encode_fields(ops.LINE_LAYOUT, (1, self.now_ns, b'"%b"' % (b"x" * size)))
+        result = self.do(ops.APPEND_LOGS, job_id, token, [line] * count)
+        if not self.welcome(job_id, token):
+            assert isinstance(result, CorvoError)
+            return
+        job = self.jobs[job_id]
+        job.touched = True
+        job.lines += count
+        assert result.seq == job.lines
+
+    @rule(queue=st.sampled_from(QUEUES), key=st.sampled_from(["k1", "k2"]), n=PICK)
+    def release_lock(self, queue: str, key: str, n: int) -> None:
+        holder = self.locks.get((queue, key))
+        named = (holder or "nope") if n % 3 else ""
+        result = self.do(ops.RELEASE_LOCK, queue, key.encode(), named)
+        if holder is None:
+            assert isinstance(result, CorvoError)
+        else:
+            assert result == holder
+            del self.locks[queue, key]
+
     @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 3))
     def set_concurrency(self, queue: str, limit: int) -> None:
         self.do(ops.SET_CONCURRENCY, queue, limit)
@@ -1119,6 +1120,30 @@ class Program(RuleBasedStateMachine):
             if job.open and job.state not in OVER:
                 assert stored.extras is not None
                 assert set(stored.extras.open_dependencies) == job.open
+
+    @invariant()
+    def reads_agree(self) -> None:
+        self.follow()
+        for job_id, expected in self.jobs.items():
+            job = self.lived.job(job_id)
+            assert job is not None
+            for machine in (self.lived, self.reborn):
+                log = machine.log(job)
+                assert log.next_seq - 1 == expected.lines
+            if job.state == PENDING and not expected.open:
+                mine = (expected.priority, expected.place)
+                before = [
+                    other
+                    for other in self.jobs.values()
+                    if other.queue == expected.queue
+                    and other.state == PENDING
+                    and not other.open
+                    and (other.priority, other.place) < mine
+                ]
+                assert self.lived.jobs_before(job) == len(before)
+        for machine in (self.lived, self.reborn):
+            locks = machine.locks("", b"", 1_000)[0]
+            assert {(row.queue, row.key.decode()): row.holder.id for row in locks} == self.locks
 
     @invariant()
     def schedules_agree(self) -> None:

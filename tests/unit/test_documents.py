@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo._fast.codec import encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
 from corvo.kv import documents, meta
@@ -28,6 +29,8 @@ from corvo.model import (
     ErrorRecord,
     Extras,
     Job,
+    Log,
+    LogBlock,
     Queue,
     Schedule,
     Task,
@@ -107,6 +110,7 @@ EXTRAS = {
     "feedback": BYTES,
     "open_dependencies": st.lists(TEXT, max_size=4),
     "has_dependents": st.booleans(),
+    "has_logs": st.booleans(),
 }
 NOT_STORED = {
     "extras",
@@ -202,6 +206,7 @@ META = {
     "hash": st.binary(min_size=16, max_size=16),
     "first_replay": U64,
     "next_replay": U64,
+    "result_schemas": st.booleans(),
 }
 
 
@@ -425,6 +430,15 @@ def test_a_newer_format_is_refused_whatever_follows() -> None:
         meta.decode_meta(b"")
 
 
+def test_a_log_round_trips_and_its_columns_agree() -> None:
+    row = documents.encode_log(_golden_log())
+    assert documents.encode_log(documents.decode_log("j", row)) == row
+    uneven = encode_fields(documents.LOG_LAYOUT, (1, 0, [1], [1], [1], [], [0]))
+    with pytest.raises(StorageError, match="columns do not match"):
+        documents.decode_log("j", uneven)
+    assert documents.decode_log_block("j", documents.encode_log_block([b"a"])) == [b"a"]
+
+
 GOLDEN_CHANGES = [
     Change(41, ENQUEUED, "job_A1", "q", STAMP, b"", 0),
     Change(42, STARTED, "job_A2", "q", STAMP, b"{}", 12),
@@ -463,11 +477,19 @@ def _golden_meta() -> meta.Meta:
     return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
 
 
+def _golden_log() -> Log:
+    log = Log()
+    for first_seq, attempt in ((5, 1), (300, 2)):
+        block = filled(LogBlock(first_seq, attempt), {"count": 4, "size": 200, "dropped": 4})
+        log.blocks.append(block)
+    return filled(log, {"next_seq": 304, "dropped": 1})
+
+
 def _golden_extras() -> Extras:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
-    values |= {"open_dependencies": ["job_2"], "has_dependents": True}
+    values |= {"open_dependencies": ["job_2"], "has_dependents": True, "has_logs": True}
     extras: Extras = filled(Extras(), values | {"hold_ends_ns": 128, "hold_action": 1})
     return extras
 
@@ -488,6 +510,8 @@ DOCUMENTS = {
     "job body": lambda: documents.encode_body(_golden_job()),
     "job data": lambda: documents.encode_data(_golden_job()),
     "job extras": lambda: documents.encode_extras(_golden_extras()),
+    "log": lambda: documents.encode_log(_golden_log()),
+    "log block": lambda: documents.encode_log_block([b"line", b""]),
     "queue": lambda: documents.encode_queue(_golden_queue()),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),

@@ -18,7 +18,7 @@ from corvo.net.bodies import (
     decode_optional,
     json_value,
 )
-from corvo.net.documents import event_document, job_document, reply_json
+from corvo.net.documents import job_document, reply_json
 from corvo.service import Service
 
 
@@ -32,12 +32,6 @@ class Jobs:
         """The job document."""
         job = self._service.job(check_job_id(request.params[0]))
         reply_json(request, 200, job_document(self._service.machine, job))
-
-    def events(self, request: Request) -> None:
-        """The job's timeline, oldest first."""
-        job = self._service.job(check_job_id(request.params[0]))
-        changes = self._service.machine.events(job.id)
-        reply_json(request, 200, {"events": [event_document(change) for change in changes]})
 
     def retry(self, request: Request) -> None:
         """Run it again from attempt 0, at the tail of its priority."""

@@ -16,13 +16,14 @@ from corvo.net.bodies import (
     json_value,
     tags_object,
 )
-from corvo.net.documents import reply_json
+from corvo.net.documents import outcome, reply_json
 from corvo.net.extras import ExtrasEncoder
+from corvo.net.handlers.ends import wait_for_end
 from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_EXTRAS = list(astuple(EnqueueBody()))[15:]
+_NO_EXTRAS = list(astuple(EnqueueBody()))[16:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -37,7 +38,11 @@ class Producer:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
         queue, values = self.job_values(body)
-        self._service.enqueue(queue, values, (on_enqueued, request))
+        slot = (on_enqueued, request)
+        if body.wait is not None:
+            request.context = checks.length_ns(body.wait, "wait")
+            slot = (self._on_enqueued_to_wait, request)
+        self._service.enqueue(queue, values, slot)
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -47,6 +52,8 @@ class Producer:
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):
             try:
+                if item.wait is not None:
+                    raise ValidationError("wait is for POST /enqueue only", field="wait")
                 queue, values = self.job_values(item, batch_id)
             except CorvoError as error:
                 raise type(error)(
@@ -84,6 +91,7 @@ class Producer:
             unique_key,
             unique_until,
             unique_period,
+            _,
             *extras,
         ) = astuple(body)
         queue = checks.queue_name(name or "")
@@ -108,6 +116,29 @@ class Producer:
             checks.length_ns(unique_period, "unique_period"),
             self._extras.encode(body, batch_id) if batch_id or extras != _NO_EXTRAS else b"",
         )
+
+    def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:
+        if not isinstance(result, Enqueued):
+            reply_error(request, result)
+            return
+        wait_ns = min(request.context, limits.END_WAIT_MAX_S * limits.SECOND_NS)
+        request.context = result
+        wait_for_end(self._service, request, result.job_id, wait_ns, self._on_waited)
+
+    def _on_waited(self, request: Request) -> None:
+        """Answer with what has become of the new job, or of the one that holds its key."""
+        enqueued: Enqueued = request.context
+        job = self._service.machine.job(enqueued.job_id)
+        state = "deleted" if job is None else STATES[job.state]
+        document: dict[str, Any] = {
+            "job_id": enqueued.job_id,
+            "status": "duplicate" if enqueued.duplicate else state,
+            "unique_existing": enqueued.duplicate,
+            "state": state,
+        }
+        if job is not None:
+            document |= outcome(self._service.machine, job)
+        reply_json(request, 200 if enqueued.duplicate else 201, document)
 
     @staticmethod
     def _on_batch_enqueued(request: Request, result: Any) -> None:

@@ -17,6 +17,7 @@ from corvo.cli import COMMANDS, main
 JOBS = "/api/v1/jobs/j1"
 SCHEDULES = "/api/v1/schedules"
 QUEUE = {"name": "mail", "paused": True, "pending": 12, "active": 1, "completed": 5, "future": {}}
+QUEUE |= {"scheduled": 2, "retrying": 4}
 STATUS = {"mode": "single", "status": "healthy", "nodes": []}
 
 # words, request, its body, answer, plain output
@@ -346,9 +347,9 @@ def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
 def test_queues(server: Any, run: Any) -> None:
     server.can("GET", "/api/v1/queues", [QUEUE, {"name": "a-much-longer-name", "pending": 3}])
     assert run("queues").out.splitlines() == [
-        "QUEUE               PENDING  ACTIVE  HELD  COMPLETED  DEAD  PAUSED",
-        "mail                12       1       0     5          0     yes",
-        "a-much-longer-name  3        0       0     0          0",
+        "QUEUE               PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD  PAUSED",
+        "mail                12       1       0     2          4         5          0     yes",
+        "a-much-longer-name  3        0       0     0          0         0          0",
     ]
     server.can("GET", "/api/v1/queues", [QUEUE])
     assert json.loads(run("queues", "--output-json").out) == [QUEUE]
@@ -408,8 +409,8 @@ def test_status(server: Any, run: Any) -> None:
     assert run("status").out.splitlines() == [
         "Mode: single  Status: healthy",
         "",
-        "QUEUE  PENDING  ACTIVE  HELD  COMPLETED  DEAD",
-        "mail   12       1       0     5          0",
+        "QUEUE  PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD",
+        "mail   12       1       0     2          4         5          0",
     ]
     server.can("GET", "/api/v1/cluster/status", STATUS)
     server.can("GET", "/api/v1/queues", [])

@@ -5,11 +5,14 @@ import click
 from corvo.cli import (
     COMMANDS,
     about,
+    answers,
     batches,
     bench,
     bulk,
     cluster,
     jobs,
+    locks,
+    logs,
     people,
     queues,
     schedules,
@@ -17,8 +20,27 @@ from corvo.cli import (
     worker,
 )
 
-MODULES = (about, batches, bench, bulk, cluster, jobs, people, queues, schedules, server, worker)
-BELOW = [*schedules.schedules.commands.values(), *batches.batches.commands.values()]
+MODULES = (
+    about,
+    answers,
+    batches,
+    bench,
+    bulk,
+    cluster,
+    jobs,
+    locks,
+    logs,
+    people,
+    queues,
+    schedules,
+    server,
+    worker,
+)
+BELOW = [
+    *schedules.schedules.commands.values(),
+    *batches.batches.commands.values(),
+    *locks.locks.commands.values(),
+]
 
 
 def test_every_command_is_in_the_table() -> None:
