@@ -2,9 +2,21 @@
 
 import click
 
-from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
+from corvo.cli import (
+    COMMANDS,
+    about,
+    bench,
+    bulk,
+    cluster,
+    jobs,
+    people,
+    queues,
+    schedules,
+    server,
+    worker,
+)
 
-MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
+MODULES = (about, bench, bulk, cluster, jobs, people, queues, schedules, server, worker)
 BELOW = list(schedules.schedules.commands.values())
 
 
