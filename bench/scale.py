@@ -124,7 +124,7 @@ class Server:
         self.connection.request("POST", "/api/v1" + path, json.dumps(body))
         reply = self.connection.getresponse()
         text = reply.read()
-        assert reply.status in (200, 201), (path, reply.status, text)
+        assert reply.status in (200, 201, 202), (path, reply.status, text)
         return json.loads(text)
 
     def cpu_s(self) -> float:
