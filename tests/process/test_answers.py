@@ -141,7 +141,7 @@ def test_explain_what_waits_for_another_job(api: Api, queue: str) -> None:
     assert found["dependency"]["waits_for"] == 1
     assert found["dependency"]["dependencies"] == [{"job_id": first, "state": "pending"}]
     assert "jobs_before" not in api.ok("GET", f"/jobs/{second}/explain")
-    api.ack(api.take(queue))
+    api.ack(api.take(queue, worker_id=f"worker-of-{queue}"))
     assert list(reasons(api, second)) == ["ready"]
 
 
