@@ -177,7 +177,7 @@ class Leader:
         peer = self._peer(node_id)
         if peer is not None and peer.state == IN_SNAPSHOT:
             peer.become(PROBE)
-            peer.probing = True  # not before the next heartbeat is answered
+            peer.active = False  # not before it is heard of again
             self.work = True
 
     def unreachable(self, node_id: str) -> None:
