@@ -1,13 +1,15 @@
 """Known bugs, put back one at a time: does anything notice?
 
 A mutant is a piece of source text and the wrong text in its place. `install` makes Python load the
-package from its sources, interpreted, with that one replacement; production code knows nothing of
-it. The old text must occur exactly once, so a mutant cannot outlive a change of the code unseen.
-`CORVO_MUTANT` names the mutant that a test run installs before it imports anything of the package.
+package of the file from its sources, interpreted, with that one replacement; production code knows
+nothing of it. The old text must occur exactly once, so a mutant cannot outlive a change of the code
+unseen. `CORVO_MUTANT` names the mutant that a test run installs before it imports anything of the
+package.
 """
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -19,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 
 
 class Edit(NamedTuple):
-    """In this file of the package, the one occurrence of a text becomes another."""
+    """In this file, the one occurrence of a text becomes another."""
 
-    file: str
+    path: str  # from the root
     old: str
     new: str
 
@@ -34,22 +36,20 @@ class Mutant(NamedTuple):
     edits: tuple[Edit, ...]
 
 
-def mutated(mutant: Mutant, package: str) -> dict[str, str]:
-    """The changed sources, by module name."""
+def mutated(mutant: Mutant) -> dict[str, str]:
+    """The changed sources, by path."""
     sources: dict[str, str] = {}
-    folder = ROOT / package.replace(".", "/")
     for edit in mutant.edits:
-        module = f"{package}.{edit.file.removesuffix('.py')}"
-        text = sources.get(module) or (folder / edit.file).read_text("utf-8")
+        text = sources.get(edit.path) or (ROOT / edit.path).read_text("utf-8")
         found = text.count(edit.old)
         if found != 1:
-            raise LookupError(f"{mutant.name}: {edit.file} has {found} times {edit.old!r}")
-        sources[module] = text.replace(edit.old, edit.new)
+            raise LookupError(f"{mutant.name}: {edit.path} has {found} times {edit.old!r}")
+        sources[edit.path] = text.replace(edit.old, edit.new)
     return sources
 
 
 class _Loader(importlib.abc.InspectLoader):
-    def __init__(self, path: str, source: str) -> None:
+    def __init__(self, path: Path, source: str) -> None:
         self._path = path
         self._source = source
 
@@ -57,34 +57,36 @@ class _Loader(importlib.abc.InspectLoader):
         return self._source
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self._source, self._path)
-
-    def get_filename(self, fullname: str) -> str:
-        return self._path
+        return self.source_to_code(self._source, str(self._path))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, package: str, sources: dict[str, str]) -> None:
-        self._package = package
+    """Loads the packages of the changed files from their sources."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
         self._sources = sources
+        self._packages = {Path(path).parent.as_posix().replace("/", ".") for path in sources}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        if package != self._package:
+        if fullname.rpartition(".")[0] not in self._packages:
             return None
-        file = ROOT / package.replace(".", "/") / f"{name}.py"
-        source = self._sources.get(fullname) or file.read_text("utf-8")
-        loader = _Loader(str(file), source)
-        return importlib.machinery.ModuleSpec(fullname, loader, origin=str(file))
+        file = fullname.replace(".", "/") + ".py"
+        if not (ROOT / file).exists():
+            return None
+        source = self._sources.get(file) or (ROOT / file).read_text("utf-8")
+        loader = _Loader(ROOT / file, source)
+        return importlib.util.spec_from_file_location(fullname, ROOT / file, loader=loader)
 
 
-def install(mutant: Mutant, package: str) -> None:
-    """From now on every module of the package is loaded with the bug in it."""
-    loaded = [name for name in sys.modules if name.startswith(f"{package}.")]
-    assert not loaded, f"{loaded} are loaded already"
-    sys.meta_path.insert(0, _Finder(package, mutated(mutant, package)))
+def install(mutant: Mutant) -> None:
+    """From now on the packages that the bug is in are loaded with it, interpreted."""
+    finder = _Finder(mutated(mutant))
+    for path in finder._sources:
+        name = path.removesuffix(".py").replace("/", ".")
+        assert name not in sys.modules, f"{name} is loaded already"
+    sys.meta_path.insert(0, finder)
 
 
 def wanted() -> str:
