@@ -164,7 +164,9 @@ class Leader:
         if message.index > self._log.last_index():
             return
         news = peer.confirmed(message.index)
-        if peer.state == IN_SNAPSHOT and peer.match + 1 >= self._log.first_index():
+        if peer.state == IN_SNAPSHOT and (
+            peer.match >= peer.snapshot_index or peer.match + 1 >= self._log.first_index()
+        ):
             peer.become(PROBE)
             peer.confirmed(peer.match)
         if news:
