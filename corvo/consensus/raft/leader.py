@@ -349,6 +349,7 @@ class Leader:
         snapshot = self._raft.storage.snapshot()
         if snapshot is None or not peer.active:
             return
+        assert snapshot.index + 1 >= self._log.first_index(), "the log goes on from the snapshot"
         message = Message(SNAPSHOT, peer.node_id, snapshot=snapshot)
         message.session = peer.session
         message.round = self._reads.number
