@@ -123,7 +123,7 @@ _ALL = (
         "a learner stands for election",
         (
             "core.py",
-            "return self.membership.is_voter(self.node_id) and not",
+            "return is_member and not",
             "return not",
         ),
         ("quorum.py", "return count // 2 + 1", "return max(count // 2, 1)"),
@@ -384,6 +384,15 @@ _ALL = (
             "leader.py",
             "if self._log.commit >= raft.membership.index and not raft",
             "if not raft",
+        ),
+    ),
+    _mutant(
+        "strand",
+        "a node whose removal is not committed does not stand",
+        (
+            "core.py",
+            "self.membership.may_stand(self.node_id, self.log.commit)",
+            "self.membership.is_voter(self.node_id)",
         ),
     ),
     _mutant(

@@ -51,6 +51,19 @@ class Membership:
         """Whether the node decides."""
         return node_id in self.conf.voters
 
+    def may_stand(self, node_id: str, commit: int) -> bool:
+        """Whether the node may be elected: a voter, or one whose removal is not committed.
+
+        The log of a node that was about to remove itself may be the newest of all; then no other
+        can win without its vote, and it gives none to an older log.
+        """
+        for i in range(len(self._indexes) - 1, -1, -1):
+            if node_id in self._confs[i].voters:
+                return True
+            if self._indexes[i] <= commit:
+                break
+        return False
+
     def append(self, index: int, conf: ConfState) -> None:
         """A configuration has entered the log."""
         assert index > self._indexes[-1]
