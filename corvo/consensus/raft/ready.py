@@ -107,7 +107,7 @@ class PeerStatus:
         self.next = next
         self.inflight = inflight  # appends that are not answered
         self.snapshot = snapshot  # index of the snapshot on the way, 0: none
-        self.active = active  # heard of since the last check of the quorum
+        self.active = active  # heard of within the last two election time-outs
         self.lost = lost  # it no longer has entries that it had confirmed
 
 
