@@ -55,9 +55,9 @@ class Node:
             self.storage.install(ready.snapshot)
             self.storage.offered = ready.snapshot
             self.applied_index = ready.snapshot.index
+        self.storage.append(ready.entries)
         if ready.hard_state is not None:
             self.storage.state = ready.hard_state
-        self.storage.append(ready.entries)
         self.raft.persisted(ready.number)
 
     def apply(self) -> None:

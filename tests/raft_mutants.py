@@ -260,6 +260,11 @@ _ALL = (
         ("log_view.py", "max(min(commit, self.durable), storage", "max(commit, storage"),
     ),
     _mutant(
+        "torn",
+        "a node goes on in a term older than its log",
+        ("core.py", "        if self.term < last_term:\n", "        if False:\n"),
+    ),
+    _mutant(
         "b26",
         "a follower that confirms nothing new is probed for ever",
         (

@@ -54,10 +54,11 @@ class Ready:
     """Work for the driver, in this order:
 
     1. `messages`: send, in order, without waiting for anything.
-    2. `snapshot`, then `hard_state` and `entries`: start to make them durable, in the order of
+    2. `snapshot`, then `entries`, then `hard_state`: start to make them durable, in the order of
        the Readys; when done call `Raft.persisted(number)`. `number` is 0 if there is nothing.
        The first entry may overwrite: entries of the log from its index on are void. A snapshot
-       replaces the state machine and the whole log.
+       replaces the state machine and the whole log. The hard state comes last because its
+       commit index speaks of these entries: a write that is torn must not leave it without them.
     3. `committed`: apply, in order; then call `Raft.applied`.
     """
 
