@@ -123,7 +123,7 @@ _ALL = (
         "a learner stands for election",
         (
             "core.py",
-            "return is_member and not",
+            "return self.membership.may_lead(self.node_id) and not",
             "return not",
         ),
         ("quorum.py", "return count // 2 + 1", "return max(count // 2, 1)"),
@@ -394,11 +394,7 @@ _ALL = (
     _mutant(
         "strand",
         "a node whose removal is not committed does not stand",
-        (
-            "core.py",
-            "self.membership.may_stand(self.node_id, self.log.commit)",
-            "self.membership.is_voter(self.node_id)",
-        ),
+        ("core.py", "self.membership.may_lead(", "self.membership.is_voter("),
     ),
     _mutant(
         "b48",

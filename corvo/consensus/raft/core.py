@@ -445,9 +445,8 @@ class Raft:
     # Elections
 
     def _may_stand(self) -> bool:
-        """Whether this node may be elected: not while it has no log, only a snapshot to come."""
-        is_member = self.membership.may_stand(self.node_id, self.log.commit)
-        return is_member and not self.log.is_restoring()
+        """A voter that has its log together. What it does not know it cannot lead."""
+        return self.membership.may_lead(self.node_id) and not self.log.is_restoring()
 
     def _is_state_durable(self) -> bool:
         return self._durable_state == (self.term, self.vote)

@@ -51,17 +51,12 @@ class Membership:
         """Whether the node decides."""
         return node_id in self.conf.voters
 
-    def may_stand(self, node_id: str, commit: int) -> bool:
-        """Whether the node may be elected: a voter, or one whose removal is not committed.
-
-        The log of a node that was about to remove itself may be the newest of all; then no other
-        can win without its vote, and it gives none to an older log.
-        """
-        for i in range(len(self._indexes) - 1, -1, -1):
-            if node_id in self._confs[i].voters:
+    def may_lead(self, node_id: str) -> bool:
+        """Whether the node is a voter, or is until its removal is committed: the entry that
+        removes it may be known to nobody else, and then nobody else can win an election."""
+        for conf in self._confs:
+            if node_id in conf.voters:
                 return True
-            if self._indexes[i] <= commit:
-                break
         return False
 
     def append(self, index: int, conf: ConfState) -> None:
