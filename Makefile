@@ -24,7 +24,7 @@ SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
 .PHONY: help server build test check format test-pure debug kills images fuzz bench bench-micro
-.PHONY: compare clean
+.PHONY: compare clean mutants
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -60,6 +60,9 @@ kills: build  ## Kill a loaded server at random moments and at every failpoint (
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)
+
+mutants: build  ## Put known bugs of Raft back, one at a time: does its scenario notice?
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)
 	$(PURE)/bin/$(PIP_INSTALL) atheris
