@@ -22,7 +22,7 @@ from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
 from corvo.feed import Change
 from corvo.kv import documents
-from corvo.model import ErrorRecord, Job, Queue, Worker
+from corvo.model import ErrorRecord, Extras, Job, Queue, Task, Worker
 from corvo.net import bodies
 from corvo.net.server import HttpLimits
 
@@ -82,6 +82,9 @@ def document(data: bytes) -> None:
         lambda: documents.decode_worker("w", row),
         lambda: documents.decode_error("j", row),
         lambda: documents.decode_lock(row),
+        lambda: documents.decode_task("t", row),
+        lambda: documents.decode_chunk(row),
+        lambda: documents.decode_extras("j", row),
         lambda: documents.decode_events(1, row),
     ]
     try:
@@ -263,6 +266,9 @@ def _documents() -> list[bytes]:
         documents.encode_worker(Worker("w")),
         documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
         documents.encode_lock("j", 1, b"k"),
+        documents.encode_task(Task("t", 0)),
+        documents.encode_chunk(["j"], b"\0"),
+        documents.encode_extras(Extras()),
         documents.encode_events(changes),
     ]
     return [bytes([number]) + row for number, row in enumerate(rows)]
