@@ -197,6 +197,14 @@ class Pipeline:
             self._leaving += 1
         self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
 
+    def later(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call back when other requests have had their turn; an answer given then goes out."""
+        self._loop.call_soon(self._later, callback, args)
+
+    def _later(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        callback(*args)
+        self._after_turn()
+
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
         self._arriving[queue] = self._arriving.get(queue, 0) + count

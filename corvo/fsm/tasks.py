@@ -399,10 +399,14 @@ def matching(core: Core, action: int, limit: int) -> tuple[int, list[str]]:
         for state in ACTION_STATES[action]:
             count += core.lanes[name].queue.jobs(state)
     sample: list[str] = []
-    for family in _families(action) if limit else []:
+    for family in _families(action):
+        if len(sample) == limit:
+            break
         prefix = _FAMILIES[family]
         for _, job_id in core.store.index_rows(prefix, prefix, _ROWS_MAX):
             job = core.find(job_id)
-            if job is not None and job.state in ACTION_STATES[action] and len(sample) < limit:
+            if job is not None and job.state in ACTION_STATES[action]:
                 sample.append(job_id)
+            if len(sample) == limit:
+                break
     return count, sample

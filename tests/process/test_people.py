@@ -348,9 +348,13 @@ def test_g17_a_dry_run_changes_nothing(api: Api, queue: str) -> None:
     body = {"action": "cancel", "dry_run": True}
     answer = api.ok("POST", "/jobs/bulk", {**body, "job_ids": [*ids, "nope"]})
     assert answer == {"dry_run": True, "matched": 15, "sample": ids[:10]}
+    more = api.enqueue_many(queue, 1_200)
+    answer = api.ok("POST", "/jobs/bulk", {**body, "job_ids": [*more, *ids]})
+    assert answer == {"dry_run": True, "matched": 1_215, "sample": more[:10]}
+    assert not api.post("/jobs/bulk", {**body, "job_ids": ["nope"]})[1]["matched"]
     answer = api.ok("POST", "/jobs/bulk", {**body, "all": True})
     assert answer["matched"] >= 15 and len(answer["sample"]) == 10
-    assert api.queue(queue)["pending"] == 15
+    assert api.queue(queue)["pending"] == 1_215
 
 
 def test_bulk_of_more_than_one_step_answers_when_it_is_done(api: Api, queue: str) -> None:

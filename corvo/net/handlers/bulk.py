@@ -18,6 +18,7 @@ from corvo.service import Service
 
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
+_COUNTED_AT_ONCE = 500
 # What jobs can be searched by.
 FILTERS = (
     "queue",
@@ -63,7 +64,12 @@ class Bulk:
         arguments = _arguments(action, body)
         ids = _ids(body)
         if body.dry_run:
-            self._dry_run(request, action, ids)
+            sample: list[str] = []
+            if body.all:
+                matched, sample = self._service.machine.matching(action, SAMPLE)
+                _reply_dry_run(request, matched, sample)
+            else:
+                self._count(request, action, ids, 0, sample)
             return
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
@@ -101,16 +107,23 @@ class Bulk:
             document["cursor"] = str(cursor)
         reply_json(request, 200, document)
 
-    def _dry_run(self, request: Request, action: int, ids: list[str]) -> None:
-        machine = self._service.machine
-        matched, sample = machine.matching(action, SAMPLE) if not ids else (0, [])
-        for job_id in ids:
-            job = machine.job(job_id)
+    def _count(
+        self, request: Request, action: int, ids: list[str], matched: int, sample: list[str]
+    ) -> None:
+        """The jobs that the action would be done to, a few at a time."""
+        if request.abandoned:
+            return
+        for job_id in ids[:_COUNTED_AT_ONCE]:
+            job = self._service.machine.job(job_id)
             if job is not None and job.state in ACTION_STATES[action]:
                 matched += 1
                 if len(sample) < SAMPLE:
                     sample.append(job_id)
-        reply_json(request, 200, {"dry_run": True, "matched": matched, "sample": sample})
+        rest = ids[_COUNTED_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._count, request, action, rest, matched, sample)
+        else:
+            _reply_dry_run(request, matched, sample)
 
     def _on_accepted(self, request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
@@ -145,6 +158,10 @@ class Bulk:
             reply_error(request, result)
         else:
             reply_json(request, 200, task_document(result))
+
+
+def _reply_dry_run(request: Request, matched: int, sample: list[str]) -> None:
+    reply_json(request, 200, {"dry_run": True, "matched": matched, "sample": sample})
 
 
 def _action(body: BulkBody) -> int:
