@@ -169,7 +169,7 @@ OUTCOMES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=range(len(OUTCOMES)))
 def test_an_outcome_comes_back_as_it_was(outcome: Any) -> None:
     again = decode_outcome(encode_outcome(outcome))
     assert type(again) is type(outcome) and fields_of(again) == fields_of(outcome)
