@@ -65,6 +65,8 @@ DELETE_JOB: Final = _op(10, "DeleteJob", "s")
 PAUSE_QUEUE: Final = _op(11, "PauseQueue", "s")
 RESUME_QUEUE: Final = _op(12, "ResumeQueue", "s")
 SET_CONCURRENCY: Final = _op(15, "SetConcurrency", "su")  # queue, max (0 removes)
+SET_THROTTLE: Final = _op(16, "SetThrottle", "suu")  # queue, rate, window_ms
+REMOVE_THROTTLE: Final = _op(17, "RemoveThrottle", "s")  # queue
 ACK_BATCH: Final = _op(23, "AckBatch", "B", LEASES)  # Ack payloads
 # queues, worker_id, hostname, lease_ns, reply_size_max, count
 FETCH_BATCH: Final = _op(25, "FetchBatch", "Sssuuu", FETCHES)
@@ -77,9 +79,13 @@ FIRE_SCHEDULE: Final = _op(50, "FireSchedule", "B")  # firings, layout FIRING_LA
 REMOVE_STALE_WORKERS: Final = _op(59, "RemoveStaleWorkers", "q")  # cutoff_ns
 TRIM_EVENTS: Final = _op(61, "TrimEvents", "u")  # drop the blocks that end at or below this seq
 # job_id, lease_token, delay_ns (0 = none), checkpoint
-RELEASE: Final = _op(62, "Release", "ssub", LEASES)
+# and whether the delivery never left the server
+RELEASE: Final = _op(62, "Release", "ssubf", LEASES)
 EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
+SET_GROUP_LIMIT: Final = _op(66, "SetGroupLimit", "su")  # queue, max of each group (0 removes)
+# queue, retention (not part of this version: empty), aging_after_ns + 1 (0 = leave it as it is)
+SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sUu")
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
@@ -88,8 +94,6 @@ for _number, _name in (
     (9, "MoveJob"),
     (13, "ClearQueue"),
     (14, "DeleteQueue"),
-    (16, "SetThrottle"),
-    (17, "RemoveThrottle"),
     (18, "Promote"),
     (19, "Reclaim"),
     (20, "BulkAction"),
@@ -128,8 +132,6 @@ for _number, _name in (
     (58, "DeleteOrgAPIKey"),
     (60, "SetWebhookCursor"),
     (65, "BulkStep"),
-    (66, "SetGroupLimit"),
-    (67, "SetQueueOptions"),
 ):
     _op(_number, _name, "")
 

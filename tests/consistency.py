@@ -4,8 +4,9 @@ from collections import Counter
 from typing import Any
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS, ReadyIndex
+from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm import index_rows
+from corvo.fsm.groups import Groups, stands
 from corvo.fsm.machine import Machine
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta
@@ -59,6 +60,8 @@ def check_rows(base: Rows) -> None:
     check_index_rows(base, jobs)
     check_parts(base, jobs)
     check_queues(jobs, queues, meta)
+    check_groups(base, jobs, queues)
+    check_grants(base, queues)
     check_locks(base, jobs, queues)
     check_events(base, jobs, meta)
     for job in jobs.values():
@@ -94,6 +97,35 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     assert all(number < meta.next_queue_number for number in queues)
     places = [(job.queue_number, job.seq) for job in jobs.values() if not ENDED[job.state]]
     assert len(set(places)) == len(places)
+
+
+def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
+    wanted = {
+        (job.queue_number, job.extras.group_key)
+        for job in jobs.values()
+        if job.extras is not None and job.extras.group_key and stands(job)
+    }
+    found = set()
+    turns = set[tuple[int, int]]()
+    for key, row in base.scan(keys.GROUP):
+        number, group_number = keys.parse_group_key(key)
+        group_key, served = documents.decode_group(row)
+        found.add((number, group_key))
+        assert 0 < group_number <= served <= queues[number].turn
+        assert (number, served) not in turns and served != queues[number].served
+        turns.add((number, served))
+    assert found == wanted
+
+
+def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
+    """Grants belong to queues with a rate limit; no window holds more than it allows."""
+    grants = dict[int, list[tuple[int, int]]]()
+    for key, row in base.scan(keys.GRANT):
+        number, stamp_ns = keys.parse_grant(key)
+        grants.setdefault(number, []).append((stamp_ns, documents.decode_grant(row)))
+    for number, rows in grants.items():
+        assert queues[number].rate_limit and all(count > 0 for _, count in rows)
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
@@ -155,11 +187,52 @@ def drain(index: ReadyIndex) -> list[int]:
     return places
 
 
+def places(index: Places) -> list[int]:
+    """The numbers of an ordered set; it is as before afterwards."""
+    found = []
+    while place := index.first():
+        found.append(place)
+        index.remove(place)
+    for place in found:
+        index.add(place)
+    return found
+
+
+def group_memory(groups: Groups) -> Any:
+    """What is known about the groups of a queue, recounted where it can be."""
+    by_key = {
+        key: (
+            group.number,
+            group.served,
+            group.open,
+            group.spot,
+            group.normal,
+            places(group.ready),
+            places(group.waiting),
+            places(group.active),
+        )
+        for key, group in sorted(groups.by_key.items())
+    }
+    assert groups.by_key, "an empty set of groups"
+    assert groups.open == sum(group.open for group in groups.by_key.values())
+    ready = sorted(place for row in by_key.values() for place in row[5])
+    assert drain(groups.ready) == ready
+    assert drain(groups._rotation) == sorted(row[3] for row in by_key.values() if row[3])
+    assert places(groups._normals) == sorted(row[4] for row in by_key.values() if row[4])
+    return by_key
+
+
 def memory(machine: Machine) -> dict[str, Any]:
     """What a machine keeps in memory beside its rows, in a form that can be compared."""
     core = machine._core
     lanes = {
-        name: (drain(lane.ready), sorted(lane.active.items()), documents.encode_queue(lane.queue))
+        name: (
+            drain(lane.ready),
+            sorted(lane.active.items()),
+            documents.encode_queue(lane.queue),
+            None if lane.groups is None else group_memory(lane.groups),
+            None if lane.window is None else list(lane.window._stamps),
+        )
         for name, lane in core.lanes.items()
     }
     workers = {worker.id: documents.encode_worker(worker) for worker in core.workers.values()}

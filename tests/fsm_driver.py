@@ -149,9 +149,15 @@ class Driver:
         return answers[job_id]
 
     def release(
-        self, job_id: str, token: str = "", delay_s: float = 0, checkpoint: bytes = b""
+        self,
+        job_id: str,
+        token: str = "",
+        delay_s: float = 0,
+        checkpoint: bytes = b"",
+        undelivered: bool = False,
     ) -> Any:
-        return self.do(ops.RELEASE, job_id, token, round(delay_s * SECOND_NS), checkpoint)
+        values = (job_id, token, round(delay_s * SECOND_NS), checkpoint, undelivered)
+        return self.do(ops.RELEASE, *values)
 
     def cancel(self, job_id: str, force: bool = False) -> Any:
         return self.do(ops.CANCEL_JOB, job_id, force)

@@ -15,6 +15,7 @@ from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.feed import Change
 from corvo.fsm import index_rows
+from corvo.fsm.overlay import ROW_SIZE, RowOverlay
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
@@ -35,7 +36,6 @@ from corvo.model import (
 )
 
 JOB_SIZE: Final = KIB  # memory of a job beside its texts
-ROW_SIZE: Final = 128  # memory of a row beside its value
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
@@ -85,16 +85,17 @@ class Store:
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self.rows = RowOverlay(base)
 
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
-        count += len(self._queues) + len(self._workers) + len(self._schedules)
+        count += len(self._queues) + len(self._workers) + len(self._schedules) + len(self.rows)
         return count + len(self._deletes)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.jobs_size + self.rows_size - self._clean_size
+        return self.jobs_size + self.rows_size + self.rows.size - self._clean_size
 
     # Jobs.
 
@@ -342,6 +343,7 @@ class Store:
                 deletes.append(keys.schedule(schedule_id))
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
+        self.rows.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
@@ -404,6 +406,7 @@ class Store:
         self._workers.clear()
         self._schedules.clear()
         self._deletes.clear()
+        self.rows.written()
         self.rows_size = 0
 
     def _leave(self, job: Job) -> None:

@@ -11,7 +11,8 @@ from typing import Final
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
-from corvo.fsm.core import SEQ_MASK, Core
+from corvo.fsm.core import Core
+from corvo.fsm.groups import SEQ_MASK
 from corvo.model import ACTIVE, RETRYING, SCHEDULED, Schedule
 
 COMPACT_MIN: Final = 1_024
@@ -34,6 +35,18 @@ def waiting_id(core: Core, due_ns: int, spot: int) -> str:
     if job.deleted or job.state not in (SCHEDULED, RETRYING) or index_rows.due_ns(job) != due_ns:
         return ""
     return job.id
+
+
+def waiting_in(core: Core, spot: int) -> str:
+    """Id of the job that waits in this place, which there must be."""
+    job = core.store.places.get(spot)
+    if job is not None:
+        return job.id
+    for family in (keys.RETRYING, keys.SCHEDULED):
+        row = core.store.base.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
+        if row is not None:
+            return keys.parse_due(row)[2]
+    raise AssertionError(f"no job waits at {spot}")
 
 
 def drop_promoted(core: Core) -> None:

@@ -4,7 +4,8 @@ The base holds the state as of the last flush, as rows of one sorted table. Keys
 `corvo._fast.keys`, documents are written by `corvo.kv.documents` and `corvo.kv.meta`. `number` is
 a queue's number (4 bytes), `seq` a job's place in its queue (8 bytes); integers in keys are
 big-endian. Every live job has exactly one of the rows marked with a star, in the family of its
-state, every finished one a `t|` row.
+state, every finished one a `t|` row. Where a job stands in a group, 00, its priority and the group
+key follow the id in the row with the star.
 
     key                             value
     j|id                            job head: all that a transition rewrites
@@ -19,6 +20,8 @@ state, every finished one a `t|` row.
     r|number seq                *   retrying job: due_ns:8 0:8 id
     t|finished_ns:8 number seq      id of a job that has ended, in order of time for the purge
     qc|name                         queue: number, configuration, counters, next seq
+    g|number group:8                group of jobs: group key, last turn
+    l|number stamp_ns:8             how many jobs a queue with a rate limit handed out at one stamp
     u|number keyhash:16             unique lock: job id, expiry, full key
     w|id                            worker
     sc|id                           schedule: configuration, job template, next and last run

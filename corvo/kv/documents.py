@@ -11,6 +11,7 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
 - *Queue*: configuration, then one counter for each state and priority, then running totals.
+- *Group*: its key and last turn. *Grant*: a count.
 - *Worker*, *schedule*, *error record*, *unique lock*: their fields.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
@@ -32,8 +33,10 @@ BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstu"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuuuuuuuu"
 WORKER_LAYOUT: Final = "sSuu"
+GROUP_LAYOUT: Final = "su"
+GRANT_LAYOUT: Final = "u"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
@@ -227,6 +230,12 @@ def encode_queue(queue: Queue) -> bytes:
             queue.failed_total,
             queue.dead_total,
             queue.expired_total,
+            queue.rate_limit,
+            queue.rate_window_ns,
+            queue.group_concurrency,
+            queue.aging_after_ns,
+            queue.turn,
+            queue.served,
         ),
     )
 
@@ -243,8 +252,36 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.failed_total,
         queue.dead_total,
         queue.expired_total,
+        queue.rate_limit,
+        queue.rate_window_ns,
+        queue.group_concurrency,
+        queue.aging_after_ns,
+        queue.turn,
+        queue.served,
     ) = values[5 + QUEUE_COUNTS :]
     return queue
+
+
+def encode_group(key: str, served: int) -> bytes:
+    """A group of jobs: its key, and the turn at which it was served last."""
+    return encode_fields(GROUP_LAYOUT, (key, served))
+
+
+def decode_group(data: bytes) -> tuple[str, int]:
+    """(key, served)"""
+    key, served = _decode(GROUP_LAYOUT, data, "group", "")
+    return key, served
+
+
+def encode_grant(count: int) -> bytes:
+    """How many jobs a queue handed out at one stamp."""
+    return encode_fields(GRANT_LAYOUT, (count,))
+
+
+def decode_grant(data: bytes) -> int:
+    """How many jobs a queue handed out at one stamp."""
+    count: int = _decode(GRANT_LAYOUT, data, "grant", "")[0]
+    return count
 
 
 def encode_worker(worker: Worker) -> bytes:

@@ -383,7 +383,7 @@ class Program(RuleBasedStateMachine):
     def release(self, n: int, kind: str, delay_s: int) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"")
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"", False)
         if not self.welcome(job_id, token):
             assert isinstance(result, CorvoError)
             return

@@ -139,6 +139,7 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.opening_ns = 0  # until then nothing is handed out
         self.seen_ns = 1_000 * SECOND
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
@@ -156,8 +157,15 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+    def fetchable(
+        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
+    ) -> int:
+        if now_ns < self.opening_ns:
+            return 0
         return self.ready.get(queue, 0) + arriving
+
+    def opens_ns(self, queue: str, now_ns: int) -> int:
+        return self.opening_ns if now_ns < self.opening_ns else 0
 
     def worker_seen_ns(self, worker_id: str) -> int:
         return self.seen_ns
