@@ -32,11 +32,31 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "extras": b"",
 }
 
+EXTRAS_FIELDS: dict[str, Any] = {
+    "group_key": "",
+    "expire_after_ns": 0,
+    "batch_id": "",
+    "chain_id": "",
+    "chain_step": 0,
+    "chain": b"",
+    "depends_on": [],
+    "on_dependency_failure": 0,
+    "hold": False,
+    "hold_reason": "",
+    "hold_timeout_ns": 0,
+    "hold_action": 0,
+    "result_schema": b"",
+}
+
 Step = tuple[Op, tuple[Any, ...]]
 
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
-    """An Enqueue op with defaults for everything that is not given."""
+    """An Enqueue op with defaults for everything that is not given; extras are given as fields."""
+    extras = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
+    if extras:
+        values = tuple((EXTRAS_FIELDS | extras).values())
+        fields["extras"] = encode_fields(ops.EXTRAS_LAYOUT, values)
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
 
