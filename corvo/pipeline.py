@@ -492,9 +492,7 @@ class Pipeline:
     def _arm_opening(self) -> None:
         """Wake when the first of the rate limits opens that fetches wait for."""
         opens_ns = self._openings.next_ns()
-        if not opens_ns or (
-            self._opening_timer is not None and self._opening_armed_ns <= opens_ns
-        ):
+        if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
             return
         if self._opening_timer is not None:
             self._opening_timer.cancel()

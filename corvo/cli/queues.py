@@ -6,6 +6,8 @@ import msgspec
 from corvo.cli import display
 from corvo.cli.api import segment
 from corvo.cli.options import Session, client_options
+from corvo.limits import MS_NS, SECOND_NS
+from corvo.times import format_duration
 
 
 class Queue(msgspec.Struct):
@@ -18,11 +20,28 @@ class Queue(msgspec.Struct):
     held: int = 0
     completed: int = 0
     dead: int = 0
+    max_concurrency: int = 0
+    rate_limit: int = 0
+    rate_window_ms: int = 0
+    group_concurrency: int = 0
+    aging_after: float = 0
 
     def counts(self) -> list[str]:
         """The cells PENDING to DEAD."""
         numbers = (self.pending, self.active, self.held, self.completed, self.dead)
         return [str(number) for number in numbers]
+
+    def limits(self) -> str:
+        """The cell LIMITS."""
+        rate = f"{self.rate_limit}/{format_duration(self.rate_window_ms * MS_NS)}"
+        aging = format_duration(round(self.aging_after * SECOND_NS))
+        parts = (
+            (self.max_concurrency, f"{self.max_concurrency} active"),
+            (self.rate_limit, rate),
+            (self.group_concurrency, f"{self.group_concurrency} a group"),
+            (self.aging_after, f"aging {aging}"),
+        )
+        return ", ".join(text for value, text in parts if value)
 
 
 COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "COMPLETED", "DEAD"]
@@ -38,8 +57,8 @@ def queues(session: Session) -> None:
         session.show(answer, "No queues")
         return
     display.table(
-        ["QUEUE", *COUNT_HEADS, "PAUSED"],
-        [[row.name, *row.counts(), "yes" if row.paused else ""] for row in rows],
+        ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"],
+        [[row.name, *row.counts(), "yes" if row.paused else "", row.limits()] for row in rows],
     )
 
 

@@ -1,13 +1,14 @@
 """Groups: jobs of a queue that have the same group key.
 
 Inside a group the order is that of a queue: by priority, then by place. At most
-`queue.group_concurrency` jobs of a group are active at a time (0 = no limit). When that is one, the
-group is a line: a job that is retrying, held or postponed keeps its place, and what stands behind it
-waits.
+`queue.group_concurrency` jobs of a group are active at a time (0 = no limit). When that is one,
+the group is a line: a job that is retrying, held or postponed keeps its place, and what stands
+behind it waits.
 
-Between groups turns decide. A queue counts turns; whoever is served takes the next one, and of those
-that have a job to give of the highest priority there is, the one whose last turn is longest ago is
-served. A new group counts as just served, so a stream of new groups cannot keep an old one waiting.
+Between groups turns decide. A queue counts turns; whoever is served takes the next one, and of
+those that have a job to give of the highest priority there is, the one whose last turn is longest
+ago is served. A new group counts as just served, so a stream of new groups cannot keep an old one
+waiting.
 All jobs of the queue without a key take turns as if they were one more group, without a limit.
 
 A group exists while jobs stand in it: pending, active, or waiting in their place. Its row holds its

@@ -1,6 +1,7 @@
 """The replicated state machine: committed entries in, results, state and change records out."""
 
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Final, final
 
 from corvo import ops
@@ -9,7 +10,7 @@ from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
 from corvo.fsm import jobs, leases, queues, schedules, timers
 from corvo.fsm.core import Core
-from corvo.fsm.groups import SEQ_MASK
+from corvo.fsm.groups import SEQ_MASK, Group
 from corvo.fsm.lane import Obstacle
 from corvo.fsm.store import FlushReport
 from corvo.kv.rows import Rows
@@ -176,9 +177,7 @@ class Machine:
 
     # Reads.
 
-    def fetchable(
-        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
-    ) -> int:
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
         """Jobs that fetches could get at the stamp `now_ns` (0 = the last one): what is ready, as
         far as pause, limits and groups let it go; or could get behind ops that add `arriving` jobs
         and end `leaving` leases."""
@@ -194,6 +193,30 @@ class Machine:
         if lane is None or lane.window is None or lane.first() == 0:
             return 0
         return lane.window.opens_ns(max(now_ns, self._meta.stamp_ns))
+
+    def rate_used(self, queue: str, now_ns: int) -> int:
+        """Jobs that a queue with a rate limit has handed out in the window that ends now."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.window is None:
+            return 0
+        return lane.window.used(max(now_ns, self._meta.stamp_ns))
+
+    def group_counts(self, queue: str) -> tuple[int, int]:
+        """Groups of a queue, and ready jobs in them that cannot be fetched because of the others
+        in their group."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, 0
+        return len(lane.groups.by_key), len(lane.groups.ready) - lane.groups.open
+
+    def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
+        """How many groups a queue has, and some of them in order of key, behind a key."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, []
+        by_key = lane.groups.by_key
+        names = nsmallest(limit, (key for key in by_key if key > after))
+        return len(by_key), [by_key[key] for key in names]
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
         """What keeps a pending job from being fetched now, beside its place in line."""

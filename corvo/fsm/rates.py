@@ -3,8 +3,8 @@
 The limit is exact: when a job is handed out, fewer than `rate` others were handed out in the window
 that ends with its stamp, both ends included. Jobs that left before the limit was set do not count,
 and neither does one that never left the server. What was handed out at one stamp is one row; rows
-that have left the window are dropped when they are as many as the others, so that dropping one costs
-nothing that grows with the window.
+that have left the window are dropped when they are more than the others, so that what this costs
+does not grow with the window.
 """
 
 from array import array

@@ -3,6 +3,7 @@ verb."""
 
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
+from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -19,6 +20,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
     schedules = Schedules(service, producer)
+    flow = Flow(service)
     rows = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -39,6 +41,11 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/queues/{name}/pause", queues.pause),
         ("POST", "/queues/{name}/resume", queues.resume),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("POST", "/queues/{name}/throttle", flow.throttle),
+        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
+        ("GET", "/queues/{name}/groups", flow.groups),
+        ("POST", "/queues/{name}/groups", flow.limit_groups),
+        ("POST", "/queues/{name}/aging", flow.age),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),

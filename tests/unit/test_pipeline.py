@@ -157,9 +157,7 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(
-        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
-    ) -> int:
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
         if now_ns < self.opening_ns:
             return 0
         return self.ready.get(queue, 0) + arriving
