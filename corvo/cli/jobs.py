@@ -68,6 +68,7 @@ class Status(msgspec.Struct):
     type=click.Choice(UNIQUE_UNTIL),
     help="What frees the key.  [server's default: final]",
 )
+@click.option("--group-key", metavar="KEY", help="Group of jobs of the queue that it is one of.")
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @client_options
 def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:

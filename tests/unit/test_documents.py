@@ -112,6 +112,12 @@ QUEUE = {
     "failed_total": U64,
     "dead_total": U64,
     "expired_total": U64,
+    "rate_limit": U64,
+    "rate_window_ns": U64,
+    "group_concurrency": U64,
+    "aging_after_ns": U64,
+    "turn": U64,
+    "served": U64,
 }
 WORKER = {
     "hostname": TEXT,
@@ -205,6 +211,12 @@ def test_queues(number: int, values: dict[str, Any]) -> None:
     queue = filled(Queue(number, "q"), values)
     again = documents.decode_queue("q", documents.encode_queue(queue))
     assert (again.number, again.name, read(again, QUEUE)) == (number, "q", values)
+
+
+@given(TEXT, U64)
+def test_groups_and_grants(key: str, number: int) -> None:
+    assert documents.decode_group(documents.encode_group(key, number)) == (key, number)
+    assert documents.decode_grant(documents.encode_grant(number)) == number
 
 
 @given(st.fixed_dictionaries(WORKER))
@@ -315,6 +327,8 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_body(Job("x"), data), "job body 'x'"),
         (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
         (lambda data: documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: documents.decode_group(data), "group"),
+        (lambda data: documents.decode_grant(data), "grant"),
         (lambda data: documents.decode_worker("x", data), "worker 'x'"),
         (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
@@ -393,6 +407,8 @@ DOCUMENTS = {
     "job data": lambda: documents.encode_data(_golden_job()),
     "job extras": lambda: documents.encode_extras(_golden_extras()),
     "queue": lambda: documents.encode_queue(_golden_queue()),
+    "group": lambda: documents.encode_group("g1", 7),
+    "grant": lambda: documents.encode_grant(3),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
