@@ -5,9 +5,8 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
+from corvo.cli.flow import words
 from corvo.cli.options import Session, client_options
-from corvo.limits import MS_NS, SECOND_NS
-from corvo.times import format_duration
 
 
 class Queue(msgspec.Struct):
@@ -33,13 +32,11 @@ class Queue(msgspec.Struct):
 
     def limits(self) -> str:
         """The cell LIMITS."""
-        rate = f"{self.rate_limit}/{format_duration(self.rate_window_ms * MS_NS)}"
-        aging = format_duration(round(self.aging_after * SECOND_NS))
         parts = (
             (self.max_concurrency, f"{self.max_concurrency} active"),
-            (self.rate_limit, rate),
+            (self.rate_limit, f"{self.rate_limit}/{words(self.rate_window_ms / 1000)}"),
             (self.group_concurrency, f"{self.group_concurrency} a group"),
-            (self.aging_after, f"aging {aging}"),
+            (self.aging_after, f"aging {words(self.aging_after)}"),
         )
         return ", ".join(text for value, text in parts if value)
 

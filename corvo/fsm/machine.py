@@ -215,7 +215,7 @@ class Machine:
         if lane is None or lane.groups is None:
             return 0, []
         by_key = lane.groups.by_key
-        names = nsmallest(limit, (key for key in by_key if key > after))
+        names = nsmallest(limit, [key for key in by_key if key > after])
         return len(by_key), [by_key[key] for key in names]
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:

@@ -363,7 +363,7 @@ def test_a_group_is_forgotten_with_its_last_job() -> None:
 
 
 def test_one_tenant_cannot_starve_another() -> None:
-    """T33: 100,000 jobs of X, then 10 of Y, two of each at a time, eight workers."""
+    """100,000 jobs of X, then 10 of Y, two of each at a time, eight workers."""
     driver = Driver()
     driver.do(ops.SET_GROUP_LIMIT, "q", 2)
     for start in range(0, 100_000, 10_000):
