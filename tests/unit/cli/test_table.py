@@ -2,9 +2,9 @@
 
 import click
 
-from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
+from corvo.cli import COMMANDS, about, bench, cluster, flow, jobs, queues, schedules, server, worker
 
-MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
+MODULES = (about, bench, cluster, flow, jobs, queues, schedules, server, worker)
 BELOW = list(schedules.schedules.commands.values())
 
 
