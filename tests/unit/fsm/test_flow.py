@@ -363,10 +363,10 @@ def test_a_group_is_forgotten_with_its_last_job() -> None:
 
 
 def test_one_tenant_cannot_starve_another() -> None:
-    """100,000 jobs of X, then 10 of Y, two of each at a time, eight workers."""
+    """20,000 jobs of X, then 10 of Y, two of each at a time, eight workers."""
     driver = Driver()
     driver.do(ops.SET_GROUP_LIMIT, "q", 2)
-    for start in range(0, 100_000, 10_000):
+    for start in range(0, 20_000, 10_000):
         steps = [enqueue_step(f"x{n}", group_key="X") for n in range(start, start + 10_000)]
         driver.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps])
         driver.machine.flush()
