@@ -62,6 +62,11 @@ LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
 
+# Rate limits and groups of queues. A rate limit remembers what it let pass, 16 bytes a stamp.
+RATE_MAX: Final = 1_000_000
+RATE_WINDOW_MAX_NS: Final = 366 * 86_400 * SECOND_NS
+CONCURRENCY_MAX: Final = 1_000_000_000
+
 # Retry: delays saturate here, whatever base and attempt say.
 RETRY_BASE_DELAY_DEFAULT_MS: Final = 5_000
 RETRY_MAX_DELAY_DEFAULT_MS: Final = 600_000
@@ -164,6 +169,10 @@ WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen
 WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
+
+# Lists that come in pages.
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
 
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000

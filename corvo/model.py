@@ -140,7 +140,7 @@ class Job:
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
         self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # when it last became pending
+        self.ready_ns: int = 0  # when it was first pending in this place
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -196,6 +196,12 @@ class Queue:
         self.destroyed: bool = False  # to be forgotten when its last job is gone
         # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(ENDINGS)
+        self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
+        self.rate_window_ns: int = 0
+        self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
+        self.aging_after_ns: int = 0  # normal jobs that waited so long are next; 0 = never
+        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.groups`
+        self.served: int = 0  # last turn of the jobs without a group key
         self.dirty: bool = False
 
     def row_name(self) -> str:

@@ -71,6 +71,8 @@ RESUME_QUEUE: Final = _op(12, "ResumeQueue", "s")
 CLEAR_QUEUE: Final = _op(13, "ClearQueue", "ss")
 DELETE_QUEUE: Final = _op(14, "DeleteQueue", "ss")
 SET_CONCURRENCY: Final = _op(15, "SetConcurrency", "su")  # queue, max (0 removes)
+SET_THROTTLE: Final = _op(16, "SetThrottle", "suu")  # queue, rate, window_ms
+REMOVE_THROTTLE: Final = _op(17, "RemoveThrottle", "s")  # queue
 # task_id (empty = keep no record of it), job_ids, all (instead of job_ids), action (an index of
 # model.ACTIONS), arguments (layout ACTION_LAYOUT)
 BULK_ACTION: Final = _op(20, "BulkAction", "sSfub")
@@ -90,12 +92,14 @@ FIRE_SCHEDULE: Final = _op(50, "FireSchedule", "B")  # firings, layout FIRING_LA
 REMOVE_STALE_WORKERS: Final = _op(59, "RemoveStaleWorkers", "q")  # cutoff_ns
 TRIM_EVENTS: Final = _op(61, "TrimEvents", "u")  # drop the blocks that end at or below this seq
 # job_id, lease_token, delay_ns (0 = none), checkpoint
-RELEASE: Final = _op(62, "Release", "ssub", LEASES)
+# and whether the delivery never left the server
+RELEASE: Final = _op(62, "Release", "ssubf", LEASES)
 EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
 BULK_STEP: Final = _op(65, "BulkStep", "suf")  # task_id, most jobs to touch, stop (the task)
+SET_GROUP_LIMIT: Final = _op(66, "SetGroupLimit", "su")  # queue, max of each group (0 removes)
 # queue, how long to keep jobs in each state of model.ENDINGS (0 = as the server says, else the
-# time and 1 ns; empty = leave it as it is), aging_after_ns + 1 (not part of this version: 0)
+# time and 1 ns; empty = leave it as it is), aging_after_ns + 1 (0 = leave it as it is)
 SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sUu")
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
 # job_id, lease_token, lines (layout LINE_LAYOUT)
@@ -113,8 +117,6 @@ SETTLE: Final = _op(73, "Settle", "s")
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node.
 for _number, _name in (
-    (16, "SetThrottle"),
-    (17, "RemoveThrottle"),
     (18, "Promote"),
     (19, "Reclaim"),
     (22, "CleanRateLimit"),
@@ -148,7 +150,6 @@ for _number, _name in (
     (57, "UpsertOrgAPIKey"),
     (58, "DeleteOrgAPIKey"),
     (60, "SetWebhookCursor"),
-    (66, "SetGroupLimit"),
 ):
     _op(_number, _name, "")
 

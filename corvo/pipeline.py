@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloa
 from corvo.feed import Change
 from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
-from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches, WaitingForEnds
+from corvo.waiting import DONE, IN_FLIGHT, PARKED, Openings, Wait, WaitingFetches, WaitingForEnds
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ _ENDS_LEASES = frozenset(
 )
 
 _TICK_S = 1.0
+# A stamp may run a little late against the loop's timer; waking again this much later is enough.
+_LATE_S = 0.001
 
 # Bounds of the durations of an entry's steps: 50 µs to 1 s.
 ENTRY_BOUNDS_NS = tuple(
@@ -82,7 +84,10 @@ class State(Flushable, Protocol):
     def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
     def take_changes(self) -> list[Change]: ...
     def take_woken(self) -> list[str]: ...
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int: ...
+    def fetchable(
+        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
+    ) -> int: ...
+    def opens_ns(self, queue: str, now_ns: int) -> int: ...
     def worker_seen_ns(self, worker_id: str) -> int: ...
 
 
@@ -127,6 +132,9 @@ class Pipeline:
         self._tried_in_vain: list[Wait] = []
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
+        self._openings = Openings()
+        self._opening_timer: Any = None
+        self._opening_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
         self.ends = WaitingForEnds(loop, clock.elapsed_ns)
@@ -161,10 +169,10 @@ class Pipeline:
     def close(self) -> None:
         """Write what is dirty to the base and stop the timers."""
         self.open = False
-        for timer in (self._deadline_timer, self._tick_timer):
+        for timer in (self._deadline_timer, self._opening_timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()
-        self._deadline_timer = self._tick_timer = None
+        self._deadline_timer = self._opening_timer = self._tick_timer = None
         self.ends.close()
         self.flusher.close()
 
@@ -300,16 +308,22 @@ class Pipeline:
         self._arriving = {}
         for name in arriving:
             check[name] = None
+        now_ns = self._clock.stamp()
         for name in check:
             waiters = self.waiting.waiting(name)
             if not waiters:
                 continue
-            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving)
+            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving, now_ns)
             for _ in range(min(waiters, count)):
                 wait = self.waiting.take(name)
                 if wait is None:
                     break
                 self._try(wait)
+            if count < waiters:
+                opens_ns = self._machine.opens_ns(name, now_ns)
+                if opens_ns:
+                    self._openings.expect(name, opens_ns)
+                    self._arm_opening()
         self._settle_new_waits()
 
     def _try(self, wait: Wait) -> None:
@@ -399,7 +413,7 @@ class Pipeline:
 
     def _give_back(self, jobs: list[Fetched]) -> None:
         for job in jobs:
-            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
+            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b"", True))
             self._add(ops.RELEASE, payload, None)
         if jobs and not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
@@ -496,7 +510,29 @@ class Pipeline:
         self._arm_deadline()
         self._after_turn()
 
+    def _arm_opening(self) -> None:
+        """Wake when the first of the rate limits opens that fetches wait for."""
+        opens_ns = self._openings.next_ns()
+        if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
+            return
+        if self._opening_timer is not None:
+            self._opening_timer.cancel()
+        self._opening_armed_ns = opens_ns
+        delay = max(0, opens_ns - self._clock.stamp()) / 1e9
+        self._opening_timer = self._loop.call_later(delay + _LATE_S, self._on_opening)
+
+    def _on_opening(self) -> None:
+        self._opening_timer = None
+        for name in self._openings.due(self._clock.stamp()):
+            self._to_check[name] = None
+        self._arm_opening()
+        if self._to_check and not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
     def _on_clock_jump(self) -> None:
+        if self._opening_timer is not None:
+            self._opening_timer.cancel()
+        self._on_opening()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None

@@ -289,3 +289,33 @@ class WaitingForEnds:
         self._armed_ns = due_ns
         delay = max(0, due_ns - self._elapsed_ns()) / 1e9
         self._timer = self._loop.call_later(delay, self.check_time)
+
+
+class Openings:
+    """Queues whose rate limit keeps fetches waiting, and when each lets the next job pass."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str]] = []
+        self._times: dict[str, int] = {}
+
+    def expect(self, queue: str, opens_ns: int) -> None:
+        """The queue opens at this stamp, and not when it was said before."""
+        if self._times.get(queue) != opens_ns:
+            self._times[queue] = opens_ns
+            heappush(self._heap, (opens_ns, queue))
+
+    def next_ns(self) -> int:
+        """The next stamp at which a queue opens, 0 = none does."""
+        heap = self._heap
+        while heap and self._times.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else 0
+
+    def due(self, stamp_ns: int) -> list[str]:
+        """Take out the queues that are open at this stamp."""
+        names: list[str] = []
+        while 0 < self.next_ns() <= stamp_ns:
+            name = heappop(self._heap)[1]
+            del self._times[name]
+            names.append(name)
+        return names

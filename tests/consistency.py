@@ -4,8 +4,9 @@ from collections import Counter
 from typing import Any
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS, ReadyIndex
+from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm import index_rows
+from corvo.fsm.groups import Groups, stands
 from corvo.fsm.machine import Machine
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta
@@ -64,6 +65,8 @@ def check_rows(base: Rows) -> None:
     check_index_rows(base, jobs)
     check_parts(base, jobs)
     check_queues(jobs, queues, meta)
+    check_groups(base, jobs, queues)
+    check_grants(base, queues)
     check_locks(base, jobs, queues)
     check_logs(base, jobs)
     check_events(base, jobs, meta)
@@ -141,10 +144,36 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     assert len(set(places)) == len(places)
 
 
+#@@<
 def doomed(job: Job, queue: Queue) -> bool:
     """Whether a clear or the end of its queue has the job deleted."""
     cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
     return queue.destroyed or cleared
+#@@=
+def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
+    wanted = {
+        (job.queue_number, job.extras.group_key)
+        for job in jobs.values()
+        if job.extras is not None and job.extras.group_key and stands(job)
+    }
+    found = set()
+    turns = set[tuple[int, int]]()
+    for key, row in base.scan(keys.GROUP):
+        number, group_number = keys.parse_group_key(key)
+        group_key, served = documents.decode_group(row)
+        found.add((number, group_key))
+        assert 0 < group_number <= served <= queues[number].turn
+        assert (number, served) not in turns and served != queues[number].served
+        turns.add((number, served))
+    assert found == wanted
+
+
+def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
+    """Grants are counted for queues with a rate limit only."""
+    for key, row in base.scan(keys.GRANT):
+        assert queues[keys.parse_grant(key)[0]].rate_limit and documents.decode_grant(row) > 0
+#@@>
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
@@ -285,15 +314,57 @@ def drain(index: ReadyIndex) -> list[int]:
     return places
 
 
+def places(index: Places) -> list[int]:
+    """The numbers of an ordered set; it is as before afterwards."""
+    found = []
+    while place := index.first():
+        found.append(place)
+        index.remove(place)
+    for place in found:
+        index.add(place)
+    return found
+
+
+def group_memory(groups: Groups) -> Any:
+    """What is known about the groups of a queue, recounted where it can be."""
+    by_key = {
+        key: (
+            group.number,
+            group.served,
+            group.open,
+            group.spot,
+            group.normal,
+            places(group.ready),
+            places(group.waiting),
+            places(group.active),
+        )
+        for key, group in sorted(groups.by_key.items())
+    }
+    assert groups.by_key, "an empty set of groups"
+    assert groups.open == sum(group.open for group in groups.by_key.values())
+    ready = sorted(place for row in by_key.values() for place in row[5])
+    assert drain(groups.ready) == ready
+    assert drain(groups._rotation) == sorted(row[3] for row in by_key.values() if row[3])
+    assert places(groups._normals) == sorted(row[4] for row in by_key.values() if row[4])
+    return by_key
+
+
 def memory(machine: Machine) -> dict[str, Any]:
     """What a machine keeps in memory beside its rows, in a form that can be compared."""
     core = machine._core
     lanes = {
         name: (
             drain(lane.ready),
+#@@<
             lane.blocked,
             sorted(lane.active.items()),
             documents.encode_queue(lane.queue),
+#@@=
+            sorted(lane.active.items()),
+            documents.encode_queue(lane.queue),
+            None if lane.groups is None else group_memory(lane.groups),
+            None if lane.window is None else list(lane.window._stamps),
+#@@>
         )
         for name, lane in core.lanes.items()
     }

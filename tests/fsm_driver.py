@@ -47,6 +47,7 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "extras": b"",
 }
 
+#@@<
 ARGUMENT_FIELDS: dict[str, Any] = {
     "target": "",
     "reset_attempts": False,
@@ -61,6 +62,8 @@ ARGUMENT_FIELDS: dict[str, Any] = {
     "hold_timeout_ns": 0,
     "hold_action": 0,
 }
+#@@=
+#@@>
 EXTRAS_FIELDS: dict[str, Any] = {
     "group_key": "",
     "expire_after_ns": 0,
@@ -246,9 +249,15 @@ class Driver:
         return answers[job_id]
 
     def release(
-        self, job_id: str, token: str = "", delay_s: float = 0, checkpoint: bytes = b""
+        self,
+        job_id: str,
+        token: str = "",
+        delay_s: float = 0,
+        checkpoint: bytes = b"",
+        undelivered: bool = False,
     ) -> Any:
-        return self.do(ops.RELEASE, job_id, token, round(delay_s * SECOND_NS), checkpoint)
+        values = (job_id, token, round(delay_s * SECOND_NS), checkpoint, undelivered)
+        return self.do(ops.RELEASE, *values)
 
     def cancel(self, job_id: str, force: bool = False) -> Any:
         return self.do(ops.CANCEL_JOB, job_id, force)

@@ -7,7 +7,8 @@ and an assertion; so is a key of the wrong shape in the parsers.
 
 A row that waits for a time (active, scheduled, retrying, held, expiring) has that time in its
 value, with the fencing number and the job id: it is found by place, and the heaps are rebuilt by
-one scan.
+one scan. In the value of any row of a job that stands in a group, a zero byte, the priority and the
+group's key follow the job id.
 """
 
 import cython
@@ -31,6 +32,8 @@ HELD = b"h|"
 EXPIRING = b"x|"
 FINISHED = b"t|"
 QUEUE = b"qc|"
+GROUP = b"g|"
+GRANT = b"l|"
 UNIQUE = b"u|"
 WORKER = b"w|"
 SCHEDULE = b"sc|"
@@ -232,7 +235,26 @@ def parse_due(value: bytes) -> tuple:
     """(due_ns, fencing, job id)"""
     assert len(value) > 16, value
     p: cython.p_uchar = _pointer(b"", value, len(value))
-    return _get_integer(p, 0, 8), _get_integer(p, 8, 8), value[16:].decode()
+    return _get_integer(p, 0, 8), _get_integer(p, 8, 8), parse_id(value[16:])
+
+
+def grouped(value: bytes, priority: cython.ulonglong, group: str) -> bytes:
+    """Value of the index row of a job that stands in a group."""
+    return value + bytes((0, priority)) + group.encode()
+
+
+def parse_id(value: bytes) -> str:
+    """The job id in the value of a pending or finished row."""
+    return value.partition(b"\0")[0].decode()
+
+
+def parse_group(value: bytes, at: cython.Py_ssize_t) -> tuple:
+    """(priority, group key) in the value of an index row, in which the job id starts at `at`; the
+    key is empty when the job stands in no group."""
+    end: cython.Py_ssize_t = value.find(b"\0", at)
+    if end < 0:
+        return 0, ""
+    return value[end + 1], value[end + 2 :].decode()
 
 
 def finished(
@@ -357,6 +379,28 @@ def queue(name: str) -> bytes:
 def parse_queue(key: bytes) -> str:
     """The queue's name."""
     return _name(QUEUE, key)
+
+
+def group(number: cython.ulonglong, group_number: cython.ulonglong) -> bytes:
+    """Row of a group of jobs in queue `number`."""
+    return _integers(GROUP, number, 4, group_number, 8, 0, 0)
+
+
+def parse_group_key(key: bytes) -> tuple:
+    """(queue number, group number)"""
+    p: cython.p_uchar = _pointer(GROUP, key, 12)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
+
+
+def grant(number: cython.ulonglong, stamp_ns: cython.ulonglong) -> bytes:
+    """Row of what queue `number`, which has a rate limit, handed out at one stamp."""
+    return _integers(GRANT, number, 4, stamp_ns, 8, 0, 0)
+
+
+def parse_grant(key: bytes) -> tuple:
+    """(queue number, stamp_ns)"""
+    p: cython.p_uchar = _pointer(GRANT, key, 12)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
 
 
 def unique(number: cython.ulonglong, key_hash: bytes) -> bytes:

@@ -84,6 +84,7 @@ class Status(msgspec.Struct):
     type=click.Choice(HOLD_ACTIONS),
     help="What happens when nobody decides in time.  [server's default: cancel]",
 )
+@click.option("--group-key", metavar="KEY", help="Group of jobs of the queue that it is one of.")
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
 @click.option(
     "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."

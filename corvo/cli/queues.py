@@ -8,10 +8,15 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
+#@@<
 from corvo.cli.options import DURATION, Session, client_options
 from corvo.errors import ValidationError
 
 _POLL_S = 0.2
+#@@=
+from corvo.cli.flow import words
+from corvo.cli.options import Session, client_options
+#@@>
 
 
 class Queue(msgspec.Struct):
@@ -26,16 +31,34 @@ class Queue(msgspec.Struct):
     retrying: int = 0
     completed: int = 0
     dead: int = 0
+#@@<
     draining: bool = False
 
     def paused_word(self) -> str:
         """The cell PAUSED."""
         return "draining" if self.draining else "yes" if self.paused else ""
+#@@=
+    max_concurrency: int = 0
+    rate_limit: int = 0
+    rate_window_ms: int = 0
+    group_concurrency: int = 0
+    aging_after: float = 0
+#@@>
 
     def counts(self) -> list[str]:
         """The cells PENDING to DEAD."""
         waiting = (self.pending, self.active, self.held, self.scheduled, self.retrying)
         return [str(number) for number in (*waiting, self.completed, self.dead)]
+
+    def limits(self) -> str:
+        """The cell LIMITS."""
+        parts = (
+            (self.max_concurrency, f"{self.max_concurrency} active"),
+            (self.rate_limit, f"{self.rate_limit}/{words(self.rate_window_ms / 1000)}"),
+            (self.group_concurrency, f"{self.group_concurrency} a group"),
+            (self.aging_after, f"aging {words(self.aging_after)}"),
+        )
+        return ", ".join(text for value, text in parts if value)
 
 
 COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "SCHEDULED", "RETRYING", "COMPLETED", "DEAD"]
@@ -51,8 +74,13 @@ def queues(session: Session) -> None:
         session.show(answer, "No queues")
         return
     display.table(
+#@@<
         ["QUEUE", *COUNT_HEADS, "PAUSED"],
         [[row.name, *row.counts(), row.paused_word()] for row in rows],
+#@@=
+        ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"],
+        [[row.name, *row.counts(), "yes" if row.paused else "", row.limits()] for row in rows],
+#@@>
     )
 
 

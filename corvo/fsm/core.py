@@ -9,13 +9,19 @@ from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
+#@@<
 from corvo.fsm.due import DueTimes
+#@@=
+from corvo.fsm.groups import NORMAL, SEQ_MASK, Groups
+#@@>
 from corvo.fsm.lane import Lane
+from corvo.fsm.rates import Window
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
 from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
+#@@<
 from corvo.limits import SECOND_NS, WORKER_TOUCH_NS
 from corvo.model import (
     ACTIVE,
@@ -34,8 +40,23 @@ from corvo.model import (
 
 # An entry of an expiry that is further away than this has not been looked at.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
+#@@=
+from corvo.limits import WORKER_TOUCH_NS
+from corvo.model import (
+    ACTIVE,
+    ENDED,
+    PENDING,
+    PRIORITIES,
+    RETRYING,
+    SCHEDULED,
+    Job,
+    Queue,
+    Schedule,
+    Worker,
+)
+#@@>
 
-SEQ_MASK: Final = (1 << SEQ_BITS) - 1
+DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of the job id
 
 
 @final
@@ -91,6 +112,7 @@ class Core:
             self.workers[worker.id] = worker
         for key, row in base.scan(keys.SCHEDULE):
             self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
+#@@<
         for key, row in base.scan(keys.PENDING):
             number, priority, seq = keys.parse_pending(key)
             lane = self.numbered[number]
@@ -104,15 +126,34 @@ class Core:
         heapify(self.next_unsettled)
         for key, row in base.scan(keys.REPLAY):
             self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
+#@@=
+        for key, row in base.scan(keys.GROUP):
+            number, group_number = keys.parse_group_key(key)
+            group_key, served = documents.decode_group(row)
+            self._groups(self.numbered[number]).load(group_key, group_number, served)
+        for key, row in base.scan(keys.GRANT):
+            number, stamp_ns = keys.parse_grant(key)
+            window = self.numbered[number].window
+            assert window is not None, f"grants of queue {number}, which has no rate limit"
+            window.load(stamp_ns, documents.decode_grant(row))
+        for key, row in base.scan(keys.PENDING):
+            number, priority, seq = keys.parse_pending(key)
+            lane = self.numbered[number]
+            if lane.groups is None or not self._read_group(lane, PENDING, seq, row, 0):
+                lane.ready.add(priority, seq)
+#@@>
         for key, row in base.scan(keys.ACTIVE):
             number, seq = keys.parse_placed(key)
             due_ns = keys.parse_due(row)[0]
-            self.numbered[number].active[seq] = due_ns
+            lane = self.numbered[number]
+            lane.active[seq] = due_ns
             self.leases.push(due_ns, number << SEQ_BITS | seq)
-        for family in (keys.SCHEDULED, keys.RETRYING):
+            self._read_group(lane, ACTIVE, seq, row, DUE_SIZE)
+        for family, state in ((keys.SCHEDULED, SCHEDULED), (keys.RETRYING, RETRYING)):
             for key, row in base.scan(family):
                 number, seq = keys.parse_placed(key)
                 self.waiting.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
+#@@<
         for key, row in base.scan(keys.HELD):
             number, seq = keys.parse_placed(key)
             due_ns = keys.parse_due(row)[0]
@@ -130,6 +171,22 @@ class Core:
         head = self.store.base.get(keys.job(job_id))
         assert head is not None, f"job {job_id} has no head"
         return self.doomed(documents.decode_head(job_id, head))
+#@@=
+                self._read_group(self.numbered[number], state, seq, row, DUE_SIZE)
+        for number in sorted(self.numbered):
+            groups = self.numbered[number].groups
+            if groups is not None:
+                groups.settle_all()
+
+    def _read_group(self, lane: Lane, state: int, seq: int, row: bytes, at: int) -> bool:
+        """Whether the job of an index row stands in a group, which it is put into."""
+        if lane.groups is None:
+            return False
+        priority, group_key = keys.parse_group(row, at)
+        if group_key:
+            lane.groups.load_job(group_key, state, priority, seq)
+        return group_key != ""
+#@@>
 
     # The entry.
 
@@ -169,8 +226,14 @@ class Core:
 
     def _add_lane(self, queue: Queue) -> Lane:
         lane = Lane(queue)
+#@@<
         if not queue.destroyed:
             self.lanes[queue.name] = lane
+#@@=
+        if queue.rate_limit:
+            lane.window = Window(queue, self.store.rows)
+        self.lanes[queue.name] = lane
+#@@>
         self.numbered[queue.number] = lane
         self.doomed_queues += queue.doomed()
         return lane
@@ -267,8 +330,13 @@ class Core:
         job.state = state
         self.store.add(job)
         self._arrive(lane, job)
+#@@<
         if job.extras is not None and job.extras.expires_ns:
             self.expiring.push(index_rows.expires_ns(job), place(job))
+#@@=
+        if job.extras is not None:
+            self._settle_group(lane, job)
+#@@>
 
     def move(self, lane: Lane, job: Job, state: int, tail: bool = False) -> None:
         """Take a job out of the index of its state and into that of the next one.
@@ -314,6 +382,7 @@ class Core:
             job.seq = target.queue.next_seq
             target.queue.next_seq += 1
             self.store.places[place(job)] = job
+#@@<
         elif state == NOWHERE:
             self.store.places.pop(place(job), None)
         if state != NOWHERE:
@@ -350,10 +419,36 @@ class Core:
         job.priority = priority
         counts[job.state * PRIORITIES + job.priority] += 1
         self.store.touch_queue(lane.queue)
+#@@=
+            job.ready_ns = 0
+        if state == NOWHERE:
+            self.store.places.pop(place(job), None)
+        else:
+            job.state = state
+            self._arrive(lane, job)
+        if job.extras is not None:
+            self._settle_group(lane, job)
+
+    def _groups(self, lane: Lane) -> Groups:
+        if lane.groups is None:
+            lane.groups = Groups(lane.queue, self.store.rows)
+        return lane.groups
+
+    def _settle_group(self, lane: Lane, job: Job) -> None:
+        """The job, if it has a group key, has come, gone or changed its state."""
+        groups = lane.groups
+        if groups is None or job.extras is None or not job.extras.group_key:
+            return
+        if groups.settle(job.extras.group_key):
+            self.wake(lane)
+        if not groups.by_key:
+            lane.groups = None
+#@@>
 
     def _depart(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
         self.store.touch_queue(queue)
+#@@<
         doomed = self.doomed_queues > 0 and self.doomed(job)
         if not doomed:
             queue.counts[job.state * PRIORITIES + job.priority] -= 1
@@ -362,6 +457,14 @@ class Core:
                 job.extras.blocked = False
                 lane.blocked -= 1
             elif not doomed:
+#@@=
+        queue.counts[job.state * PRIORITIES + job.priority] -= 1
+        grouped = job.extras is not None and job.extras.group_key != ""
+        if grouped and lane.groups is not None:
+            lane.groups.depart(job)
+        if job.state == PENDING:
+            if not grouped:
+#@@>
                 lane.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             del lane.active[job.seq]
@@ -384,17 +487,31 @@ class Core:
         self.store.touch_queue(queue)
         state = job.state
         queue.counts[state * PRIORITIES + job.priority] += 1
+        grouped = job.extras is not None and job.extras.group_key != ""
+        if grouped:
+            self._groups(lane).arrive(job)
         if state == PENDING:
+#@@<
             job.ready_ns = self.stamp_ns
             if job.extras is not None and job.extras.open_dependencies:
                 job.extras.blocked = True
                 lane.blocked += 1
             else:
+#@@=
+            if not job.ready_ns:
+                job.ready_ns = self.stamp_ns
+            if not grouped:
+#@@>
                 lane.ready.add(job.priority, job.seq)
                 self.wake(lane)
         elif state == ACTIVE:
             lane.active[job.seq] = job.lease_expires_ns
             self.leases.push(job.lease_expires_ns, lane.first_place | job.seq)
+            if lane.groups is not None:
+                lane.groups.serve(job.extras.group_key if job.extras is not None else "")
+            if lane.window is not None:
+                lane.window.grant(self.stamp_ns)
+                self.wake(lane)  # whoever waits has to know when the window opens
         elif ENDED[state]:
             self.store.places.pop(lane.first_place | job.seq, None)
         elif state == HELD:
@@ -412,19 +529,32 @@ class Core:
         self.leases.push(expires_ns, lane.first_place | job.seq)
 
     def ready_job(self, lane: Lane) -> Job | None:
-        """The job that a fetch from this queue gets next."""
-        spot = lane.ready.first()
+        """The job that a fetch from this queue gets next: a normal job that has waited too long,
+        or else the first of all."""
+        spot = lane.first()
         if spot == 0:
             return None
+        aging_ns = lane.queue.aging_after_ns
+        if aging_ns and spot >> SEQ_BITS != NORMAL:
+            seq = lane.first_normal()
+            if seq and self._ready_since(lane, seq) + aging_ns <= self.stamp_ns:
+                return self.job_at(lane, NORMAL, seq)
         return self.job_at(lane, spot >> SEQ_BITS, spot & SEQ_MASK)
+
+    def _ready_since(self, lane: Lane, seq: int) -> int:
+        """When the normal job in this place, which is ready, became so."""
+        if lane.aging_seq != seq:
+            lane.aging_seq = seq
+            lane.aging_ns = self.job_at(lane, NORMAL, seq).ready_ns
+        return lane.aging_ns
 
     def job_at(self, lane: Lane, priority: int, seq: int) -> Job:
         """The ready job in this place."""
         job = self.store.places.get(lane.first_place | seq)
         if job is None:
-            job_id = self.store.base.get(keys.pending(lane.queue.number, priority, seq))
-            assert job_id is not None, f"no row for the ready job at {lane.queue.name}/{seq}"
-            job = self.store.find(job_id.decode())
+            row = self.store.base.get(keys.pending(lane.queue.number, priority, seq))
+            assert row is not None, f"no row for the ready job at {lane.queue.name}/{seq}"
+            job = self.store.find(keys.parse_id(row))
             assert job is not None, f"the ready job at {lane.queue.name}/{seq} is missing"
         return job
 

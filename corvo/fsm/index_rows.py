@@ -1,6 +1,7 @@
 """Index rows: the one row that says where a job stands (see `corvo.kv` for the families)."""
 
 from corvo._fast import keys
+from corvo.fsm.groups import stands
 from corvo.limits import DUE_MAX_NS
 from corvo.model import ACTIVE, COMPLETED, ENDED, HELD, PENDING, RETRYING, SCHEDULED, Job
 
@@ -54,6 +55,13 @@ def index_key(job: Job) -> bytes:
 
 def index_value(job: Job) -> bytes:
     """Value of the job's index row."""
+    value = _index_value(job)
+    if job.extras is not None and job.extras.group_key and stands(job):
+        return keys.grouped(value, job.priority, job.extras.group_key)
+    return value
+
+
+def _index_value(job: Job) -> bytes:
     state = job.state
     if state == ACTIVE:
         return keys.due(job.lease_expires_ns, job.fencing, job.id)

@@ -285,7 +285,7 @@ def fetch(core: Core, payload: bytes) -> object:
     core.see_worker(worker_id, hostname, queues)
     for name in queues:
         lane = core.lanes.get(name)
-        if lane is None or lane.full():
+        if lane is None or lane.full(core.stamp_ns):
             continue
         job = _next_job(core, lane)
         if job is not None:
@@ -315,7 +315,7 @@ def fetch_batch(core: Core, payload: bytes) -> object:
         for lane in lanes:
             if len(fetched) == count:
                 return fetched
-            job = None if lane.full() else _next_job(core, lane)
+            job = None if lane.full(core.stamp_ns) else _next_job(core, lane)
             if job is None:
                 continue
             room -= FETCHED_OVERHEAD + len(job.payload) + len(job.tags) + len(job.checkpoint)
@@ -451,7 +451,8 @@ def release(core: Core, payload: bytes) -> object:
     token: str
     delay_ns: int
     checkpoint: bytes
-    job_id, token, delay_ns, checkpoint = decode_fields(ops.RELEASE.layout, payload)
+    undelivered: bool
+    job_id, token, delay_ns, checkpoint, undelivered = decode_fields(ops.RELEASE.layout, payload)
     job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
@@ -462,6 +463,9 @@ def release(core: Core, payload: bytes) -> object:
     lane = core.lane_of(job)
     if checkpoint:
         core.store.set_data(job, checkpoint, b"", b"")
+    if undelivered and lane.window is not None:
+        lane.window.give_back(job.started_ns)
+        core.wake(lane)
     if job.cancel_requested_ns:
         endings.cancel(core, lane, job, states.WITHDRAW)
         return CANCELLED

@@ -1,6 +1,7 @@
 """The replicated state machine: committed entries in, results, state and change records out."""
 
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Final, final
 
 from corvo import ops
@@ -25,7 +26,13 @@ from corvo.fsm import (
     unique,
 )
 from corvo.fsm.core import Core
+#@@<
 from corvo.fsm.store import SIZE_MAX, FlushReport
+#@@=
+from corvo.fsm.groups import SEQ_MASK, Group
+from corvo.fsm.lane import Obstacle
+from corvo.fsm.store import FlushReport
+#@@>
 from corvo.kv.rows import Rows
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
@@ -102,6 +109,10 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.PAUSE_QUEUE.number: queues.pause_queue,
     ops.RESUME_QUEUE.number: queues.resume_queue,
     ops.SET_CONCURRENCY.number: queues.set_concurrency,
+    ops.SET_THROTTLE.number: queues.set_throttle,
+    ops.REMOVE_THROTTLE.number: queues.remove_throttle,
+    ops.SET_GROUP_LIMIT.number: queues.set_group_limit,
+    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
     ops.TRIM_EVENTS.number: queues.trim_events,
     ops.SET_SCHEDULE.number: schedules.set_schedule,
@@ -177,11 +188,17 @@ class Machine:
         Enqueue -> Enqueued; EnqueueBatch -> EnqueuedBatch; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
+#@@<
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
         SetConcurrency, SetQueueOptions -> None; ClearQueue, DeleteQueue -> Task; BulkAction ->
         Task, or without a task id a list with the word or CorvoError of each job; BulkStep ->
         Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
         RemoveStaleWorkers -> count (int); TrimEvents -> None;
+#@@=
+        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency,
+        SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
+        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+#@@>
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
         PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
@@ -241,11 +258,56 @@ class Machine:
 
     # Reads.
 
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
-        """Jobs a fetch could get now, min(ready, free slots) and 0 when paused; or could get
-        behind ops that add `arriving` jobs and end `leaving` leases."""
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
+        """Jobs that fetches could get at the stamp `now_ns` (0 = the last one): what is ready, as
+        far as pause, limits and groups let it go; or could get behind ops that add `arriving` jobs
+        and end `leaving` leases."""
         lane = self._core.lanes.get(queue)
-        return arriving if lane is None else lane.fetchable(arriving, leaving)
+        if lane is None:
+            return arriving
+        return lane.fetchable(max(now_ns, self._meta.stamp_ns), arriving, leaving)
+
+    def opens_ns(self, queue: str, now_ns: int) -> int:
+        """The stamp at which the rate limit of a queue lets the next job pass; 0 when it is not
+        the rate limit that keeps its ready jobs."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.window is None or lane.first() == 0:
+            return 0
+        return lane.window.opens_ns(max(now_ns, self._meta.stamp_ns))
+
+    def rate_used(self, queue: str, now_ns: int) -> int:
+        """Jobs that a queue with a rate limit has handed out in the window that ends now."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.window is None:
+            return 0
+        return lane.window.used(max(now_ns, self._meta.stamp_ns))
+
+    def group_counts(self, queue: str) -> tuple[int, int]:
+        """Groups of a queue, and ready jobs in them that cannot be fetched because of the others
+        in their group."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, 0
+        return len(lane.groups.by_key), len(lane.groups.ready) - lane.groups.open
+
+    def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
+        """How many groups a queue has, and some of them in order of key, behind a key."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, []
+        by_key = lane.groups.by_key
+        names = nsmallest(limit, [key for key in by_key if key > after])
+        return len(by_key), [by_key[key] for key in names]
+
+    def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
+        """What keeps a pending job from being fetched now, beside its place in line."""
+        lane = self._core.lane_of(job)
+        found = lane.obstacles(job, max(now_ns, self._meta.stamp_ns))
+        for obstacle in found:
+            if obstacle.place:
+                seq = obstacle.place & SEQ_MASK
+                obstacle.job_id = timers.waiting_in(self._core, lane.first_place | seq)
+        return found
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
@@ -401,7 +463,7 @@ class Machine:
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
         """When the first ready job of this priority became ready; 0 when there is none."""
         lane = self._core.lanes.get(queue)
-        seq = 0 if lane is None else lane.ready.first_of(priority)
+        seq = 0 if lane is None else lane.oldest(priority)
         if lane is None or seq == 0:
             return 0
         return self._core.job_at(lane, priority, seq).ready_ns

@@ -5,6 +5,8 @@ from corvo._fast.codec import decode_fields
 from corvo.errors import NotFound
 from corvo.fsm.core import Core
 from corvo.model import ENDINGS, STATES
+from corvo.fsm.rates import Window
+from corvo.limits import MS_NS
 
 
 def pause_queue(core: Core, payload: bytes) -> object:
@@ -56,11 +58,67 @@ def set_concurrency(core: Core, payload: bytes) -> object:
     return None
 
 
+def set_throttle(core: Core, payload: bytes) -> object:
+    """At most `rate` jobs handed out within any `window_ms`. Creates the queue if need be."""
+    name: str
+    rate: int
+    window_ms: int
+    name, rate, window_ms = decode_fields(ops.SET_THROTTLE.layout, payload)
+    lane = core.lane(name)
+    queue = lane.queue
+    window_ns = window_ms * MS_NS
+    if (queue.rate_limit, queue.rate_window_ns) != (rate, window_ns):
+        queue.rate_limit = rate
+        queue.rate_window_ns = window_ns
+        if lane.window is None:
+            lane.window = Window(queue, core.store.rows)
+        core.store.touch_queue(queue)
+        core.wake(lane)
+        data = b'{"rate_limit":%d,"rate_window_ms":%d}' % (rate, window_ms)
+        core.emit_queue(name, feed.QUEUE_CONFIGURED, data)
+    return None
+
+
+def remove_throttle(core: Core, payload: bytes) -> object:
+    """No rate limit any more."""
+    name: str = decode_fields(ops.REMOVE_THROTTLE.layout, payload)[0]
+    lane = core.lanes.get(name)
+    if lane is None:
+        return NotFound(f'queue "{name}" not found')
+    if lane.window is not None:
+        lane.window.forget()
+        lane.window = None
+        lane.queue.rate_limit = 0
+        lane.queue.rate_window_ns = 0
+        core.store.touch_queue(lane.queue)
+        core.wake(lane)
+        core.emit_queue(name, feed.QUEUE_CONFIGURED, b'{"rate_limit":0,"rate_window_ms":0}')
+    return None
+
+
+def set_group_limit(core: Core, payload: bytes) -> object:
+    """At most so many active jobs of each group, 0 = no limit. Creates the queue if need be."""
+    name: str
+    limit: int
+    name, limit = decode_fields(ops.SET_GROUP_LIMIT.layout, payload)
+    lane = core.lane(name)
+    if lane.queue.group_concurrency != limit:
+        lane.queue.group_concurrency = limit
+        if lane.groups is not None:
+            lane.groups.settle_all()
+        core.store.touch_queue(lane.queue)
+        core.wake(lane)
+        core.emit_queue(name, feed.QUEUE_CONFIGURED, b'{"group_concurrency":%d}' % limit)
+    return None
+
+
 def set_queue_options(core: Core, payload: bytes) -> object:
-    """How long jobs that have ended are kept. Creates the queue if need be."""
+    """How long jobs that have ended are kept, and after which time a normal job is served next.
+    Creates the queue if need be."""
     name: str
     retention: list[int]
-    name, retention, _ = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
+    aging: int
+    name, retention, aging = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
     lane = core.lane(name)
     keep_ns = [value - 1 for value in retention]
     if retention and lane.queue.retention_ns != keep_ns:
@@ -69,6 +127,12 @@ def set_queue_options(core: Core, payload: bytes) -> object:
         texts = [f'"{STATES[ENDINGS[i]]}":{keep_ns[i]}' for i in range(len(ENDINGS))]
         data = '{"retention_ns":{' + ",".join(texts) + "}}"
         core.emit_queue(name, feed.QUEUE_CONFIGURED, data.encode())
+    if aging and lane.queue.aging_after_ns != aging - 1:
+        lane.queue.aging_after_ns = aging - 1
+        if lane.groups is not None:
+            lane.groups.settle_all()
+        core.store.touch_queue(lane.queue)
+        core.emit_queue(name, feed.QUEUE_CONFIGURED, b'{"aging_after_ns":%d}' % (aging - 1))
     return None
 
 

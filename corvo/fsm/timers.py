@@ -10,8 +10,9 @@ from heapq import heapify, heappop, heappush
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
-from corvo.fsm.core import SEQ_MASK, Core
+from corvo.fsm.core import Core
 from corvo.fsm.due import COMPACT_MIN, DueTimes
+from corvo.fsm.groups import SEQ_MASK
 from corvo.fsm.store import place
 from corvo.kv import documents
 from corvo.model import ACTIVE, ENDINGS, HELD, KEEP_DEFAULT, RETRYING, SCHEDULED, Job, Schedule
@@ -51,6 +52,18 @@ def _families(core: Core, due: DueTimes) -> tuple[bytes, ...]:
     if due is core.waiting:
         return keys.SCHEDULED, keys.RETRYING
     return (keys.HELD,) if due is core.holds else (keys.EXPIRING,)
+
+
+def waiting_in(core: Core, spot: int) -> str:
+    """Id of the job that waits in this place, which there must be."""
+    job = core.store.places.get(spot)
+    if job is not None:
+        return job.id
+    for family in (keys.RETRYING, keys.SCHEDULED, keys.HELD):
+        row = core.store.base.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
+        if row is not None:
+            return keys.parse_due(row)[2]
+    raise AssertionError(f"no job waits at {spot}")
 
 
 def drop_past(core: Core, due: DueTimes) -> None:

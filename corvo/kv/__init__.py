@@ -4,6 +4,7 @@ The base holds the state as of the last flush, as rows of one sorted table. Keys
 `corvo._fast.keys`, documents are written by `corvo.kv.documents` and `corvo.kv.meta`. `number` is
 a queue's number (4 bytes), `seq` a job's place in its queue (8 bytes); integers in keys are
 big-endian. Every job has exactly one of the rows marked with a star, in the family of its state.
+Where a job stands in a group, 00, its priority and the group key follow the id in that row.
 
     key                             value
     j|id                            job head: all that a transition rewrites
@@ -24,6 +25,8 @@ big-endian. Every job has exactly one of the rows marked with a star, in the fam
     x|number seq                    expires_ns:8 0:8 id of a job that has not ended and expires
     k|number seq                *   id of a pending job that waits for other jobs
     qc|name                         queue: number, configuration, counters, next seq
+    g|number group:8                group of jobs: group key, last turn
+    l|number stamp_ns:8             how many jobs a queue with a rate limit handed out at one stamp
     u|number keyhash:16             unique lock: job id, expiry, full key
     w|id                            worker
     bt|id                           task on many jobs: what to do, how far it is, what came of it

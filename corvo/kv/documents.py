@@ -14,6 +14,7 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
   options. One that is destroyed is called otherwise in the key, and has its name in the row.
 - *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
   brought them has them (`ops.LINE_LAYOUT`).
+- *Group*: its key and last turn. *Grant*: a count.
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
@@ -54,8 +55,10 @@ DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 LOG_LAYOUT: Final = "uuUUUUU"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS) + "uuuuuu"
 WORKER_LAYOUT: Final = "sSuu"
+GROUP_LAYOUT: Final = "su"
+GRANT_LAYOUT: Final = "u"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
 CHUNK_LAYOUT: Final = "Sb"
@@ -307,6 +310,12 @@ def encode_queue(queue: Queue) -> bytes:
             queue.cleared_seq,
             queue.name if queue.destroyed else "",
             *queue.retention_ns,
+            queue.rate_limit,
+            queue.rate_window_ns,
+            queue.group_concurrency,
+            queue.aging_after_ns,
+            queue.turn,
+            queue.served,
         ),
     )
 
@@ -327,11 +336,39 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.cleared_seq,
         destroyed,
         *queue.retention_ns,
+        queue.rate_limit,
+        queue.rate_window_ns,
+        queue.group_concurrency,
+        queue.aging_after_ns,
+        queue.turn,
+        queue.served,
     ) = values[5 + QUEUE_COUNTS :]
     if destroyed:
         queue.name = destroyed
         queue.destroyed = True
     return queue
+
+
+def encode_group(key: str, served: int) -> bytes:
+    """A group of jobs: its key, and the turn at which it was served last."""
+    return encode_fields(GROUP_LAYOUT, (key, served))
+
+
+def decode_group(data: bytes) -> tuple[str, int]:
+    """(key, served)"""
+    key, served = _decode(GROUP_LAYOUT, data, "group", "")
+    return key, served
+
+
+def encode_grant(count: int) -> bytes:
+    """How many jobs a queue handed out at one stamp."""
+    return encode_fields(GRANT_LAYOUT, (count,))
+
+
+def decode_grant(data: bytes) -> int:
+    """How many jobs a queue handed out at one stamp."""
+    count: int = _decode(GRANT_LAYOUT, data, "grant", "")[0]
+    return count
 
 
 def encode_worker(worker: Worker) -> bytes:

@@ -288,6 +288,26 @@ class ConcurrencyBody(_Body):
     max: int = 0
 
 
+class ThrottleBody(_Body):
+    """POST /queues/{name}/throttle: the length of the window in one of two ways."""
+
+    rate: int | None = None
+    window_ms: int | None = None
+    period: Duration = None
+
+
+class GroupsBody(_Body):
+    """POST /queues/{name}/groups; null removes the limit."""
+
+    concurrency: int | UnsetType | None = UNSET
+
+
+class AgingBody(_Body):
+    """POST /queues/{name}/aging; null switches it off."""
+
+    after: Duration | UnsetType = UNSET
+
+
 class ClockBody(_Body):
     """POST /test/clock: one of the three, or none to read the clock."""
 

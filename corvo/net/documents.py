@@ -13,8 +13,9 @@ from corvo import cron, limits, ops
 from corvo._fast.codec import decode_fields
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
+from corvo.fsm.groups import Group
 from corvo.fsm.machine import Machine
-from corvo.limits import DUE_MAX_NS, SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
+from corvo.limits import DUE_MAX_NS, MS_NS, SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -109,6 +110,8 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     if job.unique_key:
         document["unique_key"] = job.unique_key.decode()
         document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
+    if job.extras is not None and job.extras.group_key:
+        document["group_key"] = job.extras.group_key
     if job.parent_id:
         document["parent_id"] = job.parent_id
     document |= ties_document(machine, job)
@@ -321,7 +324,7 @@ def lock_document(lock: UniqueLock) -> dict[str, Any]:
     return document
 
 
-def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
+def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any]:
     """One queue with its counters; nothing is counted here."""
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
@@ -337,6 +340,7 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     }
     if retention:
         document["retention"] = retention
+    _add_flow(document, machine, queue, now_ns)
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
     document["blocked"] = machine.blocked_count(queue.name)
@@ -378,6 +382,37 @@ def task_counts(task: Task) -> dict[str, int]:
     """What came of the jobs of a task so far."""
     done, skipped, conflicts = (task.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
     return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
+
+
+def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: int) -> None:
+    """What a queue lets pass."""
+    if queue.rate_limit:
+        document["rate_limit"] = queue.rate_limit
+        document["rate_window_ms"] = queue.rate_window_ns // MS_NS
+        document["rate_used"] = machine.rate_used(queue.name, now_ns)
+        opens_ns = machine.opens_ns(queue.name, now_ns)
+        if opens_ns:
+            document["rate_opens_at"] = format_time(opens_ns)
+    if queue.group_concurrency:
+        document["group_concurrency"] = queue.group_concurrency
+    if queue.aging_after_ns:
+        seconds, rest_ns = divmod(queue.aging_after_ns, SECOND_NS)
+        document["aging_after"] = seconds + rest_ns / SECOND_NS if rest_ns else seconds
+    groups, blocked = machine.group_counts(queue.name)
+    if groups:
+        document["groups"] = groups
+        document["group_blocked"] = blocked
+
+
+def group_document(group: Group) -> dict[str, Any]:
+    """One group of a queue."""
+    return {
+        "group_key": group.key,
+        "ready": len(group.ready),
+        "active": len(group.active),
+        "waiting": len(group.waiting),
+        "blocked": len(group.ready) > 0 and group.open == 0,
+    }
 
 
 def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:

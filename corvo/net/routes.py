@@ -8,6 +8,7 @@ from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
 from corvo.net.handlers.batches import Batches
 from corvo.net.handlers.bulk import Bulk
+from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -25,6 +26,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
+    flow = Flow(service)
     rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -60,6 +62,11 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("DELETE", "/queues/{name}", queues.delete),
         ("POST", "/queues/{name}/retention", queues.retention),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("POST", "/queues/{name}/throttle", flow.throttle),
+        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
+        ("GET", "/queues/{name}/groups", flow.groups),
+        ("POST", "/queues/{name}/groups", flow.limit_groups),
+        ("POST", "/queues/{name}/aging", flow.age),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),

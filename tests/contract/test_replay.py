@@ -60,6 +60,87 @@ PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
+#@@<
+#@@=
+def plain(result: Any) -> Any:
+    """A result in a form that can be compared."""
+    if isinstance(result, list):
+        return [plain(item) for item in result]
+    if isinstance(result, CorvoError):
+        return type(result).__name__, result.message, result.fields
+    if isinstance(result, Acked):
+        return result.count, [(position, plain(error)) for position, error in result.refused]
+    if isinstance(result, Enqueued):
+        return result.job_id, result.state, result.duplicate, result.result
+    if isinstance(result, Schedule):
+        return result.id, documents.encode_schedule(result)
+    if isinstance(result, Failed):
+        return result.state, result.next_attempt_ns, result.attempts_remaining
+    if isinstance(result, Fetched):
+        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
+        return (*fields, result.payload, result.checkpoint, result.lease_ns)
+    return result
+
+
+class ModelJob:
+    """What the rules say about a job, without seqs, rows and indexes."""
+
+    def __init__(self, queue: str, priority: int, max_retries: int, delay_s: int) -> None:
+        self.program: Program | None = None  # once it is in
+        self.group = ""
+        self.ready_ns = 0
+        self.started_ns = 0
+        self.queue = queue
+        self.priority = priority
+        self.max_retries = max_retries
+        self.delay_s = delay_s
+        self.state = PENDING
+        self.attempt = 0
+        self.cancelling = False
+        self.token = ""
+        self.expires_ns = 0
+        self.lease_s = 0
+        self.due_ns = 0
+        self.place = 0
+        self.keeps_place = False
+        self.releases = 0
+        self.term = 0
+        self.touched = False
+        self.key = ""
+
+    @property
+    def state(self) -> int:
+        return self._state
+
+    @state.setter
+    def state(self, state: int) -> None:
+        self._state = state
+        if self.program is not None:
+            self.program.changed(self)
+
+    def stands(self) -> bool:
+        """Whether it counts in its group."""
+        if self.state == SCHEDULED:
+            return self.keeps_place
+        return self.state in (PENDING, ACTIVE, RETRYING)
+
+
+class ModelSchedule:
+    """What the rules say about a schedule whose slots are `every_ns` apart."""
+
+    def __init__(self, revision: int, next_ns: int, **fields: Any) -> None:
+        self.revision = revision
+        self.next_ns = next_ns
+        self.last_job = ""
+        self.every_ns: int = fields["every_s"] * SECOND_NS
+        self.skip: bool = fields["overlap"] == "skip"
+        self.catch_up: str = fields["catch_up"]
+        self.limit = 3 if self.catch_up == "all" else 1
+        self.queue: str = fields["queue"]
+        self.key: str = fields["key"]
+
+
+#@@>
 class Program(RuleBasedStateMachine):
     """`lived` never restarts; `reborn` does. Every entry goes to both, and to the model."""
 
@@ -78,12 +159,22 @@ class Program(RuleBasedStateMachine):
         self.paused = dict.fromkeys(QUEUES, False)
         self.locks: dict[tuple[str, str], str] = {}
         self.schedules: dict[str, ModelSchedule] = {}
+#@@<
         self.keep_s: dict[str, list[int]] = {name: [-1] * 3 for name in QUEUES}
         self.batches: dict[str, ModelBatch] = {}
         self.ended: list[tuple[str, ModelJob, int]] = []
         self.doomed: dict[str, ModelJob] = {}  # cleared or destroyed, but not gone yet
         self.dependents: dict[str, set[str]] = {}
         self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
+#@@=
+        self.turns = dict.fromkeys(QUEUES, 0)
+        self.served: dict[tuple[str, str], int] = {}  # last turn by queue and group
+        self.ungrouped = dict.fromkeys(QUEUES, 0)
+        self.group_limits = dict.fromkeys(QUEUES, 0)
+        self.aging_s = dict.fromkeys(QUEUES, 0)
+        self.rates: dict[str, tuple[int, int]] = {}
+        self.grants: dict[str, list[int]] = {queue: [] for queue in QUEUES}
+#@@>
 
     # Both machines.
 
@@ -146,19 +237,81 @@ class Program(RuleBasedStateMachine):
             ids = [*self.jobs, "nope"]
         return ids[n // 8 % len(ids)]
 
-    def place(self) -> int:
+    def take_place(self, job: ModelJob) -> None:
+        """The job goes to the tail."""
         self.next_place += 1
-        return self.next_place
+        job.place, job.ready_ns = self.next_place, 0
+
+    def turn(self, queue: str) -> int:
+        self.turns[queue] += 1
+        return self.turns[queue]
+
+    def enter(self, job_id: str, job: ModelJob) -> None:
+        """A new job is there, in its state and place."""
+        self.jobs[job_id] = job
+        job.program = self
+        self.changed(job)
+
+    def changed(self, job: ModelJob) -> None:
+        """A job has another state, or is gone: its group comes or goes."""
+        if job.state == PENDING and not job.ready_ns:
+            job.ready_ns = self.now_ns
+        group = (job.queue, job.group)
+        standing = any(
+            (other.queue, other.group) == group and other.stands() for other in self.jobs.values()
+        )
+        if job.group and standing and group not in self.served:
+            self.served[group] = self.turn(job.queue)
+        elif not standing:
+            self.served.pop(group, None)
 
     def active(self, queue: str) -> int:
         return sum(job.queue == queue and job.state == ACTIVE for job in self.jobs.values())
 
     def head(self, queue: str) -> str | None:
-        if self.paused[queue] or 0 < self.limits[queue] <= self.active(queue):
+        if not self.room(queue):
             return None
-        ready = [
-            (job.priority, job.place, job_id)
+        lines = [line for group in self.groups(queue) if (line := self.open(queue, group))]
+        if not lines:
+            return None
+        heads = []
+        normals = []
+        for line in lines:
+            priority, _, job_id = line[0]
+            group = self.jobs[job_id].group
+            turn = self.served[queue, group] if group else self.ungrouped[queue]
+            heads.append((priority, turn, job_id))
+            normals += [(place, job_id) for rank, place, job_id in line if rank == 2]
+        best = min(heads)
+        if self.aging_s[queue] and best[0] != 2 and normals:
+            oldest = min(normals)[1]
+            if self.jobs[oldest].ready_ns + self.aging_s[queue] * SECOND_NS <= self.now_ns:
+                return oldest
+        return best[2]
+
+    def room(self, queue: str) -> int:
+        """How many jobs the limits of a queue let pass."""
+        if self.paused[queue]:
+            return 0
+        room = 1_000
+        if self.limits[queue]:
+            room = max(0, self.limits[queue] - self.active(queue))
+        if queue in self.rates:
+            rate, window_s = self.rates[queue]
+            start_ns = self.now_ns - window_s * SECOND_NS
+            room = min(room, rate - sum(at_ns >= start_ns for at_ns in self.grants[queue]))
+        return max(0, room)
+
+    def groups(self, queue: str) -> list[str]:
+        """Without the empty key, the keys of the groups of a queue."""
+        return ["", *sorted(group for name, group in self.served if name == queue)]
+
+    def open(self, queue: str, group: str) -> list[tuple[int, int, str]]:
+        """The ready jobs of a group in order, as (priority, place, id), if any may be fetched."""
+        line = sorted(
+            ((job.priority, job.place, job_id), job.state)
             for job_id, job in self.jobs.items()
+#@@<
             if job.queue == queue and job.state == PENDING and not job.open
         ]
         for _, _, job_id in sorted(ready):
@@ -172,6 +325,16 @@ class Program(RuleBasedStateMachine):
         if over:
             self.finish(job_id, DEAD)
         return over
+#@@=
+            if (job.queue, job.group) == (queue, group) and job.stands()
+        )
+        limit = self.group_limits[queue] if group else 0
+        if limit and sum(state == ACTIVE for _, state in line) >= limit:
+            return []
+        if limit == 1 and line and line[0][1] != PENDING:
+            return []
+        return [entry for entry, state in line if state == PENDING]
+#@@>
 
     def unlock(self, job_id: str) -> None:
         job = self.jobs[job_id]
@@ -280,6 +443,15 @@ class Program(RuleBasedStateMachine):
         assert fetched.job_id == expected
         job = self.jobs[fetched.job_id]
         job.state, job.attempt = ACTIVE, job.attempt + 1
+        job.started_ns = self.now_ns
+        if any(queue == job.queue for queue, _ in self.served):
+            turn = self.turn(job.queue)
+            if job.group:
+                self.served[job.queue, job.group] = turn
+            else:
+                self.ungrouped[job.queue] = turn
+        if job.queue in self.rates:
+            self.grants[job.queue].append(self.now_ns)
         job.token, job.lease_s = fetched.token, lease_s
         job.expires_ns = self.now_ns + lease_s * SECOND_NS
         job.term, job.touched = self.term, False
@@ -297,12 +469,17 @@ class Program(RuleBasedStateMachine):
             assert result.state == self.jobs[holder].state
             return
         assert (result.job_id, result.duplicate) == (job_id, False)
+#@@<
         job.place = self.place()
         if job.state == HELD:
             assert result.state == HELD
         elif scheduled_ns > self.now_ns:
+#@@=
+        self.take_place(job)
+        if scheduled_ns > self.now_ns:
+#@@>
             job.state, job.due_ns = SCHEDULED, scheduled_ns
-        self.jobs[job_id] = job
+        self.enter(job_id, job)
         if job.key:
             self.locks[job.queue, job.key] = job_id
 
@@ -325,6 +502,7 @@ class Program(RuleBasedStateMachine):
         wait_s=st.sampled_from([0, 0, 0, 1, 40]),
         delay_s=st.sampled_from([0, 2]),
         key=st.sampled_from(["", "", "k1", "k2"]),
+        groups=st.lists(st.sampled_from(["", "g1", "g2", "g3"]), min_size=3, max_size=3),
         batch=st.integers(0, 3),
         expire_s=st.sampled_from([0, 0, 1, 50, 90]),
         hold=st.sampled_from([None, None, None, (0, 0), (70, 0), (70, 1), (2, 2)]),
@@ -337,6 +515,7 @@ class Program(RuleBasedStateMachine):
         wait_s: int,
         delay_s: int,
         key: str,
+        groups: list[str],
         batch: int,
         expire_s: int,
         hold: tuple[int, int] | None,
@@ -346,25 +525,35 @@ class Program(RuleBasedStateMachine):
         if hold:
             extras |= {"hold": True, "hold_timeout_ns": hold[0] * SECOND_NS, "hold_action": hold[1]}
         ids, steps = [], []
-        for _ in range(batch or 1):
+        groups = groups[: batch or 1]
+        for group in groups:
             ids.append(f"job_{self.next_id:02}")
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
+#@@<
             if expire_s or hold:
                 fields |= {"extras": encode_extras(**extras)}
             steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields))
+#@@=
+            named = {"group_key": group} if group else {}
+            steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields, **named))
+#@@>
         if batch:
             results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps], b"").jobs
         else:
             results = self.entry(*steps)
-        for job_id, result in zip(ids, results, strict=True):
+        for job_id, group, result in zip(ids, groups, results, strict=True):
             job = ModelJob(queue, priority, max_retries, delay_s)
+#@@<
             job.key = key
             job.expiry_ns = self.now_ns + expire_s * SECOND_NS if expire_s else 0
             if hold:
                 job.state = HELD
                 self.held(job, *hold)
+#@@=
+            job.key, job.group = key, group
+#@@>
             self.enqueued(job_id, job, result, scheduled_ns)
 
     def held(self, job: ModelJob, timeout_s: int, action: int) -> None:
@@ -577,23 +766,30 @@ class Program(RuleBasedStateMachine):
         if progress:
             job.releases = 0
 
-    @rule(n=PICK, kind=st.sampled_from(["own", "own", "none"]), delay_s=st.integers(0, 2))
-    def release(self, n: int, kind: str, delay_s: int) -> None:
+    @rule(
+        n=PICK,
+        kind=st.sampled_from(["own", "own", "none"]),
+        delay_s=st.integers(0, 2),
+        undelivered=st.booleans(),
+    )
+    def release(self, n: int, kind: str, delay_s: int, undelivered: bool) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"")
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"", undelivered)
         if not self.welcome(job_id, token):
             assert isinstance(result, CorvoError)
             return
         job = self.jobs[job_id]
+        if undelivered and job.started_ns in self.grants[job.queue]:
+            self.grants[job.queue].remove(job.started_ns)
         if job.cancelling:
             self.finish(job_id, CANCELLED)
         elif not self.expired(job_id):
             job.attempt -= 1
             job.releases += 1
             wait_s = max(delay_s, min(60, 2 ** (job.releases - 4)) if job.releases > 3 else 0)
-            job.state = SCHEDULED if wait_s else PENDING
             job.keeps_place = bool(wait_s)
+            job.state = SCHEDULED if wait_s else PENDING
             job.due_ns = self.now_ns + wait_s * SECOND_NS
         assert result == job.state
 
@@ -611,11 +807,17 @@ class Program(RuleBasedStateMachine):
                 assert result.code == "UNIQUE_CONFLICT" and result.fields["holder_id"] == holder
                 return
         assert result is None
+#@@<
         if job.state in OVER and job.open:
             live = [name for name in job.open if self.alive(name)]
             self.wait_for(job_id, job, live)
         job.state, job.attempt, job.releases, job.expiry_ns = PENDING, 0, 0, 0
         job.place, job.keeps_place = self.place(), False
+#@@=
+        self.take_place(job)
+        job.keeps_place = False
+        job.state, job.attempt, job.releases = PENDING, 0, 0
+#@@>
 
     @rule(n=PICK, force=st.booleans())
     def cancel(self, n: int, force: bool) -> None:
@@ -640,6 +842,7 @@ class Program(RuleBasedStateMachine):
             assert isinstance(result, CorvoError)
             return
         self.unlock(job_id)
+#@@<
         job = self.jobs.pop(job_id)
         if job.state not in OVER:
             self.ended.append((job_id, job, NOWHERE))
@@ -673,6 +876,9 @@ class Program(RuleBasedStateMachine):
         else:
             assert result == holder
             del self.locks[queue, key]
+#@@=
+        self.changed(self.jobs.pop(job_id))
+#@@>
 
     @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 3))
     def set_concurrency(self, queue: str, limit: int) -> None:
@@ -687,6 +893,7 @@ class Program(RuleBasedStateMachine):
             assert self.do(ops.PAUSE_QUEUE, queue, False) is None
         self.paused[queue] = not self.paused[queue]
 
+#@@<
     @rule(
         action=st.sampled_from(ACTIONS),
         ns=st.lists(PICK, min_size=1, max_size=3),
@@ -852,6 +1059,33 @@ class Program(RuleBasedStateMachine):
         for job_id in expected:
             self.unlock(job_id)
             del self.jobs[job_id]
+#@@=
+    @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 2))
+    def set_group_limit(self, queue: str, limit: int) -> None:
+        self.do(ops.SET_GROUP_LIMIT, queue, limit)
+        self.group_limits[queue] = limit
+
+    @rule(queue=st.sampled_from(QUEUES), after_s=st.sampled_from([0, 2, 60]))
+    def set_aging(self, queue: str, after_s: int) -> None:
+        self.do(ops.SET_QUEUE_OPTIONS, queue, [], after_s * SECOND_NS + 1)
+        self.aging_s[queue] = after_s
+
+    @rule(
+        queue=st.sampled_from(QUEUES), rate=st.integers(0, 4), window_s=st.sampled_from([1, 2, 60])
+    )
+    def set_throttle(self, queue: str, rate: int, window_s: int) -> None:
+        if rate:
+            self.do(ops.SET_THROTTLE, queue, rate, window_s * 1000)
+            # What has left the window may be forgotten.
+            old_s = self.rates.get(queue, (0, window_s))[1]
+            self.rates[queue] = (rate, min(old_s, window_s) if self.grants[queue] else window_s)
+            if self.rates[queue][1] != window_s:
+                self.do(ops.SET_THROTTLE, queue, rate, self.rates[queue][1] * 1000)
+        else:
+            self.do(ops.REMOVE_THROTTLE, queue)
+            self.rates.pop(queue, None)
+            self.grants[queue] = []
+#@@>
 
     @rule(keep=st.integers(0, 30))
     def trim_events(self, keep: int) -> None:
@@ -913,7 +1147,7 @@ class Program(RuleBasedStateMachine):
                 if self.expired(job_id):
                     continue
                 if job.state == SCHEDULED and not job.keeps_place:
-                    job.place = self.place()
+                    self.take_place(job)
                 job.state, job.keeps_place = PENDING, False
         assert not due and self.reborn.due_promotions(self.now_ns, limit) == []
 
@@ -992,8 +1226,10 @@ class Program(RuleBasedStateMachine):
         """Whether the schedule makes this job."""
         if schedule.key and (schedule.queue, schedule.key) in self.locks:
             return False
-        job = self.jobs[job_id] = ModelJob(schedule.queue, 2, 3, 5)
-        job.place, job.key, schedule.last_job = self.place(), schedule.key, job_id
+        job = ModelJob(schedule.queue, 2, 3, 5)
+        job.key, schedule.last_job = schedule.key, job_id
+        self.take_place(job)
+        self.enter(job_id, job)
         if job.key:
             self.locks[job.queue, job.key] = job_id
         return True
@@ -1050,6 +1286,7 @@ class Program(RuleBasedStateMachine):
                         assert queue.counts[state * 3 + priority] == number
 
     @invariant()
+#@@<
     def batches_agree(self) -> None:
         self.follow()
         for batch_id, expected in self.batches.items():
@@ -1088,6 +1325,29 @@ class Program(RuleBasedStateMachine):
         for machine in (self.lived, self.reborn):
             locks = machine.locks("", b"", 1_000)[0]
             assert {(row.queue, row.key.decode()): row.holder.id for row in locks} == self.locks
+#@@=
+    def what_is_fetchable_agrees(self) -> None:
+        for queue in QUEUES:
+            count = 0
+            for group in self.groups(queue):
+                line = len(self.open(queue, group))
+                if group and self.group_limits[queue]:
+                    active = sum(
+                        (job.queue, job.group, job.state) == (queue, group, ACTIVE)
+                        for job in self.jobs.values()
+                    )
+                    line = min(line, self.group_limits[queue] - active)
+                count += line
+            count = min(count, self.room(queue))
+            for machine in (self.lived, self.reborn):
+                assert machine.fetchable(queue, now_ns=self.now_ns) == count
+            opens_ns = self.lived.opens_ns(queue, self.now_ns)
+            assert opens_ns == self.reborn.opens_ns(queue, self.now_ns)
+            if opens_ns:
+                rate, window_s = self.rates[queue]
+                left = sorted(self.grants[queue])[-rate]
+                assert opens_ns == left + window_s * SECOND_NS + 1
+#@@>
 
     @invariant()
     def schedules_agree(self) -> None:

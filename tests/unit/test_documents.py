@@ -145,6 +145,7 @@ QUEUE = {
     "failed_total": U64,
     "dead_total": U64,
     "expired_total": U64,
+#@@<
     "draining": st.booleans(),
     "cleared_seq": U64,
     "destroyed": st.booleans(),
@@ -170,6 +171,14 @@ TASK = {
     "created_ns": U64,
     "updated_ns": U64,
     "finished_ns": U64,
+#@@=
+    "rate_limit": U64,
+    "rate_window_ns": U64,
+    "group_concurrency": U64,
+    "aging_after_ns": U64,
+    "turn": U64,
+    "served": U64,
+#@@>
 }
 WORKER = {
     "hostname": TEXT,
@@ -268,6 +277,12 @@ def test_queues(number: int, values: dict[str, Any]) -> None:
     queue = filled(Queue(number, "q"), values)
     again = documents.decode_queue("q", documents.encode_queue(queue))
     assert (again.number, again.name, read(again, QUEUE)) == (number, "q", values)
+
+
+@given(TEXT, U64)
+def test_groups_and_grants(key: str, number: int) -> None:
+    assert documents.decode_group(documents.encode_group(key, number)) == (key, number)
+    assert documents.decode_grant(documents.encode_grant(number)) == number
 
 
 @given(st.fixed_dictionaries(WORKER))
@@ -404,6 +419,8 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_body(Job("x"), data), "job body 'x'"),
         (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
         (lambda data: documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: documents.decode_group(data), "group"),
+        (lambda data: documents.decode_grant(data), "grant"),
         (lambda data: documents.decode_worker("x", data), "worker 'x'"),
         (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
@@ -513,6 +530,8 @@ DOCUMENTS = {
     "log": lambda: documents.encode_log(_golden_log()),
     "log block": lambda: documents.encode_log_block([b"line", b""]),
     "queue": lambda: documents.encode_queue(_golden_queue()),
+    "group": lambda: documents.encode_group("g1", 7),
+    "grant": lambda: documents.encode_grant(3),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
     "task": lambda: documents.encode_task(_golden_task()),

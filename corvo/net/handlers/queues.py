@@ -8,13 +8,12 @@ from msgspec import UNSET
 from corvo import checks, ops
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, ValidationError
+from corvo.limits import CONCURRENCY_MAX
 from corvo.model import ENDINGS, KEEP_DEFAULT
 from corvo.net.bodies import ConcurrencyBody, RetentionBody, decode
 from corvo.net.documents import queue_document, reply_json
 from corvo.net.handlers.jobs import on_done
 from corvo.service import Service
-
-_CONCURRENCY_MAX = 1_000_000_000
 
 
 class Queues:
@@ -25,13 +24,15 @@ class Queues:
 
     def list(self, request: Request) -> None:
         """All queues by name, from counters."""
-        machine = self._service.machine
-        reply_json(request, 200, [queue_document(machine, queue) for queue in machine.queues()])
+        machine, now_ns = self._service.machine, self._service.clock.stamp()
+        queues = [queue_document(machine, queue, now_ns) for queue in machine.queues()]
+        reply_json(request, 200, queues)
 
     def get(self, request: Request) -> None:
         """One queue."""
         queue = self._service.queue(checks.queue_name(request.params[0]))
-        reply_json(request, 200, queue_document(self._service.machine, queue))
+        machine, now_ns = self._service.machine, self._service.clock.stamp()
+        reply_json(request, 200, queue_document(machine, queue, now_ns))
 
     def pause(self, request: Request) -> None:
         """Hand out no more jobs of this queue."""
@@ -94,8 +95,8 @@ class Queues:
     def concurrency(self, request: Request) -> None:
         """Bound the active jobs over all workers; 0 or less removes the bound."""
         body = decode(request.body, ConcurrencyBody)
-        if body.max > _CONCURRENCY_MAX:
-            raise ValidationError(f"max {body.max} is out of range (limit {_CONCURRENCY_MAX})")
+        if body.max > CONCURRENCY_MAX:
+            raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")
         request.context = "ok"
         values = (checks.queue_name(request.params[0]), max(0, body.max))
         self._service.submit(ops.SET_CONCURRENCY, values, (on_done, request))

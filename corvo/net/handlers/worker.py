@@ -226,6 +226,7 @@ class WorkerVerbs:
             checks.lease_token(body.lease_token),
             checks.length_ns(body.delay, "delay"),
             self._checkpoint(body.checkpoint),
+            False,
         )
         self._service.submit(ops.RELEASE, values, (self._on_released, request))
 

@@ -146,6 +146,54 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "Queue q concurrency set to 5\n",
     ),
     (
+        "throttle q 100 1m",
+        "POST",
+        "/api/v1/queues/q/throttle",
+        {"rate": 100, "period": 60},
+        {"status": "ok"},
+        "Queue q throttled to 100 per 1m\n",
+    ),
+    (
+        "throttle q --remove",
+        "DELETE",
+        "/api/v1/queues/q/throttle",
+        None,
+        {"status": "ok"},
+        "Queue q throttle removed\n",
+    ),
+    (
+        "groups q 2",
+        "POST",
+        "/api/v1/queues/q/groups",
+        {"concurrency": 2},
+        {"status": "ok"},
+        "Queue q group concurrency set to 2\n",
+    ),
+    (
+        "groups q --remove",
+        "POST",
+        "/api/v1/queues/q/groups",
+        {"concurrency": None},
+        {"status": "ok"},
+        "Queue q group concurrency limit removed\n",
+    ),
+    (
+        "aging q 90s",
+        "POST",
+        "/api/v1/queues/q/aging",
+        {"after": 90},
+        {"status": "ok"},
+        "Queue q aging after 1m30s\n",
+    ),
+    (
+        "aging q --off",
+        "POST",
+        "/api/v1/queues/q/aging",
+        {"after": None},
+        {"status": "ok"},
+        "Queue q aging off\n",
+    ),
+    (
         "concurrency q 0",
         "POST",
         "/api/v1/queues/q/concurrency",
@@ -344,13 +392,59 @@ def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
     assert run("inspect", "j1", "--output=json").out == plain
 
 
+def test_groups(server: Any, run: Any) -> None:
+    path = "/api/v1/queues/q/groups?limit=1000"
+    line = {"group_key": "acme", "ready": 3, "active": 1, "waiting": 2, "blocked": True}
+    page = {"groups": [line, {"group_key": "b", "ready": 1}], "total": 7, "cursor": "b"}
+    server.can("GET", path, page)
+    assert run("groups", "q").out.splitlines() == [
+        "GROUP  READY  ACTIVE  WAITING  BLOCKED",
+        "acme   3      1       2        yes",
+        "b      1      0       0",
+        "2 of 7 groups",
+    ]
+    server.can("GET", path, page)
+    assert json.loads(run("groups", "q", "--output=json").out) == page
+    server.can("GET", path, {"groups": [], "total": 0})
+    assert run("groups", "q").out == "No groups\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "throttle q",
+        "throttle q 5",
+        "throttle q 5 1s --remove",
+        "throttle q 0 1s",
+        "groups q 1 --remove",
+        "groups q 0",
+        "aging q",
+        "aging q 5s --off",
+    ],
+)
+def test_limits_that_are_not_sent(run: Any, words: str) -> None:
+    status, out, err = run(*words.split())
+    assert (status, out) == (1, "") and "--help" in err
+
+
 def test_queues(server: Any, run: Any) -> None:
     server.can("GET", "/api/v1/queues", [QUEUE, {"name": "a-much-longer-name", "pending": 3}])
     assert run("queues").out.splitlines() == [
+#@@<
         "QUEUE               PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD  PAUSED",
         "mail                12       1       0     2          4         5          0     yes",
         "a-much-longer-name  3        0       0     0          0         0          0",
+#@@=
+        "QUEUE               PENDING  ACTIVE  HELD  COMPLETED  DEAD  PAUSED  LIMITS",
+        "mail                12       1       0     5          0     yes",
+        "a-much-longer-name  3        0       0     0          0",
+#@@>
     ]
+    limits: dict[str, Any] = {"max_concurrency": 5, "rate_limit": 10, "rate_window_ms": 60_000}
+    limits |= {"group_concurrency": 1, "aging_after": 90.5}
+    server.can("GET", "/api/v1/queues", [QUEUE | limits])
+    row = run("queues").out.splitlines()[1]
+    assert row.endswith("  5 active, 10/1m, 1 a group, aging 1m30s500ms")
     server.can("GET", "/api/v1/queues", [QUEUE])
     assert json.loads(run("queues", "--output-json").out) == [QUEUE]
     server.can("GET", "/api/v1/queues", [])

@@ -2,6 +2,7 @@
 
 import click
 
+#@@<
 from corvo.cli import (
     COMMANDS,
     about,
@@ -41,6 +42,12 @@ BELOW = [
     *batches.batches.commands.values(),
     *locks.locks.commands.values(),
 ]
+#@@=
+from corvo.cli import COMMANDS, about, bench, cluster, flow, jobs, queues, schedules, server, worker
+
+MODULES = (about, bench, cluster, flow, jobs, queues, schedules, server, worker)
+BELOW = list(schedules.schedules.commands.values())
+#@@>
 
 
 def test_every_command_is_in_the_table() -> None:

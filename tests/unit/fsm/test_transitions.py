@@ -163,7 +163,7 @@ def test_transition(pair: tuple[int, int]) -> None:
     [
         (ops.ACK, ("nope", "", b"", b"", b"")),
         (ops.FAIL, ("nope", "", b'""', b"", False, -1, False)),
-        (ops.RELEASE, ("nope", "", 0, b"")),
+        (ops.RELEASE, ("nope", "", 0, b"", False)),
         (ops.RETRY_JOB, ("nope",)),
         (ops.CANCEL_JOB, ("nope", False)),
         (ops.DELETE_JOB, ("nope",)),
