@@ -7,9 +7,7 @@ from typing import Any
 from sim.options import Options
 from sim.schedule import Schedule
 
-# Messages carry terms, indexes and data and nothing else that could be shared by accident; the
-# world hands over a copy that went through the wire format.
-Deliver = Callable[[str, str, Any], None]
+Deliver = Callable[[str, str, Any], None]  # source, target, message
 
 SLOW_FACTOR = 20
 
@@ -18,10 +16,16 @@ class Network:
     """Directed links between named nodes."""
 
     def __init__(
-        self, schedule: Schedule, draw: random.Random, options: Options, deliver: Deliver
+        self,
+        schedule: Schedule,
+        draw: random.Random,
+        options: Options,
+        deliver: Deliver,
+        lost: Deliver,
     ) -> None:
+        """`lost` is told what did not arrive."""
         self.sent = 0
-        self.lost = 0
+        self._lost = lost
         self._schedule = schedule
         self._draw = draw
         self._options = options
@@ -39,7 +43,7 @@ class Network:
         link = (source, target)
         options, draw = self._options, self._draw
         if link in self._cut or (self._faulty and draw.random() < options.drop):
-            self.lost += 1
+            self._lost(source, target, message)
             return
         copies = 2 if self._faulty and draw.random() < options.duplicate else 1
         for _ in range(copies):
@@ -61,7 +65,7 @@ class Network:
 
     def _arrive(self, link: tuple[str, str], message: Any, resets: int) -> None:
         if link in self._cut or resets != self._resets.get(link, 0):
-            self.lost += 1
+            self._lost(*link, message)
             return
         self._deliver(link[0], link[1], message)
 

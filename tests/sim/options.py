@@ -11,79 +11,71 @@ class Options:
     """One run. Extremes are drawn as often as usual values: bugs live at the edges."""
 
     seed: int
-    full: bool
-    """Whole nodes with the real state machine, or the core alone with registers."""
+    full: bool  # whole nodes with the real state machine, or the core alone with registers
     voters: int
     learners: int
-    spares: int
-    """Nodes that are no members at first."""
+    spares: int  # nodes that are no members at first
 
     # Protocol.
     election_ticks: int
     heartbeat_ticks: int
-    entries_per_append: int
-    inflight_max: int
     append_size_max: int
-    uncommitted_size_max: int
-    snapshot_interval: int
-    """Entries between snapshots; 0 means none."""
-    trailing: int
-    """Entries kept in the log below a snapshot."""
-    apply_batch: int
-    """Entries applied in one slice."""
+    inflight_max: int
+    uncommitted_max: int
+    applying_size_max: int
+    promote_lag_max: int
+    snapshot_interval: int  # entries between snapshots; 0: none are made
+    trailing: int  # entries that stay in the log below a snapshot
+    apply_batch: int  # entries applied in one go
 
     # Network.
     latency_min_us: int
     latency_max_us: int
-    in_order: bool
+    in_order: bool  # as on a connection; otherwise messages overtake each other
     drop: float
     duplicate: float
 
-    # Disk.
+    # Disk, clocks.
     sync_min_us: int
     sync_max_us: int
-
-    # Clocks.
     tick_us: int
-    skew: float
-    """How much faster or slower than true a clock may go."""
+    skew: float  # how much faster or slower than true a clock may go
 
     # Faults and load.
     fault_interval_us: int
+    change_interval_us: int  # between changes of the members; 0: none
     request_interval_us: int
     clients: int
 
     def lines(self) -> list[str]:
         """The options as text, one a line."""
-        return [f"{field.name:22} {getattr(self, field.name)}" for field in fields(self)]
+        return [f"{field.name:20} {getattr(self, field.name)}" for field in fields(self)]
 
 
 def draw_options(seed: int, full: bool = False) -> Options:
     """The options of a seed."""
-    draw = random.Random(f"options {seed}")
+    draw = random.Random(f"options {seed} {full}")
     latency_min_us = draw.choice((20, 200, 1_000))
     sync_min_us = draw.choice((20, 200, 2_000))
-    voters = draw.choice((1, 2, 3, 3, 3, 3, 4, 5, 5))
-    if full:
-        voters = draw.choice((1, 3, 3, 3, 5))
     quiet = draw.random() < 0.2
     return Options(
         seed=seed,
         full=full,
-        voters=voters,
+        voters=draw.choice((1, 3, 3, 3, 5) if full else (1, 2, 3, 3, 3, 3, 4, 5, 5)),
         learners=draw.choice((0, 0, 1)),
         spares=draw.choice((0, 1, 2)),
         election_ticks=draw.choice((5, 10, 20)),
         heartbeat_ticks=draw.choice((1, 1, 2)),
-        entries_per_append=draw.choice((1, 2, 16, 1_000)),
-        inflight_max=draw.choice((1, 2, 16, 256)),
         append_size_max=draw.choice((1, 64, 1 << 20)),
-        uncommitted_size_max=draw.choice((200, 1 << 20)),
+        inflight_max=draw.choice((1, 2, 16, 256)),
+        uncommitted_max=draw.choice((3, 20, 1_000)),
+        applying_size_max=draw.choice((1, 100, 1 << 20)),
+        promote_lag_max=draw.choice((0, 5, 1_000)),
         snapshot_interval=draw.choice((0, 3, 10, 40)),
         trailing=draw.choice((0, 1, 5, 100)),
         apply_batch=draw.choice((1, 3, 1_000)),
         latency_min_us=latency_min_us,
-        latency_max_us=latency_min_us * draw.choice((1, 2, 10, 50)),
+        latency_max_us=latency_min_us * draw.choice((1, 2, 10, 30)),
         in_order=draw.random() < 0.5,
         drop=0.0 if quiet else draw.choice((0.0, 0.01, 0.1)),
         duplicate=0.0 if quiet else draw.choice((0.0, 0.01, 0.1)),
@@ -92,6 +84,7 @@ def draw_options(seed: int, full: bool = False) -> Options:
         tick_us=10 * MILLISECOND_US,
         skew=draw.choice((0.0, 0.01, 0.2)),
         fault_interval_us=draw.choice((30, 100, 300, 1_000)) * MILLISECOND_US,
+        change_interval_us=draw.choice((0, 50, 200, 1_000)) * MILLISECOND_US,
         request_interval_us=draw.choice((2, 5, 20)) * MILLISECOND_US,
         clients=draw.choice((1, 3, 6)),
     )
