@@ -217,6 +217,15 @@ class Node:
             return False
         return True
 
+    def known_confs(self) -> list[ConfState]:
+        """Configurations that may be in force as far as this node's disk says."""
+        log = self.store.log
+        confs = [conf for _, conf in self._confs[-1:]]
+        for entry in log.entries(log.first_index(), log.last_index() + 1, 1 << 62):
+            if entry.kind == CONFIGURATION and entry.index > self.machine.applied_index:
+                confs.append(decode_conf_state(entry.data))
+        return confs
+
     @property
     def is_leader(self) -> bool:
         """Whether it believes to lead."""
