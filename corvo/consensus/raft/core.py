@@ -4,6 +4,7 @@ from collections import deque
 from typing import Final, final
 
 from corvo.consensus.log import CONFIGURATION, Entry
+from corvo.consensus.raft.apply_queue import ApplyQueue
 from corvo.consensus.raft.config import RaftConfig
 from corvo.consensus.raft.leader import Leader
 from corvo.consensus.raft.log_view import LogView
@@ -86,11 +87,8 @@ class Raft:
         self.membership = Membership(base.index, base.conf)
         if storage.last_index() > base.index:
             self._learn_members(storage.entries(base.index + 1, storage.last_index() + 1, NO_LIMIT))
-        self.applied_index = applied
         self.membership.applied(applied)
-        self._applying_index = applied  # handed out to be applied
-        self._applying: deque[tuple[int, int]] = deque()  # last index and size of each batch
-        self._applying_size = 0
+        self._queue = ApplyQueue(applied, config.applying_size_max)
         self._leader: Leader | None = None  # while this node leads
         self._votes: dict[str, bool] = {}  # while it stands for election
         self._force = False  # it stands because the leader asked it to
@@ -115,6 +113,11 @@ class Raft:
         """The configuration in force: the newest in the log, committed or not."""
         return self.membership.conf
 
+    @property
+    def applied_index(self) -> int:
+        """The newest entry that the state machine has applied."""
+        return self._queue.applied
+
     # Inputs
 
     def step(self, message: Message) -> None:
@@ -126,10 +129,9 @@ class Raft:
             self._step_older(message)
             return
         if message.term > self.term:
-            if kind == VOTE or kind == PRE_VOTE:
-                if not message.force and self._follows_a_leader():
-                    self._refuse_vote(message)
-                    return
+            if kind in (PRE_VOTE, VOTE) and not message.force and self._follows_a_leader():
+                self._refuse_vote(message)
+                return
             if kind != PRE_VOTE and not (kind == PRE_VOTE_REPLY and not message.reject):
                 self._become_follower(message.term, "")
         if kind == APPEND:
@@ -141,7 +143,7 @@ class Raft:
             self._handle_pre_vote(message)
         elif kind == VOTE:
             self._handle_vote(message)
-        elif kind == PRE_VOTE_REPLY or kind == VOTE_REPLY:
+        elif kind in (PRE_VOTE_REPLY, VOTE_REPLY):
             self._handle_vote_reply(message)
         elif kind == SNAPSHOT:
             self._handle_snapshot(message)
@@ -239,7 +241,7 @@ class Raft:
         was_restoring = self.log.is_restoring()
         self.log.persisted(number)
         if was_restoring and not self.log.is_restoring():
-            self.applied_index = max(self.applied_index, self._applying_index)
+            self._queue.done(self._queue.handed_out)
         if self._leader is not None:
             self._leader.commit()
         elif self.role == CANDIDATE and self._is_state_durable():
@@ -247,11 +249,8 @@ class Raft:
 
     def applied(self, index: int) -> None:
         """The state machine has applied everything up to index."""
-        assert index <= self._applying_index, "only what was handed out"
-        self.applied_index = max(self.applied_index, index)
+        self._queue.done(index)
         self.membership.applied(self.applied_index)
-        while self._applying and self._applying[0][0] <= index:
-            self._applying_size -= self._applying.popleft()[1]
 
     def snapshot_failed(self, to_id: str) -> None:
         """The snapshot for this member could not be sent, or was refused.
@@ -276,7 +275,7 @@ class Raft:
             or self._reads_refused
             or (self._leader is not None and self._leader.work)
             or self.log.has_new()
-            or self._may_apply() > self._applying_index
+            or self._has_committed()
             or (self.term, self.vote) != self._handed_state
             or (self.role, self.term, self.leader_id) != self._reported
             or (self._reads and self._first_read_index() <= self.applied_index)
@@ -317,18 +316,14 @@ class Raft:
             self._messages += self._messages_after
         self._messages_after = []
 
+    def _has_committed(self) -> bool:
+        return self._may_apply() > self._queue.handed_out and self._queue.has_room()
+
     def _take_committed(self, ready: Ready) -> None:
-        high = self._may_apply()
-        room = self.config.applying_size_max - self._applying_size
-        if high <= self._applying_index or (self._applying and room <= 0):
-            return
-        ready.committed = self.log.entries(self._applying_index + 1, high + 1, room)
-        size = 0
-        for entry in ready.committed:
-            size += len(entry.data)
-        self._applying_index = ready.committed[-1].index
-        self._applying.append((self._applying_index, size))
-        self._applying_size += size
+        if self._has_committed():
+            low, high = self._queue.handed_out + 1, self._may_apply() + 1
+            ready.committed = self.log.entries(low, high, self._queue.room)
+            self._queue.hand_out(ready.committed)
 
     def _may_apply(self) -> int:
         """The newest entry that may be applied: committed, and on this node's own disk."""
@@ -477,7 +472,7 @@ class Raft:
         is_free = self.vote == message.from_id or (self.vote == "" and self.leader_id == "")
         if is_free and self.log.is_current(message.index, message.log_term):
             self.vote = message.from_id
-            self._ticks = 0
+            self._become_follower(self.term, "")
             self.send(Message(VOTE_REPLY, message.from_id))
         else:
             self._refuse_vote(message)
@@ -512,9 +507,9 @@ class Raft:
     def _step_older(self, message: Message) -> None:
         """The sender lives in an older term, and is told so where it would go on for ever."""
         kind = message.type
-        if kind == APPEND or kind == SNAPSHOT:
+        if kind in (APPEND, SNAPSHOT):
             self.send(Message(APPEND_REPLY, message.from_id, reject=True))
-        elif kind == PRE_VOTE or kind == VOTE:
+        elif kind in (PRE_VOTE, VOTE):
             self._refuse_vote(message)
 
     def _follow(self, message: Message) -> None:
@@ -595,7 +590,5 @@ class Raft:
         else:
             log.restore(snapshot)
             self.membership.restore(snapshot.index, snapshot.conf)
-            self._applying.clear()
-            self._applying_size = 0
-            self._applying_index = snapshot.index
+            self._queue.restore(snapshot.index)
             self._confirm(message, snapshot.index, wait=True)

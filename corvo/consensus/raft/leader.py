@@ -164,7 +164,9 @@ class Leader:
         if message.index > self._log.last_index():
             return
         news = peer.confirmed(message.index)
-        if peer.state == IN_SNAPSHOT and peer.match + 1 >= self._log.first_index():
+        if peer.state == IN_SNAPSHOT and (
+            peer.match >= peer.snapshot_index or peer.match + 1 >= self._log.first_index()
+        ):
             peer.become(PROBE)
             peer.confirmed(peer.match)
         if news:
@@ -177,7 +179,7 @@ class Leader:
         peer = self._peer(node_id)
         if peer is not None and peer.state == IN_SNAPSHOT:
             peer.become(PROBE)
-            peer.probing = True  # not before the next heartbeat is answered
+            peer.active = False  # not before it is heard of again
             self.work = True
 
     def unreachable(self, node_id: str) -> None:

@@ -6,10 +6,10 @@
      ...[ storage ][ being written ][ new ]        `commit` may be anywhere
                    <------ the tail ------>
 
-An entry enters the tail, is handed out to be written (`take_new`, in numbered writes) and leaves the
-tail when its write is done (`persisted`). An entry that is overwritten meanwhile no longer counts
-as part of its write, so the end of an old write says nothing about what replaced it. Storage is
-asked only for entries up to `durable`; what it still has above is void.
+An entry enters the tail, is handed out to be written (`take_new`, in numbered writes) and leaves
+the tail when its write is done (`persisted`). An entry that is overwritten meanwhile no longer
+counts as part of its write, so the end of an old write says nothing about what replaced it.
+Storage is asked only for entries up to `durable`; what it still has above is void.
 """
 
 from collections import deque

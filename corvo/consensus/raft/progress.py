@@ -100,7 +100,8 @@ class Progress:
         if self.state == SNAPSHOT or (self.state == PROBE and index != self.next - 1):
             return False
         if index <= self.match:
-            self.lost = self.state == PROBE and hint < self.match
+            if index == self.next - 1 and hint < self.match:
+                self.lost = True
             return False
         self.become(PROBE)
         self.next = max(min(index, hint + 1), self.match + 1)
