@@ -92,7 +92,7 @@ class Ghost:
         view.terms += [
             entry.term for entry in log.entries(base.index + 1, log.last_index() + 1, 1 << 62)
         ]
-        view.commit = 0
+        view.term, view.commit = state.term, 0
         view.handed_out = node.machine.applied_index
         demand(node.machine.applied_index <= log.last_index(), "applied is durable", node.name)
 

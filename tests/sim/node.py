@@ -4,11 +4,13 @@ The driver does what `Ready` says, no more and no less: it sends, stores, and ap
 its own. Each of these ends in an event of its own, so that anything may happen in between.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sim.disk import Disk, DiskError
+from sim.ghost import demand
 from sim.store import Store
 
 from corvo.consensus.log import CONFIGURATION, Entry
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 LOST = "lost"  # another entry was committed in this one's place
 UNKNOWN = "unknown"  # nobody can say any more what became of it
+
+TURNS_MAX = 1_000
 
 Answered = Callable[[Any], None]
 Packet = tuple[bytes, bytes]  # a message, and the data of the snapshot that it announces
@@ -85,6 +89,7 @@ class Node:
         self.life += 1
         self.is_up = True
         self.is_paused = False
+        self.disk.fails_next_sync = False
         self.store = Store(self.disk, world.draw, self._wait, self.first_conf)
         self.machine = world.recover_machine(self)
         self._pending: dict[int, tuple[int, Answered]] = {}
@@ -235,7 +240,10 @@ class Node:
 
     def _turn(self) -> None:
         raft = self.raft
-        while self.is_up and raft.has_ready():
+        for turn in itertools.count():
+            if not self.is_up or not raft.has_ready():
+                break
+            demand(turn < TURNS_MAX, "a node comes to rest", self.name)
             ready = raft.ready()
             self.world.ghost.ready(self, ready)
             self._send(ready)
@@ -275,7 +283,7 @@ class Node:
 
             def installed() -> None:
                 restore.is_durable = True
-                self.world.save_machine(self, restore.meta, restore.data)
+                self.world.save_machine(self, restore.data)
                 if only_this:
                     persisted()
                 self._apply_soon()
