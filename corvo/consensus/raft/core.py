@@ -441,7 +441,7 @@ class Raft:
 
     def _may_stand(self) -> bool:
         """A voter that has its log together. What it does not know it cannot lead."""
-        return self.membership.is_voter(self.node_id) and not self.log.is_restoring()
+        return self.membership.may_lead(self.node_id) and not self.log.is_restoring()
 
     def _is_state_durable(self) -> bool:
         return self._durable_state == (self.term, self.vote)
