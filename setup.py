@@ -44,6 +44,7 @@ MYPYC = {
         "corvo/kv/meta.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),
+    "corvo.raft": sources("corvo/consensus/raft/*.py"),
     "corvo.writes": sources(
         "corvo/checks.py",
         "corvo/clock.py",

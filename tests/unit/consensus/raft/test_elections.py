@@ -221,6 +221,18 @@ def test_b11_a_leader_that_reaches_only_a_bridge_makes_room() -> None:
     assert cluster.leader() in ("B", "C", "D", "E")
 
 
+def test_b11_a_leader_that_hears_nobody_stops() -> None:
+    cluster = Cluster()
+    cluster.elect("A")
+    cluster.cut = ["A"]
+    cluster.tick(2 * ELECTION)
+    with pytest.raises(Refused, match="not the leader"):
+        cluster["A"].propose(b"x")
+    cluster.lost.clear()
+    cluster.tick(3)
+    assert not [m for m in cluster.lost if m.type == APPEND]
+
+
 def test_b12_a_removed_node_disturbs_nobody() -> None:
     cluster = Cluster()
     cluster.elect("A")

@@ -168,7 +168,7 @@ def test_b47_a_removed_leader_does_not_count_itself() -> None:
 
 def test_b48_elections_go_by_the_newest_configuration() -> None:
     """Four members in the log, three of them in the applied part: two votes are not enough."""
-    cluster = Cluster("ABC")
+    cluster = Cluster("ABC", outside="D")
     cluster.set_log("A", "1", term=1)
     node = cluster.nodes["A"]
     conf = ConfState(["A", "B", "C", "D"])
@@ -192,7 +192,7 @@ def test_b49_strangers_do_not_vote() -> None:
     cluster = Cluster("ABC")
     cluster["A"].campaign()
     for stranger in ("B.2", "C.2"):
-        cluster.deliver(Message(PRE_VOTE_REPLY, "A", from_id=stranger, term=1))
+        cluster["A"].step(Message(PRE_VOTE_REPLY, "A", from_id=stranger, term=1))
     assert cluster["A"].role == PRE_CANDIDATE
 
 

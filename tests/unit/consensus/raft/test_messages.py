@@ -158,12 +158,12 @@ def raw(kind: int = APPEND, **changes: object) -> bytes:
         (raw(terms=[1]), "differ in number"),
         (raw(terms=[1], kinds=[0]), "differ in number"),
         (raw(terms=[1], kinds=[2], data=[b""]), "unknown kind 2"),
-        (raw(terms=[1], kinds=[1], data=[b"\x01"]), ""),
+        (raw(terms=[1], kinds=[1], data=[b"\x01"]), "field"),
         (raw(APPEND_REPLY, terms=[1], kinds=[0], data=[b""]), "belong to appends"),
         (raw(SNAPSHOT), "belongs to a snapshot message"),
         (raw(VOTE, snapshot=b"x"), "belongs to a snapshot message"),
-        (raw() + b"\0", ""),
-        (raw()[:-1], ""),
+        (raw() + b"\0", "bytes"),
+        (raw()[:-1], "field"),
     ],
 )
 def test_nonsense_is_refused(data: bytes, why: str) -> None:
