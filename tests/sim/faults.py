@@ -237,9 +237,10 @@ class Faults:
                 self.core = core
 
     def _confs(self) -> list[ConfState]:
-        confs = []
-        for node in self._nodes():
-            confs += node.known_confs()
+        """Configurations that may be in force, now or when a message under way has arrived."""
+        confs = [node.raft.conf for node in self._nodes()]
+        confs += [conf for node in self._nodes() for conf in node.known_confs()]
+        confs += self.world.ghost.open_confs()
         return [conf for conf in confs if conf.voters]
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from sim.store import Store
 
 from corvo.consensus.log import CONFIGURATION, Entry
-from corvo.consensus.raft.messages import APPEND_REPLY, VOTE_REPLY, ConfState, Message
+from corvo.consensus.raft.messages import (
+    APPEND_REPLY,
+    VOTE_REPLY,
+    ConfState,
+    Message,
+    decode_conf_state,
+)
 from corvo.consensus.raft.ready import LEADER, RaftStatus, Ready
 
 if TYPE_CHECKING:
@@ -288,6 +294,14 @@ class Ghost:
     def _kind(self, index: int, term: int) -> int:
         known = self.entries.get((index, term))
         return -1 if known is None else known[1]
+
+    def open_confs(self) -> list[ConfState]:
+        """Every configuration that some leader wrote and that is not known to be overtaken."""
+        return [
+            decode_conf_state(data)
+            for (index, _), (data, kind, _) in sorted(self.entries.items())
+            if kind == CONFIGURATION and index >= self.commit
+        ]
 
     def applied(self, node: "Node", entry: Entry) -> None:
         """State machines that have applied the same are the same."""

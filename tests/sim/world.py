@@ -99,13 +99,13 @@ class World:
 
     def _lost(self, source: str, target: str, packet: Packet) -> None:
         """A connection that breaks tells its sender, after a while."""
-        node = self.nodes[source]
+        call = self.nodes[source].call
         if decode_message(packet[0]).snapshot is not None:
             self.schedule.after(
-                self.election_us, node.call, lambda node: node.raft.snapshot_failed(target)
+                self.election_us, call, lambda node: node.raft.snapshot_failed(target)
             )
         elif self.draw.random() < 0.3:
-            node.call(lambda node: node.raft.unreachable(target))
+            self.schedule.after(0, call, lambda node: node.raft.unreachable(target))
 
     # Trace.
 
