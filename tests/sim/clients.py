@@ -1,6 +1,7 @@
-"""Clients of core runs: they write and read registers, and note what they saw."""
+"""Clients: each has one call at a time, notes what it sees, and gives up what takes too long."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from sim.histories import History
 from sim.node import LOST, UNKNOWN, Node
@@ -11,92 +12,108 @@ from corvo.consensus.raft.ready import Refused
 if TYPE_CHECKING:
     from sim.world import World
 
-CALLS_A_KEY = 20  # histories stay short, so that they can be judged
-TIMEOUT_ELECTIONS = 5
+CALLS_A_KEY: Final = 20  # histories stay short, so that they can be judged
+TIMEOUT_ELECTIONS: Final = 5
 
 
 class Client:
-    """One client. It has one call at a time; a call that takes too long is left open."""
+    """One client. Subclasses say in `send` what it asks for."""
 
-    def __init__(self, clients: "RegisterClients", name: str) -> None:
+    def __init__(self, clients: "Clients", name: str) -> None:
         self.clients = clients
+        self.world = clients.world
+        self.history = clients.history
         self.name = name
-        self.attempt = 0
         self.is_waiting = False
+        self._attempt = 0
 
     def act(self) -> None:
-        """The next call."""
-        world = self.clients.world
-        node = self.clients.choose_node()
+        """The next call, to some node; it may be down."""
         self.is_waiting = True
-        self.attempt += 1
-        key = self.clients.next_key()
-        value = world.next_number()
-        world.schedule.after(
-            TIMEOUT_ELECTIONS * world.election_us, self._timed_out, self.attempt
-        )
-        before = self.attempt
-        if world.draw.random() < 0.5:
-            node.call(lambda node: self._write(node, key, value))
+        self._attempt += 1
+        attempt = self._attempt
+        node = self.clients.choose_node()
+        patience_us = TIMEOUT_ELECTIONS * self.world.election_us
+        self.world.schedule.after(patience_us, self._end, attempt, False)
+        if node.is_up and not node.is_paused:
+            node.call(self.send)
         else:
-            node.call(lambda node: self._read(node, key))
-        if before == self.attempt and not self.clients.is_reached(node):
-            self._over(before, False)
+            self._end(attempt, False)
 
-    def _write(self, node: Node, key: str, value: int) -> None:
-        history, now_us = self.clients.history, self.clients.world.schedule.now_us
-        number = history.invoke(now_us, key, "write", value)
-        attempt = self.attempt
+    def send(self, node: Node) -> None:
+        """Call `node`, which is up."""
+        raise NotImplementedError
+
+    def ended(self) -> Callable[[bool], None]:
+        """What to call when this call is over: with whether it succeeded."""
+        attempt = self._attempt
+        return lambda succeeded: self._end(attempt, succeeded)
+
+    def read(
+        self, node: Node, key: str, name: str, value: Callable[[], Any]
+    ) -> None:
+        """A linearizable read; `value` takes it from the node's state."""
+        number = self.history.invoke(self.world.schedule.now_us, key, name)
+        ended = self.ended()
+
+        def answered(result: Any) -> None:
+            if result == UNKNOWN:
+                self.history.refuse(number)
+            else:
+                self.history.answer(number, self.world.schedule.now_us, value())
+            ended(result is True)
+
+        if not node.read(answered):
+            self.history.refuse(number)
+            ended(False)
+
+    def _end(self, attempt: int, succeeded: bool) -> None:
+        if attempt == self._attempt and self.is_waiting:
+            self.is_waiting = False
+            self.clients.ended(self, succeeded)
+
+
+class RegisterClient(Client):
+    """Writes and reads registers."""
+
+    def send(self, node: Node) -> None:
+        key = self.clients.next_key()
+        if self.world.draw.random() < 0.5:
+            self._write(node, key)
+        else:
+            self.read(node, key, "read", lambda: node.machine.read(key))
+
+    def _write(self, node: Node, key: str) -> None:
+        value = self.world.next_number()
+        number = self.history.invoke(self.world.schedule.now_us, key, "write", value)
+        ended = self.ended()
 
         def answered(result: Any) -> None:
             if result == LOST:
-                history.refuse(number)
+                self.history.refuse(number)
             elif result != UNKNOWN:
-                history.answer(number, self.clients.world.schedule.now_us, True)
-            self._over(attempt, result is True)
+                self.history.answer(number, self.world.schedule.now_us, True)
+            ended(result is True)
 
         try:
             node.propose(encode_write(key, value), answered)
         except Refused:
-            history.refuse(number)
-            self._over(attempt, False)
-
-    def _read(self, node: Node, key: str) -> None:
-        history, now_us = self.clients.history, self.clients.world.schedule.now_us
-        number = history.invoke(now_us, key, "read")
-        attempt = self.attempt
-
-        def answered(result: Any) -> None:
-            if result == UNKNOWN:
-                history.refuse(number)
-            else:
-                value = node.machine.read(key)
-                history.answer(number, self.clients.world.schedule.now_us, value)
-            self._over(attempt, result is True)
-
-        if not node.read(answered):
-            history.refuse(number)
-            self._over(attempt, False)
-
-    def _timed_out(self, attempt: int) -> None:
-        self._over(attempt, False)
-
-    def _over(self, attempt: int, succeeded: bool) -> None:
-        """The call of this attempt has ended; it may have been given up before."""
-        if attempt != self.attempt or not self.is_waiting:
-            return
-        self.is_waiting = False
-        self.clients.ended(self, succeeded)
+            self.history.refuse(number)
+            ended(False)
 
 
-class RegisterClients:
+class Clients:
     """All clients of a run."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", kinds: list[type[Client]]) -> None:
         self.world = world
         self.history = History()
         self.succeeded = 0
-        self._clients = [Client(self, f"c{n + 1}") for n in range(world.options.clients)]
+        self._clients = [
+            kind(self, f"{kind.__name__} {n + 1}")
+            for n in range(world.options.clients)
+            for kind in kinds
+        ]
         self._calls = 0
         self._last_round = False
         self._to_do: set[str] = set()
@@ -124,10 +141,6 @@ class RegisterClients:
         if leaders and world.draw.random() < 0.8:
             return world.draw.choice(leaders)
         return world.draw.choice(nodes)
-
-    def is_reached(self, node: Node) -> bool:
-        """Whether a call reaches the node."""
-        return node.is_up and not node.is_paused
 
     def ended(self, client: Client, succeeded: bool) -> None:
         """A client is free again."""

@@ -25,6 +25,7 @@ from corvo.consensus.raft.messages import (
     encode_message,
 )
 from corvo.consensus.raft.ready import LEADER, Ready
+from corvo.kv.memory import MemoryBase
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -53,6 +54,9 @@ class StateMachine(Protocol):
     def encode(self) -> bytes:
         """What a snapshot of this moment holds."""
 
+    def abandon(self) -> list[Answered]:
+        """Who waits for something that was not proposed yet, and never will be."""
+
 
 class Restore:
     """In the queue of what is to be applied: the state is replaced."""
@@ -70,6 +74,8 @@ class Node:
         self.world = world
         self.name = name
         self.disk = Disk()
+        self.rows = MemoryBase()  # of the real state machine; a flush is durable as a whole
+        self.clock_offset_us = world.draw.choice((0, 0, -1, 1)) * world.draw.randint(0, 2_000_000)
         self.first_conf = conf
         self.life = 0
         self.is_up = False
@@ -115,7 +121,7 @@ class Node:
         )
         self.raft = Raft(config, self.store.log, self.machine.applied_index)
         world.ghost.started(self)
-        self._later(world.draw.randint(0, self.tick_us), self._tick)
+        self.later(world.draw.randint(0, self.tick_us), self._tick)
         self._turn()
 
     def _read_confs(self) -> list[tuple[int, ConfState]]:
@@ -135,6 +141,7 @@ class Node:
         waiting = [answered for _, answered in self._pending.values()]
         waiting += list(self._reads.values())
         waiting += [answered for _, answered in self._waiting_reads]
+        waiting += self.machine.abandon()
         self._pending.clear()
         self.world.ghost.stopped(self)
         for answered in waiting:
@@ -156,7 +163,7 @@ class Node:
         for action, arguments in held:
             self._run(self.life, action, arguments)
 
-    def _later(self, delay_us: int, action: Callable[..., None], *arguments: Any) -> None:
+    def later(self, delay_us: int, action: Callable[..., None], *arguments: Any) -> None:
         """An event of this life."""
         self.world.schedule.after(delay_us, self._run, self.life, action, arguments)
 
@@ -179,7 +186,7 @@ class Node:
     # Inputs.
 
     def _tick(self) -> None:
-        self._later(self.tick_us, self._tick)
+        self.later(self.tick_us, self._tick)
         self.raft.tick()
         self.world.ticked(self)
         self._turn()
@@ -298,7 +305,7 @@ class Node:
         world = self.world
         delay_us = world.draw.randint(world.options.sync_min_us, world.options.sync_max_us)
         delay_us = max(delay_us, self.stalled_until_us - world.schedule.now_us)
-        self._later(delay_us, self._synced, then)
+        self.later(delay_us, self._synced, then)
 
     def _synced(self, then: Callable[[], None]) -> None:
         then()
@@ -309,7 +316,7 @@ class Node:
     def _apply_soon(self) -> None:
         if self._queue and not self._is_applying:
             self._is_applying = True
-            self._later(self.world.draw.choice((0, 0, 100, 3_000)), self._apply)
+            self.later(self.world.draw.choice((0, 0, 100, 3_000)), self._apply)
 
     def _apply(self) -> None:
         self._is_applying = False
@@ -332,10 +339,13 @@ class Node:
 
     def _restore(self, item: Restore) -> None:
         self.world.trace("restored", self.name, repr(item.meta))
+        waiting = self.machine.abandon()
         self.machine = self.world.recover_machine(self)
         self._confs = [(item.meta.index, item.meta.conf)]
         for index in [index for index in self._pending if index <= item.meta.index]:
-            self._pending.pop(index)[1](UNKNOWN)
+            waiting.append(self._pending.pop(index)[1])
+        for answered in waiting:
+            answered(UNKNOWN)
 
     def _apply_entry(self, entry: Entry) -> None:
         result = None
@@ -372,7 +382,7 @@ class Node:
             return
         meta = SnapshotMeta(index, log.term(index), self.conf_at(index))
         self._is_saving = True
-        data = self.world.flush_machine(self)
+        data = self.machine.encode()
 
         def saved() -> None:
             self._is_saving = False

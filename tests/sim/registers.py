@@ -36,6 +36,10 @@ class Registers:
         """The value of the last write."""
         return self.values.get(key)
 
+    def abandon(self) -> list[Any]:
+        """Commands are proposed at once, so nobody waits."""
+        return []
+
     def encode(self) -> bytes:
         """What a snapshot holds."""
         return json.dumps([self.applied_index, self.hash.hex(), self.values]).encode()

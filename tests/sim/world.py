@@ -9,11 +9,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from sim.clients import RegisterClients
+from sim.clients import Clients, RegisterClient
 from sim.faults import Faults
 from sim.ghost import Ghost, demand
 from sim.histories import JobState, check, job, register, with_open_fetches
-from sim.jobs import JobClients, JobServer, recover_jobs
+from sim.job_server import JobServer, recover_jobs
+from sim.jobs import JobClients
 from sim.network import Network
 from sim.node import Node, Packet
 from sim.options import Options, draw_options
@@ -44,7 +45,8 @@ class World:
         self._tracer = tracer
         self._numbers = 0
         self.nodes = self._make_nodes()
-        self.clients = JobClients(self) if self.options.full else RegisterClients(self)
+        self.clients: Any
+        self.clients = JobClients(self) if full else Clients(self, [RegisterClient])
         self.faults = Faults(self)
 
     def _make_nodes(self) -> dict[str, Node]:
@@ -78,14 +80,10 @@ class World:
             return recover_jobs(node)
         return Registers(node.store.snapshot_data)
 
-    def flush_machine(self, node: Node) -> bytes:
-        """Write the state to the disk; what a snapshot of it holds."""
-        return bytes(node.machine.encode())
-
     def save_machine(self, node: Node, data: bytes) -> None:
         """Put the state of somebody else in the place of the node's own."""
         if self.options.full:
-            node.base = JobServer.decode(data)
+            node.rows = JobServer.decode(data)
 
     def ticked(self, node: Node) -> None:
         """A tick of a node, for what a leader does by the clock."""
