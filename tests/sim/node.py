@@ -105,6 +105,7 @@ class Node:
         self._is_applying = False
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._incoming: dict[tuple[int, int], bytes] = {}
+        self._snapshot_senders: list[str] = []
         self._is_saving = False
         self._confs = self._read_confs()
         self.tick_us = round(options.tick_us * (1 + world.draw.uniform(-1, 1) * options.skew))
@@ -144,6 +145,8 @@ class Node:
         waiting += self.machine.abandon()
         self._pending.clear()
         self.world.ghost.stopped(self)
+        for source in self._snapshot_senders:
+            self.world.tell_snapshot_failed(source, self.name)
         for answered in waiting:
             answered(UNKNOWN)
 
@@ -200,12 +203,13 @@ class Node:
         if message.snapshot is not None:
             meta = message.snapshot
             self._incoming[meta.index, meta.term] = snapshot_data
+            self._snapshot_senders.append(message.from_id)
         self.raft.step(message)
         self._turn()
 
     def call(self, action: Callable[["Node"], None]) -> None:
-        """A call from outside, if the node can take it."""
-        if self.is_up and not self.is_paused:
+        """A call from outside, unless nobody is there."""
+        if self.is_up:
             self._run(self.life, self._call, (action,))
 
     def _call(self, action: Callable[["Node"], None]) -> None:

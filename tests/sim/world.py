@@ -93,17 +93,27 @@ class World:
     def _deliver(self, source: str, target: str, packet: Packet) -> None:
         if self._tracer is not None:
             self.trace("arrives", target, repr(decode_message(packet[0])))
-        self.nodes[target].deliver(packet)
+        if self.nodes[target].is_up:
+            self.nodes[target].deliver(packet)
+        else:
+            self._lost(source, target, packet)
 
     def _lost(self, source: str, target: str, packet: Packet) -> None:
-        """A connection that breaks tells its sender, after a while."""
-        call = self.nodes[source].call
+        """A connection that breaks tells its sender, most of the time."""
         if decode_message(packet[0]).snapshot is not None:
-            self.schedule.after(
-                self.election_us, call, lambda node: node.raft.snapshot_failed(target)
-            )
+            self.tell_snapshot_failed(source, target)
         elif self.draw.random() < 0.3:
-            self.schedule.after(0, call, lambda node: node.raft.unreachable(target))
+            self.schedule.after(
+                0, self.nodes[source].call, lambda node: node.raft.unreachable(target)
+            )
+
+    def tell_snapshot_failed(self, source: str, target: str) -> None:
+        """The target died on a snapshot, or never got it: its sender finds out after a while."""
+        self.schedule.after(
+            self.election_us,
+            self.nodes[source].call,
+            lambda node: node.raft.snapshot_failed(target),
+        )
 
     # Trace.
 
