@@ -49,9 +49,7 @@ class Client:
         attempt = self._attempt
         return lambda succeeded: self._end(attempt, succeeded)
 
-    def read(
-        self, node: Node, key: str, name: str, value: Callable[[], Any]
-    ) -> None:
+    def read(self, node: Node, key: str, name: str, value: Callable[[], Any]) -> None:
         """A linearizable read; `value` takes it from the node's state."""
         number = self.history.invoke(self.world.schedule.now_us, key, name)
         ended = self.ended()

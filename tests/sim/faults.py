@@ -74,7 +74,9 @@ class Faults:
     # Processes.
 
     def _restart_later(self, node: Node) -> None:
-        delay_us = self._draw.choice((0, 1_000, self.world.election_us, 10 * self.world.election_us))
+        delay_us = self._draw.choice(
+            (0, 1_000, self.world.election_us, 10 * self.world.election_us)
+        )
         self.world.schedule.after(delay_us, self._restart, node)
 
     def _restart(self, node: Node) -> None:

@@ -178,8 +178,7 @@ class Ghost:
             f"{entry.index} after {view.handed_out}",
         )
         demand(
-            node.store.has(entry.index, entry.term)
-            and entry.index <= node.store.log.last_index(),
+            node.store.has(entry.index, entry.term) and entry.index <= node.store.log.last_index(),
             "only durable entries are applied",
             node.name,
             entry,

@@ -35,7 +35,12 @@ class JobClient(Client):
     clients: "JobClients"
 
     def submit(
-        self, node: Node, step: Step, key: str, name: str, arguments: tuple[Any, ...],
+        self,
+        node: Node,
+        step: Step,
+        key: str,
+        name: str,
+        arguments: tuple[Any, ...],
         meaning: Meaning,
     ) -> None:
         """Send an op and note how it ended."""
@@ -66,16 +71,18 @@ class Producer(JobClient):
     """Enqueues, and tries again under the same key when there was no answer."""
 
     _key = ""
+    _queue = ""
     _tries = 0
 
     def send(self, node: Node) -> None:
         if not self._key:
             self._key, self._tries = f"j{self.world.next_number()}", 0
+            self._queue = self.world.draw.choice(QUEUES)  # keys are unique in a queue
         self._tries += 1
         key, draw = self._key, self.world.draw
         step = enqueue_step(
             f"{key}.{self._tries}",
-            queue=draw.choice(QUEUES),
+            queue=self._queue,
             priority=draw.randrange(3),
             max_retries=draw.choice((1, 3, 10)),
             base_delay_ms=draw.choice((0, 20)),
@@ -175,7 +182,11 @@ class Person(JobClient):
         force = draw.random() < 0.5
         step = (ops.CANCEL_JOB, (ids[key], force))
         self.submit(
-            node, step, key, "cancel", (force,),
+            node,
+            step,
+            key,
+            "cancel",
+            (force,),
             lambda result: False if isinstance(result, CorvoError) else result,
         )
 

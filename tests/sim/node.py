@@ -170,9 +170,7 @@ class Node:
         """An event of this life."""
         self.world.schedule.after(delay_us, self._run, self.life, action, arguments)
 
-    def _run(
-        self, life: int, action: Callable[..., None], arguments: tuple[Any, ...]
-    ) -> None:
+    def _run(self, life: int, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         if life != self.life or not self.is_up:
             return
         if self.is_paused:

@@ -55,7 +55,11 @@ def test_an_open_write_takes_effect_late_or_never() -> None:
 
 def test_many_equal_open_calls_are_no_burden() -> None:
     lost = [Call("j", "fetch", (), None, at) for at in range(200)]
-    calls = [Call("j", "enqueue", (), True, 0, 1), *lost, Call("j", "see", (), (PENDING, 9), 300, 301)]
+    calls = [
+        Call("j", "enqueue", (), True, 0, 1),
+        *lost,
+        Call("j", "see", (), (PENDING, 9), 300, 301),
+    ]
     assert is_linearizable(calls, job, JobState())
 
 
@@ -162,5 +166,7 @@ def test_a_history_in_the_making() -> None:
 
 def test_the_report_shows_the_calls() -> None:
     calls = [Call("x", "write", (1,), True, 0, 1), Call("x", "read", (), 2, 2, 3)]
-    with pytest.raises(Unexplained, match=r"history of x(.|\n)*write\(1\) -> True(.|\n)*read\(\) -> 2"):
+    with pytest.raises(
+        Unexplained, match=r"history of x(.|\n)*write\(1\) -> True(.|\n)*read\(\) -> 2"
+    ):
         check(calls, register, None)

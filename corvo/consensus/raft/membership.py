@@ -54,10 +54,7 @@ class Membership:
     def may_lead(self, node_id: str) -> bool:
         """Whether the node is a voter, or is until its removal is committed: the entry that
         removes it may be known to nobody else, and then nobody else can win an election."""
-        for conf in self._confs:
-            if node_id in conf.voters:
-                return True
-        return False
+        return any(node_id in conf.voters for conf in self._confs)
 
     def append(self, index: int, conf: ConfState) -> None:
         """A configuration has entered the log."""
