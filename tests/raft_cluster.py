@@ -7,7 +7,7 @@ always hold: one leader in a term, one vote in a term, and the same entries appl
 
 from collections.abc import Callable
 
-from corvo.consensus.log import FRAME, Entry
+from corvo.consensus.log import CONFIGURATION, FRAME, Entry
 from corvo.consensus.raft.config import RaftConfig
 from corvo.consensus.raft.core import Raft
 from corvo.consensus.raft.membership import Change
@@ -18,6 +18,7 @@ from corvo.consensus.raft.messages import (
     HardState,
     Message,
     SnapshotMeta,
+    decode_conf_state,
     decode_message,
     encode_message,
 )
@@ -52,10 +53,11 @@ class Node:
         ready = self.writes.pop(0)
         if ready.snapshot is not None:
             self.storage.install(ready.snapshot)
+            self.storage.offered = ready.snapshot
             self.applied_index = ready.snapshot.index
+        self.storage.append(ready.entries)
         if ready.hard_state is not None:
             self.storage.state = ready.hard_state
-        self.storage.append(ready.entries)
         self.raft.persisted(ready.number)
 
     def apply(self) -> None:
@@ -211,8 +213,13 @@ class Cluster:
         node.storage.offered = snapshot
 
     def snapshot(self, name: str, index: int) -> SnapshotMeta:
-        raft = self[name]
-        return SnapshotMeta(index, raft.log.term(index), raft.conf)
+        """What a snapshot at this index stands for: not what has come into force since."""
+        storage = self.nodes[name].storage
+        conf = storage.base().conf
+        for entry in storage.entries(storage.first_index(), index + 1, 1 << 40):
+            if entry.kind == CONFIGURATION:
+                conf = decode_conf_state(entry.data)
+        return SnapshotMeta(index, storage.term(index), conf)
 
     # What must always hold
 

@@ -123,7 +123,7 @@ _ALL = (
         "a learner stands for election",
         (
             "core.py",
-            "return self.membership.is_voter(self.node_id) and not",
+            "return self.membership.may_lead(self.node_id) and not",
             "return not",
         ),
         ("quorum.py", "return count // 2 + 1", "return max(count // 2, 1)"),
@@ -260,6 +260,11 @@ _ALL = (
         ("log_view.py", "max(min(commit, self.durable), storage", "max(commit, storage"),
     ),
     _mutant(
+        "torn",
+        "a node goes on in a term older than its log",
+        ("core.py", "        if self.term < last_term:\n", "        if False:\n"),
+    ),
+    _mutant(
         "b26",
         "a follower that confirms nothing new is probed for ever",
         (
@@ -385,6 +390,11 @@ _ALL = (
             "if self._log.commit >= raft.membership.index and not raft",
             "if not raft",
         ),
+    ),
+    _mutant(
+        "strand",
+        "a node whose removal is not committed does not stand",
+        ("core.py", "self.membership.may_lead(", "self.membership.is_voter("),
     ),
     _mutant(
         "b48",

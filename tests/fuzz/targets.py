@@ -18,6 +18,17 @@ from corvo._fast.http1 import H1Conn
 from corvo._fast.record import CLEAN_CLOSE, ENTRY, HARD_STATE, Writer, find_written_after, parse
 from corvo._fast.replies import H1Context
 from corvo.consensus.datadir import Identity
+from corvo.consensus.log import CONFIGURATION, Entry
+from corvo.consensus.raft.messages import (
+    APPEND,
+    SNAPSHOT,
+    ConfState,
+    Message,
+    SnapshotMeta,
+    decode_message,
+    encode_conf_state,
+    encode_message,
+)
 from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
 from corvo.feed import Change
@@ -69,6 +80,23 @@ def fields(data: bytes) -> None:
     except CodecError:
         return
     assert decode_fields(layout, encode_fields(layout, values)) == values
+
+
+def message(data: bytes) -> None:
+    """What another node says: it is read in one way only."""
+    try:
+        found = decode_message(data)
+    except CodecError:
+        return
+    assert encode_message(found) == data
+
+
+def _messages() -> list[bytes]:
+    conf = ConfState(["a", "b"], ["c"], {"c": b"10.0.0.3:7000"})
+    entries = [Entry(8, 2, b"x" * 20), Entry(9, 3, encode_conf_state(conf), CONFIGURATION)]
+    append = Message(APPEND, "b", from_id="a", term=3, index=7, log_term=2, entries=entries)
+    snapshot = Message(SNAPSHOT, "c", from_id="a", term=3, snapshot=SnapshotMeta(5, 2, conf))
+    return [encode_message(append), encode_message(snapshot)]
 
 
 def document(data: bytes) -> None:
@@ -279,6 +307,7 @@ _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX-Su
 TARGETS: dict[str, Target] = {
     "frame": Target(frame, [encode_frame([(0, b"stamp"), (1, b"x" * 200)]), encode_frame([])]),
     "fields": Target(fields, [bytes([number]) + row for number, row in enumerate(_samples())]),
+    "message": Target(message, _messages()),
     "document": Target(document, _documents()),
     "key": Target(key, [bytes(42), b"\xff" * 42, "äöü".encode() * 5]),
     "record": Target(record, _records()),

@@ -53,6 +53,8 @@ class Store:
         self._draw = draw
         self._wait = wait
         self._jobs: deque[tuple[deque[Step], Done]] = deque()
+        # Appends that wait behind another job: they share one write and one sync.
+        self._waiting: list[tuple[HardState | None, list[Entry], Done]] = []
         self._writer: Writer
         self._end = 0
         self._written_index = 0  # the last entry that was written, synced or not
@@ -70,24 +72,38 @@ class Store:
     # Jobs.
 
     def append(self, hard_state: HardState | None, entries: list[Entry], done: Done) -> None:
-        """Store both in one write with one sync. Entries take the place of what conflicts."""
+        """Store both. Entries take the place of what conflicts. What waits for the disk at one
+        time shares one sync."""
+        self._waiting.append((hard_state, entries, done))
+        if len(self._waiting) == 1:
+            taken: list[tuple[HardState | None, list[Entry], Done]] = []
 
-        def write() -> None:
-            parts = []
-            if entries and entries[0].index <= self._written_index:
-                parts.append(self._writer.add(TRUNCATE, entries[0].index - 1, 0, b"", 0))
-            if hard_state is not None:
-                parts.append(self._hard_state(hard_state))
-            parts += [self._entry(entry) for entry in entries]
-            self._put(LOG, b"".join(parts))
+            def write() -> None:
+                taken.extend(self._waiting)
+                self._waiting.clear()
+                self._put(LOG, b"".join(self._records(*part[:2]) for part in taken))
 
-        def synced() -> None:
-            self._disk.sync(LOG)
-            if hard_state is not None:
-                self.log.state = hard_state
-            self.log.append(entries)
+            def synced() -> None:
+                self._disk.sync(LOG)
+                for state, appended, _ in taken:
+                    if state is not None:
+                        self.log.state = state
+                    self.log.append(appended)
 
-        self._submit([(write, synced)], done)
+            def all_done() -> None:
+                for _, _, each_done in taken:
+                    each_done()
+
+            self._submit([(write, synced)], all_done)
+
+    def _records(self, hard_state: HardState | None, entries: list[Entry]) -> bytes:
+        parts = []
+        if entries and entries[0].index <= self._written_index:
+            parts.append(self._writer.add(TRUNCATE, entries[0].index - 1, 0, b"", 0))
+        if hard_state is not None:
+            parts.append(self._hard_state(hard_state))
+        parts += [self._entry(entry) for entry in entries]
+        return b"".join(parts)
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes, done: Done) -> None:
         """Store a snapshot of this node's own state."""

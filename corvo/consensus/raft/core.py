@@ -80,6 +80,11 @@ class Raft:
         self.storage = storage
         self.term = hard_state.term
         self.vote = hard_state.vote
+        last_term = storage.term(storage.last_index())
+        if self.term < last_term:
+            # The end of a torn write: its entries are here, the term they came with is not.
+            self.term = last_term
+            self.vote = ""
         self.role = FOLLOWER
         self.leader_id = ""  # who leads this term; empty: unknown
         self.log = LogView(storage, max(hard_state.commit, applied))

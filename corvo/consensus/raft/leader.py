@@ -153,7 +153,7 @@ class Leader:
         if peer is None or message.session != peer.session:
             return
         self.work = True
-        peer.active = True
+        peer.hear()
         if message.round > peer.round:
             peer.round = message.round
             self._confirm_reads()
@@ -275,9 +275,8 @@ class Leader:
         membership = self._raft.membership
         heard = 1 if membership.is_voter(self._raft.node_id) else 0
         for peer in self._peers:
-            if peer.active and membership.is_voter(peer.node_id):
+            if peer.check() and membership.is_voter(peer.node_id):
                 heard += 1
-            peer.active = False
         return heard >= majority(len(membership.conf.voters))
 
     # Sending
@@ -349,6 +348,7 @@ class Leader:
         snapshot = self._raft.storage.snapshot()
         if snapshot is None or not peer.active:
             return
+        assert snapshot.index + 1 >= self._log.first_index(), "the log goes on from the snapshot"
         message = Message(SNAPSHOT, peer.node_id, snapshot=snapshot)
         message.session = peer.session
         message.round = self._reads.number

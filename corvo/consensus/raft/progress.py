@@ -26,6 +26,7 @@ class Progress:
         "_inflight_size",
         "active",
         "commit",
+        "heard",
         "heartbeat_due",
         "lost",
         "match",
@@ -50,7 +51,8 @@ class Progress:
         self.snapshot_index = 0  # SNAPSHOT: where the one on its way ends
         self.commit = 0  # what it was last told
         self.round = 0  # the newest round of read confirmations that it has answered
-        self.active = False  # heard of since the last check of the quorum
+        self.heard = False  # since the last check of the quorum
+        self.active = False  # heard of since the check before
         self.heartbeat_due = True
         # It has refused what it once confirmed. Nothing is done about it here: a member that
         # lost its disk has to be removed, and comes back as another one.
@@ -66,6 +68,16 @@ class Progress:
     def has_window(self, count_max: int, size_max: int) -> bool:
         """Whether another append may be on its way."""
         return len(self._inflight) < count_max and self._inflight_size < size_max
+
+    def hear(self) -> None:
+        """A message of it has come."""
+        self.heard = self.active = True
+
+    def check(self) -> bool:
+        """Whether it was heard of since this was asked last."""
+        heard = self.active = self.heard
+        self.heard = False
+        return heard
 
     def sent(self, last_index: int, size: int) -> None:
         """Entries up to last_index have been sent, `size` bytes of them in this append."""

@@ -54,10 +54,11 @@ class Ready:
     """Work for the driver, in this order:
 
     1. `messages`: send, in order, without waiting for anything.
-    2. `snapshot`, then `hard_state` and `entries`: start to make them durable, in the order of
+    2. `snapshot`, then `entries`, then `hard_state`: start to make them durable, in the order of
        the Readys; when done call `Raft.persisted(number)`. `number` is 0 if there is nothing.
        The first entry may overwrite: entries of the log from its index on are void. A snapshot
-       replaces the state machine and the whole log.
+       replaces the state machine and the whole log. The hard state comes last because its
+       commit index speaks of these entries: a write that is torn must not leave it without them.
     3. `committed`: apply, in order; then call `Raft.applied`.
     """
 
@@ -107,7 +108,7 @@ class PeerStatus:
         self.next = next
         self.inflight = inflight  # appends that are not answered
         self.snapshot = snapshot  # index of the snapshot on the way, 0: none
-        self.active = active  # heard of since the last check of the quorum
+        self.active = active  # heard of within the last two election time-outs
         self.lost = lost  # it no longer has entries that it had confirmed
 
 

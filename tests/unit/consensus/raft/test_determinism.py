@@ -36,27 +36,30 @@ class Chaos(Cluster):
         name = random.choice("ABCDE")
         node = self.nodes[name]
         dice = random.randrange(100)
-        if dice < 45 and self.wire:
-            self.arrive(self.wire.pop(min(random.randrange(4), len(self.wire) - 1)))
+        if dice < 60 and self.wire:
+            for _ in range(random.randrange(1, 20)):
+                if self.wire:
+                    self.arrive(self.wire.pop(min(random.randrange(3), len(self.wire) - 1)))
         elif dice < 70:
             node.raft.tick()
-        elif dice < 80:
+        elif dice < 85:
             self.ask(name)
-        elif dice < 84:
-            node.disk_hangs = not node.disk_hangs
         elif dice < 87:
-            node.apply_hangs = not node.apply_hangs
-        elif dice < 88:
-            self.crash(name)
+            node.disk_hangs = not node.disk_hangs and random.randrange(3) == 0
+        elif dice < 89:
+            node.apply_hangs = not node.apply_hangs and random.randrange(3) == 0
         elif dice < 90:
+            if random.randrange(4) == 0:
+                self.crash(name)
+        elif dice < 91:
             self.cut = [] if self.cut else [name]
         elif dice < 92 and node.applied_index > node.storage.base().index:
             self.compact(name, node.applied_index)
         else:
-            self.take(node)
+            self.collect()
 
     def arrive(self, message) -> None:
-        dice = self.random.randrange(20)
+        dice = self.random.randrange(60)
         if dice == 0 or self.is_lost(message):
             if message.type == SNAPSHOT and message.from_id in self.nodes:
                 self[message.from_id].snapshot_failed(message.to_id)
@@ -69,7 +72,7 @@ class Chaos(Cluster):
         random = self.random
         raft = self[name]
         other = random.choice("ABCDE")
-        dice = random.randrange(12)
+        dice = random.randrange(24)
         try:
             if dice == 0:
                 raft.transfer(other)

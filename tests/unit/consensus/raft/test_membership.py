@@ -166,6 +166,21 @@ def test_b47_a_removed_leader_does_not_count_itself() -> None:
     assert cluster["A"].role == FOLLOWER
 
 
+def test_strand_the_newest_log_may_be_of_a_node_that_wants_to_leave() -> None:
+    """A has its own removal in its log, B lacks it: only A can win, and finish it."""
+    cluster = Cluster("AB")
+    cluster.elect("A")
+    cluster.cut = ["B"]
+    cluster.change("A", REMOVE, "A")
+    cluster.tick(2 * ELECTION)
+    assert cluster["A"].role != LEADER
+    cluster.cut = []
+    cluster.tick(5 * ELECTION)
+    assert cluster.leader() == "B"
+    assert cluster["B"].conf.voters == ["B"]
+    assert cluster["A"].role == FOLLOWER
+
+
 def test_b48_elections_go_by_the_newest_configuration() -> None:
     """Four members in the log, three of them in the applied part: two votes are not enough."""
     cluster = Cluster("ABC", outside="D")

@@ -134,6 +134,15 @@ def test_b25_a_commit_index_beyond_the_log_is_cut() -> None:
     assert cluster["A"].log.commit == 10
 
 
+def test_torn_the_term_is_at_least_that_of_the_log() -> None:
+    """A crash has left the entries of a write, and not the term behind them."""
+    cluster = Cluster()
+    cluster.set_log("A", "1 1 4", term=3, vote="B")
+    assert (cluster["A"].term, cluster["A"].vote) == (4, "")
+    cluster.elect("A")
+    assert cluster["A"].term == 5
+
+
 # Appending
 
 
