@@ -196,6 +196,8 @@ class Faults:
             self._draw.choice(leaders).call(self._propose_change)
 
     def _propose_change(self, node: Node) -> None:
+        if self._ended:
+            return  # the node was paused when it was asked
         conf = node.raft.conf
         kinds = [(REMOVE, name) for name in conf.members if len(conf.voters) > 1]
         kinds += [(PROMOTE, name) for name in conf.learners]

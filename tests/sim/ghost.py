@@ -220,7 +220,8 @@ class Ghost:
         state = node.store.log.hard_state()
         if message.type == VOTE_REPLY:
             demand(
-                (state.term, state.vote) == (message.term, message.to_id),
+                state.term > message.term  # written behind the vote
+                or (state.term, state.vote) == (message.term, message.to_id),
                 "a vote is durable before it is given",
                 node.name,
                 message,
@@ -295,12 +296,14 @@ class Ghost:
         return -1 if known is None else known[1]
 
     def open_confs(self) -> list[ConfState]:
-        """Every configuration that some leader wrote and that is not known to be overtaken."""
-        return [
-            decode_conf_state(data)
-            for (index, _), (data, kind, _) in sorted(self.entries.items())
-            if kind == CONFIGURATION and index >= self.commit
+        """The newest committed configuration, and all that some leader wrote above it."""
+        written = [
+            (index, data, self.committed.get(index) == term)
+            for (index, term), (data, kind, _) in sorted(self.entries.items())
+            if kind == CONFIGURATION
         ]
+        first = max((index for index, _, is_committed in written if is_committed), default=0)
+        return [decode_conf_state(data) for index, data, _ in written if index >= first]
 
     def applied(self, node: "Node", entry: Entry) -> None:
         """State machines that have applied the same are the same."""

@@ -53,8 +53,8 @@ class Store:
         self._draw = draw
         self._wait = wait
         self._jobs: deque[tuple[deque[Step], Done]] = deque()
-        # Appends that wait behind another job: they share one write and one sync.
-        self._waiting: list[tuple[HardState | None, list[Entry], Done]] = []
+        # Appends that wait behind another job, as long as nothing else follows them.
+        self._group: list[tuple[HardState | None, list[Entry], Done]] | None = None
         self._writer: Writer
         self._end = 0
         self._written_index = 0  # the last entry that was written, synced or not
@@ -74,27 +74,30 @@ class Store:
     def append(self, hard_state: HardState | None, entries: list[Entry], done: Done) -> None:
         """Store both. Entries take the place of what conflicts. What waits for the disk at one
         time shares one sync."""
-        self._waiting.append((hard_state, entries, done))
-        if len(self._waiting) == 1:
-            taken: list[tuple[HardState | None, list[Entry], Done]] = []
+        if self._group is not None:
+            self._group.append((hard_state, entries, done))
+            return
+        group = [(hard_state, entries, done)]
 
-            def write() -> None:
-                taken.extend(self._waiting)
-                self._waiting.clear()
-                self._put(LOG, b"".join(self._records(*part[:2]) for part in taken))
+        def write() -> None:
+            if self._group is group:
+                self._group = None
+            self._put(LOG, b"".join(self._records(state, new) for state, new, _ in group))
 
-            def synced() -> None:
-                self._disk.sync(LOG)
-                for state, appended, _ in taken:
-                    if state is not None:
-                        self.log.state = state
-                    self.log.append(appended)
+        def synced() -> None:
+            self._disk.sync(LOG)
+            for state, new, _ in group:
+                if state is not None:
+                    self.log.state = state
+                self.log.append(new)
 
-            def all_done() -> None:
-                for _, _, each_done in taken:
-                    each_done()
+        def all_done() -> None:
+            for _, _, each_done in group:
+                each_done()
 
-            self._submit([(write, synced)], all_done)
+        is_idle = not self._jobs
+        self._submit([(write, synced)], all_done)
+        self._group = None if is_idle else group
 
     def _records(self, hard_state: HardState | None, entries: list[Entry]) -> bytes:
         parts = []
@@ -136,6 +139,7 @@ class Store:
         self._submit(steps, done)
 
     def _submit(self, steps: list[Step], done: Done) -> None:
+        self._group = None
         self._jobs.append((deque(steps), done))
         if len(self._jobs) == 1:
             self._begin()

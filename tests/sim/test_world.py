@@ -49,7 +49,7 @@ def test_runs_do_something() -> None:
     for world in worlds:
         world.run(1_500)
     assert sum(len(world.ghost.leaders) for world in worlds) > 10
-    assert sum(len(world.clients.history.calls) for world in worlds) > 200
+    assert sum(len(world.clients.history.calls) for world in worlds) > 50
     assert any(node.life > 1 for world in worlds for node in world.nodes.values())
     assert any(node.store.snapshot for world in worlds for node in world.nodes.values())
     assert any(kind == 1 for world in worlds for _, kind, _ in world.ghost.entries.values())
