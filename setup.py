@@ -57,6 +57,7 @@ MYPYC = {
         "corvo/net/documents.py",
         "corvo/net/router.py",
         "corvo/net/server.py",
+        "corvo/net/handlers/ends.py",
         "corvo/net/handlers/producer.py",
         "corvo/net/handlers/worker.py",
         "corvo/consensus/solo.py",

@@ -26,8 +26,26 @@ GROUP_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
+RESULT_SCHEMA_SIZE_MAX: Final = 64 * KIB
+RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, references followed
 RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
+
+# Log lines of jobs. A block is a row; what is over a bound goes block by block, the oldest first.
+LOG_LINES_MAX: Final = 1_000  # in one call
+LOG_CALL_SIZE_MAX: Final = 256 * KIB
+LOG_BLOCK_SIZE: Final = 16 * KIB
+LOG_ATTEMPT_SIZE_MAX: Final = MIB
+LOG_SIZE_MAX: Final = 16 * MIB  # of all attempts of a job
+LOG_BLOCKS_MAX: Final = 1_024
+
+# Pages of answers: items, and bytes after which a page ends (it has at least one item).
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
+EVENTS_PAGE_MAX: Final = 200  # of one job: each may be in another block
+PAGE_SIZE_MAX: Final = MIB
+EVENTS_LOOKED_AT_MAX: Final = 10_000  # for one page of the events of a queue
+EXPLAINED_JOBS_MAX: Final = 10  # holders, workers that an explanation names
 
 # Requests.
 ENQUEUE_BATCH_MAX: Final = 10_000
@@ -38,6 +56,8 @@ FETCH_QUEUES_MAX: Final = 256
 FETCH_REPLY_SIZE_MAX: Final = 8 * MIB
 FETCH_WAIT_DEFAULT_S: Final = 30
 FETCH_WAIT_MAX_S: Final = 60
+END_WAIT_DEFAULT_S: Final = 30
+END_WAIT_MAX_S: Final = 60
 LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
@@ -62,6 +82,20 @@ TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
+# Tasks on many jobs go on in steps of so many jobs, each an entry of its own; what came of them is
+# known for a day, of the newest ones.
+STEP_JOBS: Final = 100
+BULK_IDS_MAX: Final = 100_000
+TASKS_MAX: Final = 1_000
+TASK_KEPT_NS: Final = 86_400 * SECOND_NS
+RESULTS_PAGE_MAX: Final = 1_000
+
+# Retention.
+RETENTION_DEFAULT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGE_JOBS_MAX: Final = 100  # in one entry
+HOLD_TEXT_SIZE_MAX: Final = 4 * KIB
+FEEDBACK_SIZE_MAX: Final = 16 * KIB
+
 # Schedules. A slot that is later than SLOT_LATE_MAX_NS counts as missed.
 SCHEDULES_MAX: Final = 10_000
 CRON_SIZE_MAX: Final = 256
@@ -72,6 +106,22 @@ SLOT_LATE_MAX_NS: Final = 5 * SECOND_NS
 FIRINGS_MAX: Final = 100  # in one entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
+
+# Composition. Finished batches are kept for BATCH_KEPT_NS.
+DEPENDENCIES_MAX: Final = 1_000
+CHAIN_STEPS_MAX: Final = 1_000
+CHAIN_SIZE_MAX: Final = 256 * KIB
+EXIT_REASON_SIZE_MAX: Final = KIB
+SETTLED_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
+BATCH_KEPT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGED_BATCHES_MAX: Final = 1_000  # in one entry
+MEMBERS_SHOWN_MAX: Final = 100
+
+# Idempotency keys: outcomes are kept that long and that many, by default.
+IDEMPOTENCY_KEY_SIZE_MAX: Final = KIB
+IDEMPOTENCY_KEPT_NS: Final = 86_400 * SECOND_NS
+IDEMPOTENCY_ENTRIES: Final = 1_000_000
+IDEMPOTENCY_ENTRIES_MAX: Final = 100_000_000
 
 # Log and entries.
 ENTRY_SIZE_MAX: Final = 20 * MIB
@@ -153,6 +203,9 @@ assert RAFT_APPEND_SIZE_MAX <= RAFT_INFLIGHT_SIZE_MAX
 assert min(RAFT_UNCOMMITTED_SIZE_MAX, RAFT_APPLYING_SIZE_MAX) >= ENTRY_SIZE_MAX
 assert LEASE_MIN_S <= LEASE_DEFAULT_S <= LEASE_MAX_S
 assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
+assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
+assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
+assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert LINGER_DRAINING_NS < DRAIN_NS

@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloa
 from corvo.feed import Change
 from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
-from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches
+from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches, WaitingForEnds
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,14 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
 _ADDS_WORK = frozenset(
-    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+    op.number
+    for op in (
+        ops.ENQUEUE,
+        ops.ENQUEUE_BATCH,
+        ops.FIRE_SCHEDULE,
+        ops.RUN_SCHEDULE,
+        ops.APPEND_LOGS,
+    )
 )
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
@@ -122,6 +129,7 @@ class Pipeline:
         self._deadline_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
+        self.ends = WaitingForEnds(loop, clock.elapsed_ns)
         self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
@@ -143,6 +151,7 @@ class Pipeline:
         self.open = False
         for wait in self.waiting.all():
             self._finish(wait, [])
+        self.ends.answer_all()
 
     @property
     def idle(self) -> bool:
@@ -156,6 +165,7 @@ class Pipeline:
             if timer is not None:
                 timer.cancel()
         self._deadline_timer = self._tick_timer = None
+        self.ends.close()
         self.flusher.close()
 
     @property
@@ -165,8 +175,9 @@ class Pipeline:
 
     # ---- in ----
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         """Put an op into the next entry; `slot` is called with (argument, result) after apply.
+        `number` and `payload` are those of the op around it, if it travels inside another one.
 
         Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
         """
@@ -175,16 +186,24 @@ class Pipeline:
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
-        self._add(op, payload, slot)
+        self._add(op, payload, slot, number)
         if not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
 
-    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         if op.number in _ENDS_LEASES:
             self._leaving += 1
-        self._batcher.add(op.order, op.number, payload, slot)
+        self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
+
+    def later(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call back when other requests have had their turn; an answer given then goes out."""
+        self._loop.call_soon(self._later, callback, args)
+
+    def _later(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        callback(*args)
+        self._after_turn()
 
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
@@ -407,6 +426,8 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
+            if self.ends.count:
+                self.ends.take(machine.take_changes())
         self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):
@@ -479,6 +500,7 @@ class Pipeline:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
+        self.ends.check_time()
         self._on_deadline()
 
 

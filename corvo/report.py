@@ -68,6 +68,7 @@ class Report:
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
             "waiting_fetches": pipeline.waiting.count,
+            "waiting_for_ends": pipeline.ends.count,
             "overload_total": meters.overloads,
             "applied_total": meters.ops,
             "entries_total": meters.entries,
@@ -136,6 +137,7 @@ class Report:
             "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
             "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
             "corvo_overlay_bytes": machine.overlay_size,
+            "corvo_idempotency_entries": machine.replays,
             "corvo_clock_pauses": self._clock.pauses,
         }
         if self._server is not None:

@@ -103,6 +103,21 @@ class ReadyIndex:
             at -= 1
         self.start[priority] = start + 1
 
+    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.Py_ssize_t:
+        """How many jobs are served before one that has this place."""
+        assert 0 <= priority < PRIORITIES
+        i: cython.Py_ssize_t
+        number: cython.Py_ssize_t = 0
+        for i in range(priority):
+            number += self.count(i)
+        for i in range(self.start[priority], self.stop[priority]):
+            if self.window[priority][i] >= seq:
+                return number
+            number += 1
+        if self.behind[priority] > 0 and seq > 0:
+            number += self.rest[priority].rank(seq - 1)
+        return number
+
     def first(self) -> cython.ulonglong:
         """The place of the job to serve next, which stays where it is; 0 when none is ready."""
         priority: cython.Py_ssize_t

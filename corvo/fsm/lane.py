@@ -14,6 +14,7 @@ class Lane:
         self.queue = queue
         self.first_place: int = queue.number << SEQ_BITS  # place of a job = this | seq
         self.ready = ReadyIndex()
+        self.blocked: int = 0  # pending jobs that wait for other jobs
         self.active: dict[int, int] = {}
         self.woken: bool = False
 
@@ -27,7 +28,11 @@ class Lane:
         queue = self.queue
         if queue.paused:
             return 0
-        ready = queue.jobs(PENDING) + arriving
+        ready = queue.jobs(PENDING) - self.blocked + arriving
         if queue.max_concurrency > 0:
             return max(0, min(ready, queue.max_concurrency - len(self.active) + leaving))
         return ready
+
+    def clear_ready(self) -> None:
+        """No job is ready any more."""
+        self.ready = ReadyIndex()

@@ -4,15 +4,26 @@ from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.errors import NotFound
 from corvo.fsm.core import Core
+from corvo.model import ENDINGS, STATES
 
 
 def pause_queue(core: Core, payload: bytes) -> object:
-    """No more fetches; everything else goes on. Creates the queue if need be."""
-    lane = core.lane(decode_fields(ops.PAUSE_QUEUE.layout, payload)[0])
+    """No more fetches; everything else goes on. Creates the queue if need be. A drained queue is
+    paused and says so when its last active job is done."""
+    name: str
+    drain: bool
+    name, drain = decode_fields(ops.PAUSE_QUEUE.layout, payload)
+    lane = core.lane(name)
     if not lane.queue.paused:
         lane.queue.paused = True
         core.store.touch_queue(lane.queue)
         core.emit_queue(lane.queue.name, feed.QUEUE_PAUSED, b"")
+    if drain and not lane.queue.draining:
+        core.store.touch_queue(lane.queue)
+        if lane.active:
+            lane.queue.draining = True
+        else:
+            core.emit_queue(lane.queue.name, feed.QUEUE_DRAINED, b"")
     return None
 
 
@@ -24,6 +35,7 @@ def resume_queue(core: Core, payload: bytes) -> object:
         return NotFound(f'queue "{name}" not found')
     if lane.queue.paused:
         lane.queue.paused = False
+        lane.queue.draining = False
         core.store.touch_queue(lane.queue)
         core.wake(lane)
         core.emit_queue(lane.queue.name, feed.QUEUE_RESUMED, b"")
@@ -44,6 +56,22 @@ def set_concurrency(core: Core, payload: bytes) -> object:
     return None
 
 
+def set_queue_options(core: Core, payload: bytes) -> object:
+    """How long jobs that have ended are kept. Creates the queue if need be."""
+    name: str
+    retention: list[int]
+    name, retention, _ = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
+    lane = core.lane(name)
+    keep_ns = [value - 1 for value in retention]
+    if retention and lane.queue.retention_ns != keep_ns:
+        lane.queue.retention_ns = keep_ns
+        core.store.touch_queue(lane.queue)
+        texts = [f'"{STATES[ENDINGS[i]]}":{keep_ns[i]}' for i in range(len(ENDINGS))]
+        data = '{"retention_ns":{' + ",".join(texts) + "}}"
+        core.emit_queue(name, feed.QUEUE_CONFIGURED, data.encode())
+    return None
+
+
 def remove_stale_workers(core: Core, payload: bytes) -> object:
     """Forget workers that have been silent since before the cutoff; the result says how many."""
     cutoff_ns: int = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)[0]
@@ -56,5 +84,5 @@ def remove_stale_workers(core: Core, payload: bytes) -> object:
 def trim_events(core: Core, payload: bytes) -> object:
     """Drop the oldest blocks of the event log."""
     seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
-    core.store.trim(seq)
+    core.store.events.trim(seq)
     return None

@@ -10,8 +10,14 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
-- *Queue*: configuration, then one counter for each state and priority, then running totals.
-- *Worker*, *schedule*, *error record*, *unique lock*: their fields.
+- *Queue*: configuration, then one counter for each state and priority, then running totals, and
+  options. One that is destroyed is called otherwise in the key, and has its name in the row.
+- *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
+  brought them has them (`ops.LINE_LAYOUT`).
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
+- *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -25,18 +31,39 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Extras, Job, Queue, Schedule, Worker
+from corvo.model import (
+    ENDINGS,
+    OUTCOMES,
+    PRIORITIES,
+    STATES,
+    Batch,
+    ErrorRecord,
+    Extras,
+    Job,
+    Log,
+    LogBlock,
+    Queue,
+    Schedule,
+    Task,
+    Worker,
+)
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstu"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
+LOG_LAYOUT: Final = "uuUUUUU"
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS)
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
+TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
+CHUNK_LAYOUT: Final = "Sb"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
@@ -186,6 +213,10 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_reason,
             extras.hold_ends_ns,
             extras.hold_action,
+            extras.feedback,
+            extras.open_dependencies,
+            extras.has_dependents,
+            extras.has_logs,
         ),
     )
 
@@ -206,8 +237,53 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_reason,
         extras.hold_ends_ns,
         extras.hold_action,
+        extras.feedback,
+        extras.open_dependencies,
+        extras.has_dependents,
+        extras.has_logs,
     ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
+
+
+def encode_log(log: Log) -> bytes:
+    """What the blocks of log lines of a job add up to."""
+    blocks = log.blocks
+    return encode_fields(
+        LOG_LAYOUT,
+        (
+            log.next_seq,
+            log.dropped,
+            [block.first_seq for block in blocks],
+            [block.attempt for block in blocks],
+            [block.count for block in blocks],
+            [block.size for block in blocks],
+            [block.dropped for block in blocks],
+        ),
+    )
+
+
+def decode_log(job_id: str, data: bytes) -> Log:
+    """The log of that job, without its lines."""
+    log = Log()
+    log.next_seq, log.dropped, *columns = _decode(LOG_LAYOUT, data, "log of job", job_id)
+    if len({len(column) for column in columns}) != 1:
+        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
+        block = LogBlock(first_seq, attempt)
+        block.count, block.size, block.dropped = count, size, dropped
+        log.blocks.append(block)
+    return log
+
+
+def encode_log_block(lines: list[bytes]) -> bytes:
+    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    return encode_fields("B", (lines,))
+
+
+def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
+    """Encoded log lines of that job."""
+    lines: list[bytes] = _decode("B", data, "log block of job", job_id)[0]
+    return lines
 
 
 def encode_queue(queue: Queue) -> bytes:
@@ -227,12 +303,16 @@ def encode_queue(queue: Queue) -> bytes:
             queue.failed_total,
             queue.dead_total,
             queue.expired_total,
+            queue.draining,
+            queue.cleared_seq,
+            queue.name if queue.destroyed else "",
+            *queue.retention_ns,
         ),
     )
 
 
 def decode_queue(name: str, data: bytes) -> Queue:
-    """The queue of that name."""
+    """The queue whose row is called like that."""
     values = _decode(QUEUE_LAYOUT, data, "queue", name)
     queue = Queue(values[0], name)
     queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
@@ -243,7 +323,14 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.failed_total,
         queue.dead_total,
         queue.expired_total,
+        queue.draining,
+        queue.cleared_seq,
+        destroyed,
+        *queue.retention_ns,
     ) = values[5 + QUEUE_COUNTS :]
+    if destroyed:
+        queue.name = destroyed
+        queue.destroyed = True
     return queue
 
 
@@ -308,6 +395,74 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
     return schedule
 
 
+def encode_task(task: Task) -> bytes:
+    """The task's row."""
+    return encode_fields(
+        TASK_LAYOUT,
+        (
+            task.kind,
+            task.state,
+            task.queue_number,
+            task.queue,
+            task.action,
+            task.arguments,
+            task.total,
+            *task.counts,
+            task.next_chunk,
+            task.chunks,
+            task.cut_numbers,
+            task.cut_seqs,
+            task.family,
+            task.cursor,
+            task.stirred,
+            task.rounds,
+            task.created_ns,
+            task.updated_ns,
+            task.finished_ns,
+        ),
+    )
+
+
+def decode_task(task_id: str, data: bytes) -> Task:
+    """The task of that id."""
+    values = _decode(TASK_LAYOUT, data, "task", task_id)
+    task = Task(task_id, values[0])
+    (
+        task.state,
+        task.queue_number,
+        task.queue,
+        task.action,
+        task.arguments,
+        task.total,
+    ) = values[1:7]
+    task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    (
+        task.next_chunk,
+        task.chunks,
+        task.cut_numbers,
+        task.cut_seqs,
+        task.family,
+        task.cursor,
+        task.stirred,
+        task.rounds,
+        task.created_ns,
+        task.updated_ns,
+        task.finished_ns,
+    ) = values[7 + len(OUTCOMES) :]
+    return task
+
+
+def encode_chunk(ids: list[str], outcomes: bytes) -> bytes:
+    """Some of the jobs of a task."""
+    return encode_fields(CHUNK_LAYOUT, (ids, outcomes))
+
+
+def decode_chunk(data: bytes) -> tuple[list[str], bytes]:
+    """(job ids, outcomes)"""
+    ids, outcomes = _decode(CHUNK_LAYOUT, data, "task chunk", "")
+    return ids, outcomes
+
+
 def encode_error(record: ErrorRecord) -> bytes:
     """One failed attempt."""
     return encode_fields(
@@ -330,6 +485,60 @@ def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
     job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = _decode(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = _decode(REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", "")
+    return stamp_ns, key, fingerprint, outcome
 
 
 def encode_events(changes: list[Change]) -> bytes:

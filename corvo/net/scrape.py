@@ -83,6 +83,7 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_base_flush_seconds_last": (_GAUGE, "How long the last flush took."),
     "corvo_base_flush_seconds_max": (_GAUGE, "How long the longest flush took."),
     "corvo_overlay_bytes": (_GAUGE, "Changes in memory that are not in the base yet."),
+    "corvo_idempotency_entries": (_GAUGE, "Outcomes kept of requests with an Idempotency-Key."),
     "corvo_clock_pauses": (_COUNTER, "Pauses of the process that gave leases a grace."),
 }
 HISTOGRAMS: Final[dict[str, str]] = {

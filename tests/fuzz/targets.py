@@ -124,7 +124,7 @@ def key(data: bytes) -> None:
     one, other = (_numbers(half) for half in (data[:size], data[size:]))
     for build, parse_key in (
         (lambda n: keys.pending(n[0], n[1], n[2]), keys.parse_pending),
-        (lambda n: keys.finished(n[2], n[0], n[3]), keys.parse_finished),
+        (lambda n: keys.finished(n[0], n[1], n[2], n[3]), keys.parse_finished),
     ):
         built = [build(numbers) for numbers in (one, other)]
         parts = [parse_key(made) for made in built]
@@ -272,7 +272,7 @@ _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
-SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""]}
+SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300], "P": ["ab", "ac"]}
 
 
 def _samples() -> list[bytes]:

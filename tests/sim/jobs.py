@@ -145,7 +145,7 @@ class Worker(JobClient):
         arguments: tuple[Any, ...] = (token,)
         if name == "ack":
             self._done = [*self._done[-3:], run]
-            step: Step = (ops.ACK, (run.job_id, token, b"", b""))
+            step: Step = (ops.ACK, (run.job_id, token, b"", b"", b""))
         elif name == "fail":
             final = draw.random() < 0.2
             arguments = (token, final)

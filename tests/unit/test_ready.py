@@ -64,6 +64,8 @@ def test_ready_index_against_sorted_list(data: st.DataObject) -> None:
                 assert take(index) == min(model)
                 model.remove(min(model))
         assert len(index) == len(model)
+        place = (priority, seq * spread)
+        assert index.before(*place) == sum(entry < place for entry in model)
     assert [take(index) for _ in range(len(model))] == sorted(model)
 
 
