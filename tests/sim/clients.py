@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CALLS_A_KEY: Final = 20  # histories stay short, so that they can be judged
 TIMEOUT_ELECTIONS: Final = 5
+LAST_TIMEOUT_ELECTIONS: Final = 50  # what was asked before may take its time
 
 
 class Client:
@@ -33,7 +34,7 @@ class Client:
         self._attempt += 1
         attempt = self._attempt
         node = self.clients.choose_node()
-        patience_us = TIMEOUT_ELECTIONS * self.world.election_us
+        patience_us = self.clients.patience * self.world.election_us
         self.world.schedule.after(patience_us, self._end, attempt, False)
         if node.is_up and not node.is_paused:
             node.call(self.send)
@@ -112,6 +113,7 @@ class Clients:
             for n in range(world.options.clients)
             for kind in kinds
         ]
+        self.patience = TIMEOUT_ELECTIONS
         self._calls = 0
         self._last_round = False
         self._to_do: set[str] = set()
@@ -151,6 +153,7 @@ class Clients:
     def begin_last_round(self) -> None:
         """From now on each client has to succeed once."""
         self._last_round = True
+        self.patience = LAST_TIMEOUT_ELECTIONS
         self._to_do = {client.name for client in self._clients}
 
     def is_done(self) -> bool:

@@ -91,8 +91,11 @@ class Ghost:
             node.name,
             f"had {term} {vote!r}, has {state}",
         )
-        if not (state.term > term and log.last_index() != last_index):
-            demand(node.store.has(last_index, last_term), "durable entries survive", node.name)
+        demand(
+            node.store.has(last_index, last_term) or log.term(log.last_index()) > last_term,
+            "durable entries survive, or what was being written over them",
+            node.name,
+        )
         base = log.base()
         view.reset(base.index, base.term)
         view.terms += [
