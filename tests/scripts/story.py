@@ -23,6 +23,7 @@ Messages are shown when they arrive. Heartbeats and plain confirmations are not 
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from raft_cluster import Cluster, Node
@@ -128,7 +129,7 @@ class Story:
         return self._lines
 
     def do_cluster(self, voters: str, *words: str) -> None:
-        pairs = dict(zip(words, words[1:], strict=False))
+        pairs = dict(pairwise(words))
         options = {k: int(v) for k, v in (word.split("=") for word in words if "=" in word)}
         names = (voters, pairs.get("learners", ""), pairs.get("outside", ""))
         self.stage = Stage(self._lines_append, *names, **options)
