@@ -170,10 +170,6 @@ WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
-# Lists that come in pages.
-PAGE_DEFAULT: Final = 100
-PAGE_MAX: Final = 1_000
-
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
 

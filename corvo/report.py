@@ -113,7 +113,8 @@ class Report:
         jobs = [queue.jobs(state) for state in range(len(STATES))]
         groups, group_blocked = self._machine.group_counts(queue.name)
         closed = self._machine.opens_ns(queue.name, now_ns) > 0
-        rate_blocked = queue.jobs(PENDING) - group_blocked if closed else 0
+        ready = queue.jobs(PENDING) - self._machine.blocked_count(queue.name)
+        rate_blocked = ready - group_blocked if closed else 0
         return scrape.QueueSample(queue.name, jobs, ages, groups, group_blocked, rate_blocked)
 
     def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:

@@ -144,18 +144,21 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     assert len(set(places)) == len(places)
 
 
-#@@<
 def doomed(job: Job, queue: Queue) -> bool:
     """Whether a clear or the end of its queue has the job deleted."""
     cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
     return queue.destroyed or cleared
-#@@=
+
+
 def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
     """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
     wanted = {
         (job.queue_number, job.extras.group_key)
         for job in jobs.values()
-        if job.extras is not None and job.extras.group_key and stands(job)
+        if job.extras is not None
+        and job.extras.group_key
+        and stands(job)
+        and not doomed(job, queues[job.queue_number])
     }
     found = set()
     turns = set[tuple[int, int]]()
@@ -173,7 +176,6 @@ def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
     """Grants are counted for queues with a rate limit only."""
     for key, row in base.scan(keys.GRANT):
         assert queues[keys.parse_grant(key)[0]].rate_limit and documents.decode_grant(row) > 0
-#@@>
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
@@ -336,6 +338,7 @@ def group_memory(groups: Groups) -> Any:
             group.normal,
             places(group.ready),
             places(group.waiting),
+            places(group.postponed),
             places(group.active),
         )
         for key, group in sorted(groups.by_key.items())
@@ -355,16 +358,11 @@ def memory(machine: Machine) -> dict[str, Any]:
     lanes = {
         name: (
             drain(lane.ready),
-#@@<
             lane.blocked,
-            sorted(lane.active.items()),
-            documents.encode_queue(lane.queue),
-#@@=
             sorted(lane.active.items()),
             documents.encode_queue(lane.queue),
             None if lane.groups is None else group_memory(lane.groups),
             None if lane.window is None else list(lane.window._stamps),
-#@@>
         )
         for name, lane in core.lanes.items()
     }

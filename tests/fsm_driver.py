@@ -47,7 +47,6 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "extras": b"",
 }
 
-#@@<
 ARGUMENT_FIELDS: dict[str, Any] = {
     "target": "",
     "reset_attempts": False,
@@ -62,8 +61,6 @@ ARGUMENT_FIELDS: dict[str, Any] = {
     "hold_timeout_ns": 0,
     "hold_action": 0,
 }
-#@@=
-#@@>
 EXTRAS_FIELDS: dict[str, Any] = {
     "group_key": "",
     "expire_after_ns": 0,

@@ -46,17 +46,14 @@ COMMANDS = {
     "pause": "queues",
     "resume": "queues",
     "concurrency": "queues",
-#@@<
     "drain": "queues",
     "clear": "queues",
     "destroy": "queues",
     "retention": "queues",
     "locks": "locks",
-#@@=
     "throttle": "flow",
     "groups": "flow",
     "aging": "flow",
-#@@>
     "schedules": "schedules",
     "status": "cluster",
     "workers": "cluster",

@@ -8,15 +8,11 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
-#@@<
+from corvo.cli.flow import words
 from corvo.cli.options import DURATION, Session, client_options
 from corvo.errors import ValidationError
 
 _POLL_S = 0.2
-#@@=
-from corvo.cli.flow import words
-from corvo.cli.options import Session, client_options
-#@@>
 
 
 class Queue(msgspec.Struct):
@@ -31,19 +27,16 @@ class Queue(msgspec.Struct):
     retrying: int = 0
     completed: int = 0
     dead: int = 0
-#@@<
     draining: bool = False
-
-    def paused_word(self) -> str:
-        """The cell PAUSED."""
-        return "draining" if self.draining else "yes" if self.paused else ""
-#@@=
     max_concurrency: int = 0
     rate_limit: int = 0
     rate_window_ms: int = 0
     group_concurrency: int = 0
     aging_after: float = 0
-#@@>
+
+    def paused_word(self) -> str:
+        """The cell PAUSED."""
+        return "draining" if self.draining else "yes" if self.paused else ""
 
     def counts(self) -> list[str]:
         """The cells PENDING to DEAD."""
@@ -74,13 +67,8 @@ def queues(session: Session) -> None:
         session.show(answer, "No queues")
         return
     display.table(
-#@@<
-        ["QUEUE", *COUNT_HEADS, "PAUSED"],
-        [[row.name, *row.counts(), row.paused_word()] for row in rows],
-#@@=
         ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"],
-        [[row.name, *row.counts(), "yes" if row.paused else "", row.limits()] for row in rows],
-#@@>
+        [[row.name, *row.counts(), row.paused_word(), row.limits()] for row in rows],
     )
 
 

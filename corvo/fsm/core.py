@@ -9,11 +9,8 @@ from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, DueHeap
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
-#@@<
 from corvo.fsm.due import DueTimes
-#@@=
 from corvo.fsm.groups import NORMAL, SEQ_MASK, Groups
-#@@>
 from corvo.fsm.lane import Lane
 from corvo.fsm.rates import Window
 from corvo.fsm.states import NOWHERE
@@ -21,7 +18,6 @@ from corvo.fsm.store import Store, place
 from corvo.kv import documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
-#@@<
 from corvo.limits import SECOND_NS, WORKER_TOUCH_NS
 from corvo.model import (
     ACTIVE,
@@ -29,6 +25,7 @@ from corvo.model import (
     HELD,
     PENDING,
     PRIORITIES,
+    RETRYING,
     SCHEDULED,
     Ended,
     Job,
@@ -40,23 +37,12 @@ from corvo.model import (
 
 # An entry of an expiry that is further away than this has not been looked at.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
-#@@=
-from corvo.limits import WORKER_TOUCH_NS
-from corvo.model import (
-    ACTIVE,
-    ENDED,
-    PENDING,
-    PRIORITIES,
-    RETRYING,
-    SCHEDULED,
-    Job,
-    Queue,
-    Schedule,
-    Worker,
-)
-#@@>
 
 DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of the job id
+
+
+def _grouped(job: Job) -> bool:
+    return job.extras is not None and job.extras.group_key != ""
 
 
 @final
@@ -112,21 +98,6 @@ class Core:
             self.workers[worker.id] = worker
         for key, row in base.scan(keys.SCHEDULE):
             self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
-#@@<
-        for key, row in base.scan(keys.PENDING):
-            number, priority, seq = keys.parse_pending(key)
-            lane = self.numbered[number]
-            if not (self.doomed_queues and self._row_doomed(lane, row)):
-                lane.ready.add(priority, seq)
-        for key, _ in base.scan(keys.BLOCKED):
-            self.numbered[keys.parse_placed(key)[0]].blocked += 1
-        for key, row in base.scan(keys.UNSETTLED):
-            self.unsettled[keys.parse_unsettled(key)] = row[0]
-        self.next_unsettled = list(self.unsettled)
-        heapify(self.next_unsettled)
-        for key, row in base.scan(keys.REPLAY):
-            self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
-#@@=
         for key, row in base.scan(keys.GROUP):
             number, group_number = keys.parse_group_key(key)
             group_key, served = documents.decode_group(row)
@@ -136,12 +107,27 @@ class Core:
             window = self.numbered[number].window
             assert window is not None, f"grants of queue {number}, which has no rate limit"
             window.load(stamp_ns, documents.decode_grant(row))
+        self._read_places()
+        for key, row in base.scan(keys.UNSETTLED):
+            self.unsettled[keys.parse_unsettled(key)] = row[0]
+        self.next_unsettled = list(self.unsettled)
+        heapify(self.next_unsettled)
+        for key, row in base.scan(keys.REPLAY):
+            self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
+
+    def _read_places(self) -> None:
+        """The index rows of all jobs that have not ended."""
+        base = self.store.base
         for key, row in base.scan(keys.PENDING):
             number, priority, seq = keys.parse_pending(key)
             lane = self.numbered[number]
+            if self._row_doomed(lane, row, 0):
+                continue
             if lane.groups is None or not self._read_group(lane, PENDING, seq, row, 0):
                 lane.ready.add(priority, seq)
-#@@>
+        for key, row in base.scan(keys.BLOCKED):
+            lane = self.numbered[keys.parse_placed(key)[0]]
+            lane.blocked += not self._row_doomed(lane, row, 0)
         for key, row in base.scan(keys.ACTIVE):
             number, seq = keys.parse_placed(key)
             due_ns = keys.parse_due(row)[0]
@@ -153,30 +139,33 @@ class Core:
             for key, row in base.scan(family):
                 number, seq = keys.parse_placed(key)
                 self.waiting.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
-#@@<
+                lane = self.numbered[number]
+                if lane.groups is not None and not (
+                    state == SCHEDULED and self._row_doomed(lane, row, DUE_SIZE)
+                ):
+                    self._read_group(lane, state, seq, row, DUE_SIZE)
         for key, row in base.scan(keys.HELD):
             number, seq = keys.parse_placed(key)
             due_ns = keys.parse_due(row)[0]
             if due_ns:
                 self.holds.push(due_ns, number << SEQ_BITS | seq)
+            self._read_group(self.numbered[number], HELD, seq, row, DUE_SIZE)
         for key, row in base.scan(keys.EXPIRING):
             number, seq = keys.parse_placed(key)
             self.expiring.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
-
-    def _row_doomed(self, lane: Lane, row: bytes) -> bool:
-        """Whether a pending job, of which the row has the id, is doomed."""
-        if not lane.queue.doomed():
-            return False
-        job_id = row.decode()
-        head = self.store.base.get(keys.job(job_id))
-        assert head is not None, f"job {job_id} has no head"
-        return self.doomed(documents.decode_head(job_id, head))
-#@@=
-                self._read_group(self.numbered[number], state, seq, row, DUE_SIZE)
         for number in sorted(self.numbered):
             groups = self.numbered[number].groups
             if groups is not None:
                 groups.settle_all()
+
+    def _row_doomed(self, lane: Lane, row: bytes, at: int) -> bool:
+        """Whether a pending or scheduled job, whose id starts at `at` in its index row, is doomed."""
+        if not (self.doomed_queues and lane.queue.doomed()):
+            return False
+        job_id = keys.parse_id(row[at:])
+        head = self.store.base.get(keys.job(job_id))
+        assert head is not None, f"job {job_id} has no head"
+        return self.doomed(documents.decode_head(job_id, head))
 
     def _read_group(self, lane: Lane, state: int, seq: int, row: bytes, at: int) -> bool:
         """Whether the job of an index row stands in a group, which it is put into."""
@@ -186,7 +175,6 @@ class Core:
         if group_key:
             lane.groups.load_job(group_key, state, priority, seq)
         return group_key != ""
-#@@>
 
     # The entry.
 
@@ -226,14 +214,10 @@ class Core:
 
     def _add_lane(self, queue: Queue) -> Lane:
         lane = Lane(queue)
-#@@<
-        if not queue.destroyed:
-            self.lanes[queue.name] = lane
-#@@=
         if queue.rate_limit:
             lane.window = Window(queue, self.store.rows)
-        self.lanes[queue.name] = lane
-#@@>
+        if not queue.destroyed:
+            self.lanes[queue.name] = lane
         self.numbered[queue.number] = lane
         self.doomed_queues += queue.doomed()
         return lane
@@ -296,8 +280,12 @@ class Core:
         queue.paused = False
         queue.draining = False
         queue.max_concurrency = 0
+        queue.rate_limit = 0
+        queue.rate_window_ns = 0
+        queue.group_concurrency = 0
+        queue.aging_after_ns = 0
         queue.counts = [0] * len(queue.counts)
-        lane.clear_ready()
+        lane.forget()
         self.store.touch_queue(queue)
 
     def no_longer_doomed(self, lane: Lane) -> None:
@@ -330,13 +318,10 @@ class Core:
         job.state = state
         self.store.add(job)
         self._arrive(lane, job)
-#@@<
-        if job.extras is not None and job.extras.expires_ns:
-            self.expiring.push(index_rows.expires_ns(job), place(job))
-#@@=
         if job.extras is not None:
             self._settle_group(lane, job)
-#@@>
+            if job.extras.expires_ns:
+                self.expiring.push(index_rows.expires_ns(job), place(job))
 
     def move(self, lane: Lane, job: Job, state: int, tail: bool = False) -> None:
         """Take a job out of the index of its state and into that of the next one.
@@ -352,6 +337,7 @@ class Core:
         was_active = job.state == ACTIVE
         was_held = job.state == HELD
         self._move(lane, lane, job, state, tail)
+        self._settle_group(lane, job)
         self._follow_expiry(job, before, expired_ns, state)
         if was_held:
             extras = self.store.touch_extras(job)
@@ -372,6 +358,8 @@ class Core:
         job.scheduled_ns = due_ns
         job.keeps_place = keeps_place
         self._arrive(target, job)
+        self._settle_group(lane, job)
+        self._settle_group(target, job)
         self._follow_expiry(job, before, expired_ns, job.state)
 
     def _move(self, lane: Lane, target: Lane, job: Job, state: int, tail: bool) -> None:
@@ -382,12 +370,22 @@ class Core:
             job.seq = target.queue.next_seq
             target.queue.next_seq += 1
             self.store.places[place(job)] = job
-#@@<
+            job.ready_ns = 0
         elif state == NOWHERE:
             self.store.places.pop(place(job), None)
         if state != NOWHERE:
             job.state = state
             self._arrive(target, job)
+            if state == ACTIVE:
+                self._handed_out(lane, job)
+
+    def _handed_out(self, lane: Lane, job: Job) -> None:
+        """A turn and a grant for it."""
+        if lane.groups is not None:
+            lane.groups.serve(job.extras.group_key if job.extras is not None else "")
+        if lane.window is not None:
+            lane.window.grant(self.stamp_ns)
+            self.wake(lane)  # whoever waits has to know when the window opens
 
     def _follow_expiry(self, job: Job, before: int, expired_ns: int, state: int) -> None:
         """The entry of its expiry goes with a job: to its new place, or away when it ends."""
@@ -406,28 +404,23 @@ class Core:
         self.store.touch_extras(job).expires_ns = 0
 
     def reprioritize(self, lane: Lane, job: Job, priority: int) -> None:
-        """Another priority for a job that waits; its place is the same one there."""
-        ready_ns = job.ready_ns
+        """Another priority for a job, which keeps its place and its age there."""
         if job.state == PENDING:
             self._depart(lane, job)
             job.priority = priority
             self._arrive(lane, job)
-            job.ready_ns = ready_ns
-            return
-        counts = lane.queue.counts
-        counts[job.state * PRIORITIES + job.priority] -= 1
-        job.priority = priority
-        counts[job.state * PRIORITIES + job.priority] += 1
-        self.store.touch_queue(lane.queue)
-#@@=
-            job.ready_ns = 0
-        if state == NOWHERE:
-            self.store.places.pop(place(job), None)
         else:
-            job.state = state
-            self._arrive(lane, job)
-        if job.extras is not None:
-            self._settle_group(lane, job)
+            groups = lane.groups if _grouped(job) else None
+            if groups is not None:
+                groups.depart(job)
+            counts = lane.queue.counts
+            counts[job.state * PRIORITIES + job.priority] -= 1
+            job.priority = priority
+            counts[job.state * PRIORITIES + job.priority] += 1
+            if groups is not None:
+                groups.arrive(job)
+            self.store.touch_queue(lane.queue)
+        self._settle_group(lane, job)
 
     def _groups(self, lane: Lane) -> Groups:
         if lane.groups is None:
@@ -443,28 +436,21 @@ class Core:
             self.wake(lane)
         if not groups.by_key:
             lane.groups = None
-#@@>
 
     def _depart(self, lane: Lane, job: Job) -> None:
         queue = lane.queue
         self.store.touch_queue(queue)
-#@@<
         doomed = self.doomed_queues > 0 and self.doomed(job)
         if not doomed:
             queue.counts[job.state * PRIORITIES + job.priority] -= 1
+        grouped = _grouped(job)
+        if grouped and not doomed and lane.groups is not None:
+            lane.groups.depart(job)
         if job.state == PENDING:
             if job.extras is not None and job.extras.blocked:
                 job.extras.blocked = False
-                lane.blocked -= 1
-            elif not doomed:
-#@@=
-        queue.counts[job.state * PRIORITIES + job.priority] -= 1
-        grouped = job.extras is not None and job.extras.group_key != ""
-        if grouped and lane.groups is not None:
-            lane.groups.depart(job)
-        if job.state == PENDING:
-            if not grouped:
-#@@>
+                lane.blocked -= not doomed
+            elif not grouped and not doomed:
                 lane.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             del lane.active[job.seq]
@@ -487,31 +473,19 @@ class Core:
         self.store.touch_queue(queue)
         state = job.state
         queue.counts[state * PRIORITIES + job.priority] += 1
-        grouped = job.extras is not None and job.extras.group_key != ""
-        if grouped:
-            self._groups(lane).arrive(job)
+        grouped = _grouped(job)
         if state == PENDING:
-#@@<
-            job.ready_ns = self.stamp_ns
+            if not job.ready_ns:
+                job.ready_ns = self.stamp_ns
             if job.extras is not None and job.extras.open_dependencies:
                 job.extras.blocked = True
                 lane.blocked += 1
-            else:
-#@@=
-            if not job.ready_ns:
-                job.ready_ns = self.stamp_ns
-            if not grouped:
-#@@>
+            elif not grouped:
                 lane.ready.add(job.priority, job.seq)
                 self.wake(lane)
         elif state == ACTIVE:
             lane.active[job.seq] = job.lease_expires_ns
             self.leases.push(job.lease_expires_ns, lane.first_place | job.seq)
-            if lane.groups is not None:
-                lane.groups.serve(job.extras.group_key if job.extras is not None else "")
-            if lane.window is not None:
-                lane.window.grant(self.stamp_ns)
-                self.wake(lane)  # whoever waits has to know when the window opens
         elif ENDED[state]:
             self.store.places.pop(lane.first_place | job.seq, None)
         elif state == HELD:
@@ -519,6 +493,8 @@ class Core:
                 self.holds.push(index_rows.hold_ends_ns(job), place(job))
         else:
             self.waiting.push(index_rows.due_ns(job), lane.first_place | job.seq)
+        if grouped:  # whether it is blocked is known now
+            self._groups(lane).arrive(job)
 
     def extend(self, lane: Lane, job: Job, expires_ns: int) -> None:
         """Let the lease of an active job end later."""

@@ -30,13 +30,16 @@ NORMAL: Final = PRIORITIES - 1
 
 def stands(job: Job) -> bool:
     """Whether the job stands in its group, if it has one: a job that is scheduled takes its place
-    when its time comes."""
+    when its time comes, and one that waits for other jobs when they have ended."""
+    if job.state == PENDING:
+        return job.extras is None or not job.extras.blocked
     return not ENDED[job.state] and (job.state != SCHEDULED or job.keeps_place)
 
 
 @final
 class Group:
-    """One group. `ready` and `waiting` hold `priority << SEQ_BITS | seq`, `active` holds seqs."""
+    """One group. `ready`, `waiting` (retrying and held jobs) and `postponed` (scheduled ones) hold
+    `priority << SEQ_BITS | seq`, `active` holds seqs."""
 
     def __init__(self, key: str, number: int, served: int) -> None:
         self.key = key
@@ -44,6 +47,7 @@ class Group:
         self.served = served  # the turn at which it was served last
         self.ready = Places()
         self.waiting = Places()
+        self.postponed = Places()
         self.active = Places()
         # As the indexes of the queue have it.
         self.open: int = 0  # jobs that a fetch could get now
@@ -52,7 +56,8 @@ class Group:
 
     def empty(self) -> bool:
         """Whether no job stands in it."""
-        return not (len(self.active) or len(self.ready) or len(self.waiting))
+        waits = len(self.waiting) or len(self.postponed)
+        return not (len(self.active) or len(self.ready) or waits)
 
 
 @final
@@ -98,6 +103,8 @@ class Groups:
             self.ready.add(place >> SEQ_BITS, place & SEQ_MASK)
         elif state == ACTIVE:
             group.active.add(place & SEQ_MASK)
+        elif state == SCHEDULED:
+            group.postponed.add(place)
         else:
             group.waiting.add(place)
 
@@ -113,6 +120,8 @@ class Groups:
             self.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             group.active.remove(job.seq)
+        elif job.state == SCHEDULED:
+            group.postponed.remove(place)
         else:
             group.waiting.remove(place)
 
@@ -191,6 +200,9 @@ class Groups:
     def in_front(self, group: Group, place: int) -> int:
         """The place of a job that waits in front of this one, 0 when there is none."""
         first = group.waiting.first()
+        other = group.postponed.first()
+        if other and (first == 0 or other < first):
+            first = other
         return first if first < place else 0
 
     def first(self, ungrouped: int) -> int:
@@ -208,8 +220,14 @@ class Groups:
         return self._normals.first()
 
     def clear_ready(self) -> None:
-        """No job is ready any more."""
+        """Pending and scheduled jobs are gone."""
         self.ready = ReadyIndex()
         for key in list(self.by_key):
             self.by_key[key].ready = Places()
+            self.by_key[key].postponed = Places()
             self.settle(key)
+
+    def forget(self) -> None:
+        """All rows go."""
+        for group in self.by_key.values():
+            self._rows.put(keys.group(self._queue.number, group.number), None)

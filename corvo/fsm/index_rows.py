@@ -75,5 +75,5 @@ def _index_value(job: Job) -> bytes:
 def row_id(key: bytes, value: bytes) -> str:
     """Id of the job that an index row is about."""
     if key.startswith((keys.PENDING, keys.BLOCKED, keys.FINISHED)):
-        return value.decode()
+        return keys.parse_id(value)
     return keys.parse_due(value)[2]

@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from corvo._fast.ready import SEQ_BITS, ReadyIndex
-from corvo.fsm.groups import NORMAL, Groups
+from corvo.fsm.groups import NORMAL, Groups, stands
 from corvo.fsm.rates import Window
 from corvo.model import Job, Queue
 
@@ -39,11 +39,8 @@ class Lane:
         self.queue = queue
         self.first_place: int = queue.number << SEQ_BITS  # place of a job = this | seq
         self.ready = ReadyIndex()
-#@@<
         self.blocked: int = 0  # pending jobs that wait for other jobs
-#@@=
         self.groups: Groups | None = None
-#@@>
         self.active: dict[int, int] = {}
         self.window: Window | None = None
         self.woken: bool = False
@@ -81,12 +78,6 @@ class Lane:
         queue = self.queue
         if queue.paused:
             return 0
-#@@<
-        ready = queue.jobs(PENDING) - self.blocked + arriving
-        if queue.max_concurrency > 0:
-            return max(0, min(ready, queue.max_concurrency - len(self.active) + leaving))
-        return ready
-#@@=
         count = len(self.ready) + arriving
         if self.groups is not None:
             count += min(len(self.groups.ready), self.groups.open + leaving)
@@ -95,17 +86,25 @@ class Lane:
         if self.window is not None:
             count = min(count, self.window.room(now_ns))
         return max(0, count)
-#@@>
 
     def clear_ready(self) -> None:
-        """No job is ready any more."""
+        """Its pending and scheduled jobs are gone."""
         self.ready = ReadyIndex()
-#@@<
-#@@=
+        self.blocked = 0
         if self.groups is not None:
             self.groups.clear_ready()
             if not self.groups.by_key:
                 self.groups = None
+
+    def forget(self) -> None:
+        """All its jobs are gone, and its rate limit."""
+        self.clear_ready()
+        if self.groups is not None:
+            self.groups.forget()
+            self.groups = None
+        if self.window is not None:
+            self.window.forget()
+            self.window = None
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
         """What keeps a pending job from being fetched now, beside the jobs in front of it; the
@@ -123,7 +122,7 @@ class Lane:
         key = "" if job.extras is None else job.extras.group_key
         group = None if self.groups is None else self.groups.by_key.get(key)
         limit = queue.group_concurrency
-        if self.groups is None or group is None or limit == 0:
+        if self.groups is None or group is None or limit == 0 or not stands(job):
             return found
         if len(group.active) >= limit:
             found.append(Obstacle(GROUP_CONCURRENCY, limit, len(group.active)))
@@ -133,4 +132,3 @@ class Lane:
             order.place = place
             found.append(order)
         return found
-#@@>

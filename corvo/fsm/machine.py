@@ -26,13 +26,9 @@ from corvo.fsm import (
     unique,
 )
 from corvo.fsm.core import Core
-#@@<
-from corvo.fsm.store import SIZE_MAX, FlushReport
-#@@=
 from corvo.fsm.groups import SEQ_MASK, Group
 from corvo.fsm.lane import Obstacle
-from corvo.fsm.store import FlushReport
-#@@>
+from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
@@ -112,7 +108,6 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.SET_THROTTLE.number: queues.set_throttle,
     ops.REMOVE_THROTTLE.number: queues.remove_throttle,
     ops.SET_GROUP_LIMIT.number: queues.set_group_limit,
-    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
     ops.TRIM_EVENTS.number: queues.trim_events,
     ops.SET_SCHEDULE.number: schedules.set_schedule,
@@ -188,17 +183,11 @@ class Machine:
         Enqueue -> Enqueued; EnqueueBatch -> EnqueuedBatch; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
-#@@<
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
-        SetConcurrency, SetQueueOptions -> None; ClearQueue, DeleteQueue -> Task; BulkAction ->
-        Task, or without a task id a list with the word or CorvoError of each job; BulkStep ->
-        Task | None; PromoteDue, ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique,
-        RemoveStaleWorkers -> count (int); TrimEvents -> None;
-#@@=
-        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency,
-        SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
-        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
-#@@>
+        SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
+        ClearQueue, DeleteQueue -> Task; BulkAction -> Task, or without a task id a list with the
+        word or CorvoError of each job; BulkStep -> Task | None; PromoteDue, ExpireLeases,
+        ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
         PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.

@@ -4,9 +4,9 @@ from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.errors import NotFound
 from corvo.fsm.core import Core
-from corvo.model import ENDINGS, STATES
 from corvo.fsm.rates import Window
 from corvo.limits import MS_NS
+from corvo.model import ENDINGS, STATES
 
 
 def pause_queue(core: Core, payload: bytes) -> object:

@@ -106,9 +106,14 @@ def locks(core: Core, queue: str, behind: bytes, limit: int) -> tuple[list[Uniqu
 
 
 def jobs_before(core: Core, job: Job) -> int:
-    """How many ready jobs of its queue are served before this one, which is ready too."""
+    """How many ready jobs of its queue stand before this one, which is ready too. Where there are
+    groups, turns may let it be served earlier or later."""
     assert job.state == PENDING
-    return core.lane_of(job).ready.before(job.priority, job.seq)
+    lane = core.lane_of(job)
+    count = lane.ready.before(job.priority, job.seq)
+    if lane.groups is not None:
+        count += lane.groups.ready.before(job.priority, job.seq)
+    return count
 
 
 def holders(core: Core, queue: str, limit: int) -> list[Job]:

@@ -410,7 +410,7 @@ def group_document(group: Group) -> dict[str, Any]:
         "group_key": group.key,
         "ready": len(group.ready),
         "active": len(group.active),
-        "waiting": len(group.waiting),
+        "waiting": len(group.waiting) + len(group.postponed),
         "blocked": len(group.ready) > 0 and group.open == 0,
     }
 

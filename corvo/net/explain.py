@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from corvo import limits
 from corvo.checks import shown
+from corvo.fsm.lane import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, RATE
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -45,6 +46,8 @@ class Scene:
         self.queue = self.machine.queue_of(job)
         self.now_ns = service.clock.stamp()
         self.blocked = job.extras is not None and job.extras.blocked
+        obstacles = self.machine.obstacles(job, self.now_ns) if job.state == PENDING else []
+        self.obstacles = {obstacle.kind: obstacle for obstacle in obstacles}
         self.waiting_fetches = service.pipeline.waiting.waiting(self.queue.name)
         self.workers = self.machine.workers_of(self.queue.name)
 
@@ -133,16 +136,15 @@ def _paused(scene: Scene) -> Finding | None:
 
 def _full(scene: Scene) -> Finding | None:
     queue = scene.queue
-    active = scene.machine.active_count(queue.name)
-    if not 0 < queue.max_concurrency <= active:
+    full = scene.obstacles.get(CONCURRENCY)
+    if full is None:
         return None
     return _finding(
         "concurrency_limit",
-        f"{active} of at most {queue.max_concurrency} jobs of the queue {shown(queue.name)} are "
-        "active",
+        f"{full.count} of at most {full.limit} jobs of the queue {shown(queue.name)} are active",
         "wait for one of them to end, or raise the limit: POST /queues/{name}/concurrency",
-        max_concurrency=queue.max_concurrency,
-        active=active,
+        max_concurrency=full.limit,
+        active=full.count,
         holders=[
             {
                 "job_id": holder.id,
@@ -152,6 +154,57 @@ def _full(scene: Scene) -> Finding | None:
             }
             for holder in scene.machine.holders(queue.name, limits.EXPLAINED_JOBS_MAX)
         ],
+    )
+
+
+def _rate(scene: Scene) -> Finding | None:
+    queue = scene.queue
+    closed = scene.obstacles.get(RATE)
+    if closed is None:
+        return None
+    window_ms = queue.rate_window_ns // limits.MS_NS
+    return _finding(
+        "rate_limit",
+        f"{closed.count} jobs of the queue {shown(queue.name)} were handed out in the last "
+        f"{window_ms} ms, of at most {closed.limit}; the next may be {scene.left(closed.opens_ns)}",
+        "wait, or raise the limit: POST /queues/{name}/throttle, or corvo throttle",
+        rate_limit=closed.limit,
+        rate_window_ms=window_ms,
+        rate_used=closed.count,
+        rate_opens_at=format_time(closed.opens_ns),
+    )
+
+
+def _group_full(scene: Scene) -> Finding | None:
+    full = scene.obstacles.get(GROUP_CONCURRENCY)
+    if full is None:
+        return None
+    assert scene.job.extras is not None
+    group_key = scene.job.extras.group_key
+    return _finding(
+        "group_limit",
+        f"{full.count} of at most {full.limit} jobs of its group {shown(group_key)} are active",
+        "wait for one of them to end, or raise the limit: POST /queues/{name}/groups",
+        group_key=group_key,
+        group_concurrency=full.limit,
+        active=full.count,
+    )
+
+
+def _group_order(scene: Scene) -> Finding | None:
+    order = scene.obstacles.get(GROUP_ORDER)
+    if order is None:
+        return None
+    assert scene.job.extras is not None
+    group_key = scene.job.extras.group_key
+    first = scene.machine.job(order.job_id)
+    state = "" if first is None else STATES[first.state]
+    return _finding(
+        "group_order",
+        f"job {order.job_id} of its group {shown(group_key)} is in front of it, and {state}",
+        "see to that one: its group is a line",
+        group_key=group_key,
+        in_front={"job_id": order.job_id, "state": state},
     )
 
 
@@ -183,8 +236,8 @@ def _no_worker(scene: Scene) -> Finding | None:
 
 
 def _ready(scene: Scene) -> Finding | None:
-    looks = (_dependency, _paused, _full, _behind, _no_worker)
-    if any(look(scene) is not None for look in looks):
+    looks = (_dependency, _paused, _behind, _no_worker)
+    if scene.obstacles or any(look(scene) is not None for look in looks):
         return None
     return _finding("ready", "nothing is in its way: the next fetch from its queue gets it")
 
@@ -348,7 +401,19 @@ def _cancelled(scene: Scene) -> Finding | None:
 
 
 _LOOKS: Final[dict[int, tuple[Callable[[Scene], Finding | None], ...]]] = {
-    PENDING: (_dependency, _paused, _full, _no_worker, _behind, _ready, _expires, _last_failure),
+    PENDING: (
+        _dependency,
+        _paused,
+        _full,
+        _rate,
+        _group_full,
+        _group_order,
+        _no_worker,
+        _behind,
+        _ready,
+        _expires,
+        _last_failure,
+    ),
     SCHEDULED: (_scheduled, _paused, _expires, _last_failure),
     RETRYING: (_retrying, _paused, _expires, _last_failure),
     HELD: (_held, _expires, _last_failure),

@@ -23,8 +23,6 @@ class ExtrasEncoder:
 
     def encode(self, body: EnqueueBody, batch_id: str = "") -> bytes:
         """The `extras` of an Enqueue; `batch_id` is that of the whole request."""
-        if body.group_key:
-            raise ValidationError("group_key is not part of this version", field="group_key")
         if body.batch_id:
             if batch_id:
                 raise ValidationError("batch_id: the request itself names a batch already")

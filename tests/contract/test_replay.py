@@ -24,7 +24,7 @@ from fsm_driver import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from plain_model import ModelBatch, ModelJob, ModelSchedule
+from plain_model import ModelBatch, ModelJob, ModelQueues, ModelSchedule
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
@@ -60,121 +60,26 @@ PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
-#@@<
-#@@=
-def plain(result: Any) -> Any:
-    """A result in a form that can be compared."""
-    if isinstance(result, list):
-        return [plain(item) for item in result]
-    if isinstance(result, CorvoError):
-        return type(result).__name__, result.message, result.fields
-    if isinstance(result, Acked):
-        return result.count, [(position, plain(error)) for position, error in result.refused]
-    if isinstance(result, Enqueued):
-        return result.job_id, result.state, result.duplicate, result.result
-    if isinstance(result, Schedule):
-        return result.id, documents.encode_schedule(result)
-    if isinstance(result, Failed):
-        return result.state, result.next_attempt_ns, result.attempts_remaining
-    if isinstance(result, Fetched):
-        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
-        return (*fields, result.payload, result.checkpoint, result.lease_ns)
-    return result
-
-
-class ModelJob:
-    """What the rules say about a job, without seqs, rows and indexes."""
-
-    def __init__(self, queue: str, priority: int, max_retries: int, delay_s: int) -> None:
-        self.program: Program | None = None  # once it is in
-        self.group = ""
-        self.ready_ns = 0
-        self.started_ns = 0
-        self.queue = queue
-        self.priority = priority
-        self.max_retries = max_retries
-        self.delay_s = delay_s
-        self.state = PENDING
-        self.attempt = 0
-        self.cancelling = False
-        self.token = ""
-        self.expires_ns = 0
-        self.lease_s = 0
-        self.due_ns = 0
-        self.place = 0
-        self.keeps_place = False
-        self.releases = 0
-        self.term = 0
-        self.touched = False
-        self.key = ""
-
-    @property
-    def state(self) -> int:
-        return self._state
-
-    @state.setter
-    def state(self, state: int) -> None:
-        self._state = state
-        if self.program is not None:
-            self.program.changed(self)
-
-    def stands(self) -> bool:
-        """Whether it counts in its group."""
-        if self.state == SCHEDULED:
-            return self.keeps_place
-        return self.state in (PENDING, ACTIVE, RETRYING)
-
-
-class ModelSchedule:
-    """What the rules say about a schedule whose slots are `every_ns` apart."""
-
-    def __init__(self, revision: int, next_ns: int, **fields: Any) -> None:
-        self.revision = revision
-        self.next_ns = next_ns
-        self.last_job = ""
-        self.every_ns: int = fields["every_s"] * SECOND_NS
-        self.skip: bool = fields["overlap"] == "skip"
-        self.catch_up: str = fields["catch_up"]
-        self.limit = 3 if self.catch_up == "all" else 1
-        self.queue: str = fields["queue"]
-        self.key: str = fields["key"]
-
-
-#@@>
-class Program(RuleBasedStateMachine):
+class Program(ModelQueues, RuleBasedStateMachine):
     """`lived` never restarts; `reborn` does. Every entry goes to both, and to the model."""
 
     def __init__(self) -> None:
-        super().__init__()
+        ModelQueues.__init__(self, QUEUES, START_NS)
+        RuleBasedStateMachine.__init__(self)
         self.bases = (MemoryBase(), MemoryBase())
         self.lived = Machine(self.bases[0])
         self.reborn = Machine(self.bases[1])
         self.log: list[tuple[int, bytes]] = []
-        self.now_ns = START_NS
         self.term = 1
         self.next_id = 0
-        self.next_place = 0
-        self.jobs: dict[str, ModelJob] = {}
-        self.limits = dict.fromkeys(QUEUES, 0)
-        self.paused = dict.fromkeys(QUEUES, False)
         self.locks: dict[tuple[str, str], str] = {}
         self.schedules: dict[str, ModelSchedule] = {}
-#@@<
         self.keep_s: dict[str, list[int]] = {name: [-1] * 3 for name in QUEUES}
         self.batches: dict[str, ModelBatch] = {}
         self.ended: list[tuple[str, ModelJob, int]] = []
         self.doomed: dict[str, ModelJob] = {}  # cleared or destroyed, but not gone yet
         self.dependents: dict[str, set[str]] = {}
         self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
-#@@=
-        self.turns = dict.fromkeys(QUEUES, 0)
-        self.served: dict[tuple[str, str], int] = {}  # last turn by queue and group
-        self.ungrouped = dict.fromkeys(QUEUES, 0)
-        self.group_limits = dict.fromkeys(QUEUES, 0)
-        self.aging_s = dict.fromkeys(QUEUES, 0)
-        self.rates: dict[str, tuple[int, int]] = {}
-        self.grants: dict[str, list[int]] = {queue: [] for queue in QUEUES}
-#@@>
 
     # Both machines.
 
@@ -237,84 +142,10 @@ class Program(RuleBasedStateMachine):
             ids = [*self.jobs, "nope"]
         return ids[n // 8 % len(ids)]
 
-    def take_place(self, job: ModelJob) -> None:
-        """The job goes to the tail."""
-        self.next_place += 1
-        job.place, job.ready_ns = self.next_place, 0
-
-    def turn(self, queue: str) -> int:
-        self.turns[queue] += 1
-        return self.turns[queue]
-
-    def enter(self, job_id: str, job: ModelJob) -> None:
-        """A new job is there, in its state and place."""
-        self.jobs[job_id] = job
-        job.program = self
-        self.changed(job)
-
-    def changed(self, job: ModelJob) -> None:
-        """A job has another state, or is gone: its group comes or goes."""
-        if job.state == PENDING and not job.ready_ns:
-            job.ready_ns = self.now_ns
-        group = (job.queue, job.group)
-        standing = any(
-            (other.queue, other.group) == group and other.stands() for other in self.jobs.values()
-        )
-        if job.group and standing and group not in self.served:
-            self.served[group] = self.turn(job.queue)
-        elif not standing:
-            self.served.pop(group, None)
-
-    def active(self, queue: str) -> int:
-        return sum(job.queue == queue and job.state == ACTIVE for job in self.jobs.values())
-
     def head(self, queue: str) -> str | None:
-        if not self.room(queue):
-            return None
-        lines = [line for group in self.groups(queue) if (line := self.open(queue, group))]
-        if not lines:
-            return None
-        heads = []
-        normals = []
-        for line in lines:
-            priority, _, job_id = line[0]
-            group = self.jobs[job_id].group
-            turn = self.served[queue, group] if group else self.ungrouped[queue]
-            heads.append((priority, turn, job_id))
-            normals += [(place, job_id) for rank, place, job_id in line if rank == 2]
-        best = min(heads)
-        if self.aging_s[queue] and best[0] != 2 and normals:
-            oldest = min(normals)[1]
-            if self.jobs[oldest].ready_ns + self.aging_s[queue] * SECOND_NS <= self.now_ns:
-                return oldest
-        return best[2]
-
-    def room(self, queue: str) -> int:
-        """How many jobs the limits of a queue let pass."""
-        if self.paused[queue]:
-            return 0
-        room = 1_000
-        if self.limits[queue]:
-            room = max(0, self.limits[queue] - self.active(queue))
-        if queue in self.rates:
-            rate, window_s = self.rates[queue]
-            start_ns = self.now_ns - window_s * SECOND_NS
-            room = min(room, rate - sum(at_ns >= start_ns for at_ns in self.grants[queue]))
-        return max(0, room)
-
-    def groups(self, queue: str) -> list[str]:
-        """Without the empty key, the keys of the groups of a queue."""
-        return ["", *sorted(group for name, group in self.served if name == queue)]
-
-    def open(self, queue: str, group: str) -> list[tuple[int, int, str]]:
-        """The ready jobs of a group in order, as (priority, place, id), if any may be fetched."""
-        line = sorted(
-            ((job.priority, job.place, job_id), job.state)
-            for job_id, job in self.jobs.items()
-#@@<
-            if job.queue == queue and job.state == PENDING and not job.open
-        ]
-        for _, _, job_id in sorted(ready):
+        """The job that is served next, if any may be. Those before it that have expired are dead
+        from now on."""
+        while self.room(queue) and (job_id := self.next_served(queue)) is not None:
             if not self.expired(job_id):
                 return job_id
         return None
@@ -325,16 +156,6 @@ class Program(RuleBasedStateMachine):
         if over:
             self.finish(job_id, DEAD)
         return over
-#@@=
-            if (job.queue, job.group) == (queue, group) and job.stands()
-        )
-        limit = self.group_limits[queue] if group else 0
-        if limit and sum(state == ACTIVE for _, state in line) >= limit:
-            return []
-        if limit == 1 and line and line[0][1] != PENDING:
-            return []
-        return [entry for entry, state in line if state == PENDING]
-#@@>
 
     def unlock(self, job_id: str) -> None:
         job = self.jobs[job_id]
@@ -390,8 +211,8 @@ class Program(RuleBasedStateMachine):
 
     def born(self, job_id: str, job: ModelJob) -> None:
         assert job_id not in self.jobs
-        job.place = self.place()
-        self.jobs[job_id] = job
+        self.take_place(job)
+        self.enter(job_id, job)
 
     def go_on(self, job_id: str, job: ModelJob, state: int) -> None:
         """The chain: the next step, then `alpha` on exit; `beta` on failure."""
@@ -414,7 +235,8 @@ class Program(RuleBasedStateMachine):
         job.open.remove(dependency)
         if state == COMPLETED or job.policy == "run":
             if not job.open and job.state == PENDING:
-                job.place = self.place()
+                self.take_place(job)
+                self.changed(job)
         else:
             self.fail_with(job_id, job)
 
@@ -443,15 +265,7 @@ class Program(RuleBasedStateMachine):
         assert fetched.job_id == expected
         job = self.jobs[fetched.job_id]
         job.state, job.attempt = ACTIVE, job.attempt + 1
-        job.started_ns = self.now_ns
-        if any(queue == job.queue for queue, _ in self.served):
-            turn = self.turn(job.queue)
-            if job.group:
-                self.served[job.queue, job.group] = turn
-            else:
-                self.ungrouped[job.queue] = turn
-        if job.queue in self.rates:
-            self.grants[job.queue].append(self.now_ns)
+        self.handed_out(job)
         job.token, job.lease_s = fetched.token, lease_s
         job.expires_ns = self.now_ns + lease_s * SECOND_NS
         job.term, job.touched = self.term, False
@@ -469,15 +283,10 @@ class Program(RuleBasedStateMachine):
             assert result.state == self.jobs[holder].state
             return
         assert (result.job_id, result.duplicate) == (job_id, False)
-#@@<
-        job.place = self.place()
+        self.take_place(job)
         if job.state == HELD:
             assert result.state == HELD
         elif scheduled_ns > self.now_ns:
-#@@=
-        self.take_place(job)
-        if scheduled_ns > self.now_ns:
-#@@>
             job.state, job.due_ns = SCHEDULED, scheduled_ns
         self.enter(job_id, job)
         if job.key:
@@ -531,29 +340,20 @@ class Program(RuleBasedStateMachine):
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
-#@@<
-            if expire_s or hold:
-                fields |= {"extras": encode_extras(**extras)}
+            if expire_s or hold or group:
+                fields |= {"extras": encode_extras(**extras, group_key=group)}
             steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields))
-#@@=
-            named = {"group_key": group} if group else {}
-            steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields, **named))
-#@@>
         if batch:
             results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps], b"").jobs
         else:
             results = self.entry(*steps)
         for job_id, group, result in zip(ids, groups, results, strict=True):
             job = ModelJob(queue, priority, max_retries, delay_s)
-#@@<
-            job.key = key
+            job.key, job.group = key, group
             job.expiry_ns = self.now_ns + expire_s * SECOND_NS if expire_s else 0
             if hold:
                 job.state = HELD
                 self.held(job, *hold)
-#@@=
-            job.key, job.group = key, group
-#@@>
             self.enqueued(job_id, job, result, scheduled_ns)
 
     def held(self, job: ModelJob, timeout_s: int, action: int) -> None:
@@ -565,8 +365,8 @@ class Program(RuleBasedStateMachine):
         lease_s=st.sampled_from([1, 60, 100]),
     )
     def fetch(self, queues: list[str], lease_s: int) -> None:
-        expected = next((head for queue in queues if (head := self.head(queue))), None)
         result = self.do(ops.FETCH, queues, "w", "h", lease_s * SECOND_NS, 1 << 20)
+        expected = next((head for queue in queues if (head := self.head(queue))), None)
         if result is None:
             assert expected is None
         else:
@@ -597,6 +397,7 @@ class Program(RuleBasedStateMachine):
         steps=st.sampled_from([[], [], ["beta", "beta"]]),
         wait_s=st.sampled_from([0, 0, 40]),
         key=st.sampled_from(["", "", "k1"]),
+        group=st.sampled_from(["", "", "g1", "g2"]),
     )
     def enqueue_tied(
         self,
@@ -607,6 +408,7 @@ class Program(RuleBasedStateMachine):
         steps: list[str],
         wait_s: int,
         key: str,
+        group: str,
     ) -> None:
         """Dependencies, an old batch or none, a chain."""
         job_id = f"tied_{self.next_id:02}"
@@ -615,6 +417,7 @@ class Program(RuleBasedStateMachine):
         batch_id = [*self.batches, "", ""][batch % (len(self.batches) + 2)]
         steps = [queue, *steps] if steps else []
         fields: dict[str, Any] = {"depends_on": names, "batch_id": batch_id, "parent_id": "alpha"}
+        fields["group_key"] = group
         fields["on_dependency_failure"] = ["fail", "cancel", "run"].index(policy)
         if steps:
             followers = [follower(name) for name in steps]
@@ -629,6 +432,7 @@ class Program(RuleBasedStateMachine):
             return
         job = ModelJob(queue, 2, 3, 5)
         job.key, job.policy, job.batch, job.steps = key, policy, batch_id, steps
+        job.group = group
         duplicate = bool(key) and (queue, key) in self.locks
         failed = not duplicate and self.wait_for(job_id, job, names)
         self.tied(job_id, job, result, scheduled_ns, failed)
@@ -807,17 +611,12 @@ class Program(RuleBasedStateMachine):
                 assert result.code == "UNIQUE_CONFLICT" and result.fields["holder_id"] == holder
                 return
         assert result is None
-#@@<
         if job.state in OVER and job.open:
             live = [name for name in job.open if self.alive(name)]
             self.wait_for(job_id, job, live)
-        job.state, job.attempt, job.releases, job.expiry_ns = PENDING, 0, 0, 0
-        job.place, job.keeps_place = self.place(), False
-#@@=
         self.take_place(job)
         job.keeps_place = False
-        job.state, job.attempt, job.releases = PENDING, 0, 0
-#@@>
+        job.state, job.attempt, job.releases, job.expiry_ns = PENDING, 0, 0, 0
 
     @rule(n=PICK, force=st.booleans())
     def cancel(self, n: int, force: bool) -> None:
@@ -842,8 +641,8 @@ class Program(RuleBasedStateMachine):
             assert isinstance(result, CorvoError)
             return
         self.unlock(job_id)
-#@@<
         job = self.jobs.pop(job_id)
+        self.changed(job)
         if job.state not in OVER:
             self.ended.append((job_id, job, NOWHERE))
 
@@ -876,9 +675,6 @@ class Program(RuleBasedStateMachine):
         else:
             assert result == holder
             del self.locks[queue, key]
-#@@=
-        self.changed(self.jobs.pop(job_id))
-#@@>
 
     @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 3))
     def set_concurrency(self, queue: str, limit: int) -> None:
@@ -893,7 +689,6 @@ class Program(RuleBasedStateMachine):
             assert self.do(ops.PAUSE_QUEUE, queue, False) is None
         self.paused[queue] = not self.paused[queue]
 
-#@@<
     @rule(
         action=st.sampled_from(ACTIONS),
         ns=st.lists(PICK, min_size=1, max_size=3),
@@ -973,11 +768,12 @@ class Program(RuleBasedStateMachine):
             if job.open and job.state in OVER:
                 self.wait_for(job_id, job, [name for name in job.open if self.alive(name)])
             job.releases = job.expiry_ns = 0
-            job.state, job.place, job.keeps_place = PENDING, self.place(), False
+            self.take_place(job)
+            job.state, job.keeps_place = PENDING, False
             job.attempt = 0 if action == "retry" else job.attempt
         elif action == "delete":
             self.unlock(job_id)
-            del self.jobs[job_id]
+            self.changed(self.jobs.pop(job_id))
             if job.state not in OVER:
                 self.ended.append((job_id, job, NOWHERE))
         elif action == "cancel" and job.state == ACTIVE and not fields["force"]:
@@ -987,7 +783,7 @@ class Program(RuleBasedStateMachine):
             job.keeps_place = False
         elif action == "run" and not self.expired(job_id):
             if job.state == SCHEDULED and not job.keeps_place:
-                job.place = self.place()
+                self.take_place(job)
             job.state, job.keeps_place = PENDING, False
         elif action == "hold":
             job.state, job.cancelling, job.keeps_place = HELD, False, False
@@ -1009,7 +805,10 @@ class Program(RuleBasedStateMachine):
             if (target, job.key) in self.locks:
                 return "UNIQUE_CONFLICT"
             self.locks[target, job.key] = self.locks.pop((job.queue, job.key))
-        job.queue, job.place = target, self.place()
+        left, job.queue = job.queue, target
+        self.take_place(job)
+        self.changed(job)
+        self.settle_group(left, job.group)
         if fields["reset_attempts"] and job.state != ACTIVE:
             job.attempt = 0
         if not fields["keep_priority"]:
@@ -1023,11 +822,11 @@ class Program(RuleBasedStateMachine):
         for job_id, job in list(self.jobs.items()):
             if job.queue == queue and (destroy or job.state in (PENDING, SCHEDULED)):
                 self.unlock(job_id)
-                job = self.jobs.pop(job_id)
+                self.changed(self.jobs.pop(job_id))
                 if job.state not in OVER:
                     self.doomed[job_id] = job
         if destroy:
-            self.limits[queue], self.paused[queue] = 0, False
+            self.forget_queue(queue)
             self.keep_s[queue] = [-1] * 3
         result = self.do(op, queue, f"bulk_{self.next_id:03}")
         self.next_id += 1
@@ -1059,7 +858,7 @@ class Program(RuleBasedStateMachine):
         for job_id in expected:
             self.unlock(job_id)
             del self.jobs[job_id]
-#@@=
+
     @rule(queue=st.sampled_from(QUEUES), limit=st.integers(0, 2))
     def set_group_limit(self, queue: str, limit: int) -> None:
         self.do(ops.SET_GROUP_LIMIT, queue, limit)
@@ -1085,7 +884,6 @@ class Program(RuleBasedStateMachine):
             self.do(ops.REMOVE_THROTTLE, queue)
             self.rates.pop(queue, None)
             self.grants[queue] = []
-#@@>
 
     @rule(keep=st.integers(0, 30))
     def trim_events(self, keep: int) -> None:
@@ -1286,7 +1084,6 @@ class Program(RuleBasedStateMachine):
                         assert queue.counts[state * 3 + priority] == number
 
     @invariant()
-#@@<
     def batches_agree(self) -> None:
         self.follow()
         for batch_id, expected in self.batches.items():
@@ -1325,20 +1122,11 @@ class Program(RuleBasedStateMachine):
         for machine in (self.lived, self.reborn):
             locks = machine.locks("", b"", 1_000)[0]
             assert {(row.queue, row.key.decode()): row.holder.id for row in locks} == self.locks
-#@@=
+
+    @invariant()
     def what_is_fetchable_agrees(self) -> None:
         for queue in QUEUES:
-            count = 0
-            for group in self.groups(queue):
-                line = len(self.open(queue, group))
-                if group and self.group_limits[queue]:
-                    active = sum(
-                        (job.queue, job.group, job.state) == (queue, group, ACTIVE)
-                        for job in self.jobs.values()
-                    )
-                    line = min(line, self.group_limits[queue] - active)
-                count += line
-            count = min(count, self.room(queue))
+            count = self.fetchable(queue)
             for machine in (self.lived, self.reborn):
                 assert machine.fetchable(queue, now_ns=self.now_ns) == count
             opens_ns = self.lived.opens_ns(queue, self.now_ns)
@@ -1347,7 +1135,6 @@ class Program(RuleBasedStateMachine):
                 rate, window_s = self.rates[queue]
                 left = sorted(self.grants[queue])[-rate]
                 assert opens_ns == left + window_s * SECOND_NS + 1
-#@@>
 
     @invariant()
     def schedules_agree(self) -> None:

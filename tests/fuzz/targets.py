@@ -272,11 +272,7 @@ _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
-#@@<
 SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300], "P": ["ab", "ac"]}
-#@@=
-SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300]}
-#@@>
 
 
 def _samples() -> list[bytes]:

@@ -160,11 +160,7 @@ def test_unknown_fields_are_named_with_the_nearest_known(
     assert field in words and nearest in words, answer
 
 
-#@@<
 LATER = ["agent", "routing"]
-#@@=
-LATER = ["agent", "chain", "depends_on", "hold", "routing"]
-#@@>
 
 
 @pytest.mark.parametrize("field", LATER)

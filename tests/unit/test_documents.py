@@ -145,11 +145,16 @@ QUEUE = {
     "failed_total": U64,
     "dead_total": U64,
     "expired_total": U64,
-#@@<
     "draining": st.booleans(),
     "cleared_seq": U64,
     "destroyed": st.booleans(),
     "retention_ns": st.lists(I64, min_size=3, max_size=3),
+    "rate_limit": U64,
+    "rate_window_ns": U64,
+    "group_concurrency": U64,
+    "aging_after_ns": U64,
+    "turn": U64,
+    "served": U64,
 }
 TASK = {
     "kind": below(TASK_KINDS),
@@ -171,14 +176,6 @@ TASK = {
     "created_ns": U64,
     "updated_ns": U64,
     "finished_ns": U64,
-#@@=
-    "rate_limit": U64,
-    "rate_window_ns": U64,
-    "group_concurrency": U64,
-    "aging_after_ns": U64,
-    "turn": U64,
-    "served": U64,
-#@@>
 }
 WORKER = {
     "hostname": TEXT,

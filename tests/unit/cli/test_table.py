@@ -2,7 +2,6 @@
 
 import click
 
-#@@<
 from corvo.cli import (
     COMMANDS,
     about,
@@ -11,6 +10,7 @@ from corvo.cli import (
     bench,
     bulk,
     cluster,
+    flow,
     jobs,
     locks,
     logs,
@@ -28,6 +28,7 @@ MODULES = (
     bench,
     bulk,
     cluster,
+    flow,
     jobs,
     locks,
     logs,
@@ -42,12 +43,6 @@ BELOW = [
     *batches.batches.commands.values(),
     *locks.locks.commands.values(),
 ]
-#@@=
-from corvo.cli import COMMANDS, about, bench, cluster, flow, jobs, queues, schedules, server, worker
-
-MODULES = (about, bench, cluster, flow, jobs, queues, schedules, server, worker)
-BELOW = list(schedules.schedules.commands.values())
-#@@>
 
 
 def test_every_command_is_in_the_table() -> None:
