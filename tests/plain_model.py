@@ -5,7 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 from corvo.limits import SECOND_NS
-from corvo.model import ACTIVE, HELD, PENDING, RETRYING, SCHEDULED
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    HELD,
+    PENDING,
+    RETRYING,
+    SCHEDULED,
+)
+
+OVER = (COMPLETED, DEAD, CANCELLED)
 
 
 class ModelJob:
@@ -134,6 +145,10 @@ class ModelQueues:
                 self.ungrouped[job.queue] = turn
         if job.queue in self.rates:
             self.grants[job.queue].append(self.now_ns)
+
+    def alive(self, job_id: str) -> bool:
+        """Whether there is such a job, and it has not ended."""
+        return job_id in self.jobs and self.jobs[job_id].state not in OVER
 
     def active(self, queue: str) -> int:
         """How many jobs of a queue are active."""

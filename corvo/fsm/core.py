@@ -159,7 +159,7 @@ class Core:
                 groups.settle_all()
 
     def _row_doomed(self, lane: Lane, row: bytes, at: int) -> bool:
-        """Whether a pending or scheduled job, whose id starts at `at` in its index row, is doomed."""
+        """Whether the pending or scheduled job is doomed whose id starts at `at` in its index row."""
         if not (self.doomed_queues and lane.queue.doomed()):
             return False
         job_id = keys.parse_id(row[at:])

@@ -24,7 +24,7 @@ from fsm_driver import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from plain_model import ModelBatch, ModelJob, ModelQueues, ModelSchedule
+from plain_model import OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
@@ -55,7 +55,6 @@ from corvo.model import (
 
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
-OVER = (COMPLETED, DEAD, CANCELLED)
 PICK = st.integers(0, 999)
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
@@ -1016,9 +1015,6 @@ class Program(ModelQueues, RuleBasedStateMachine):
             assert isinstance(result, CorvoError)
         else:
             assert result.duplicate != self.scheduled(schedule, job_id)
-
-    def alive(self, job_id: str) -> bool:
-        return job_id in self.jobs and self.jobs[job_id].state not in (COMPLETED, DEAD, CANCELLED)
 
     def scheduled(self, schedule: ModelSchedule, job_id: str) -> bool:
         """Whether the schedule makes this job."""

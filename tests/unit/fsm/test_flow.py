@@ -151,7 +151,7 @@ def test_no_window_holds_more_and_none_could_hold_one_more(
     driver, stamps = Driver(), list[int]()
     throttle(driver, rate, window_s)
     ids = [f"-{n:03}" for n in range(240)]
-    driver.do(ops.ENQUEUE_BATCH, [encode_step(enqueue_step(job_id)) for job_id in ids])
+    driver.do(ops.ENQUEUE_BATCH, [encode_step(enqueue_step(job_id)) for job_id in ids], b"")
     for wait_ms, count in steps:
         driver.advance(wait_ms / 1000)
         if wait_ms % 3 == 0:
@@ -172,7 +172,7 @@ def test_a_short_and_a_long_queue_are_as_fast_to_open() -> None:
     driver = Driver()
     throttle(driver, 4, 1)
     ids = [f"-{n:03}" for n in range(100)]
-    driver.do(ops.ENQUEUE_BATCH, [encode_step(enqueue_step(job_id)) for job_id in ids])
+    driver.do(ops.ENQUEUE_BATCH, [encode_step(enqueue_step(job_id)) for job_id in ids], b"")
     began_ns, done = driver.now_ns, 0
     while done < 100:
         done += len(taken(driver))
@@ -368,7 +368,7 @@ def test_one_tenant_cannot_starve_another() -> None:
     driver.do(ops.SET_GROUP_LIMIT, "q", 2)
     for start in range(0, 20_000, 10_000):
         steps = [enqueue_step(f"x{n}", group_key="X") for n in range(start, start + 10_000)]
-        driver.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps])
+        driver.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps], b"")
         driver.machine.flush()
     running: list[Fetched] = []
 
@@ -483,13 +483,13 @@ def test_every_reason_is_named() -> None:
     driver.do(ops.SET_GROUP_LIMIT, "q", 1)
     driver.do(ops.SET_CONCURRENCY, "q", 1)
     throttle(driver, 1, 10)
-    driver.do(ops.PAUSE_QUEUE, "q")
+    driver.do(ops.PAUSE_QUEUE, "q", False)
     assert kinds(driver, "a1") == [PAUSED]
     driver.do(ops.RESUME_QUEUE, "q")
     driver.ack("-1", driver.take().token)
     driver.now_ns += 10 * SECOND_NS + 1
     token = driver.take().token
-    driver.do(ops.PAUSE_QUEUE, "q")
+    driver.do(ops.PAUSE_QUEUE, "q", False)
     found = driver.machine.obstacles(driver.job("a2"), driver.now_ns)
     assert [obstacle.kind for obstacle in found] == [PAUSED, CONCURRENCY, RATE, GROUP_CONCURRENCY]
     assert [(o.limit, o.count) for o in found[1:]] == [(1, 1)] * 3
