@@ -42,6 +42,7 @@ MYPYC = {
         "corvo/feed.py",
         "corvo/kv/documents.py",
         "corvo/kv/meta.py",
+        "corvo/kv/queue_documents.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),
     "corvo.raft": sources("corvo/consensus/raft/*.py"),

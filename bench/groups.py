@@ -103,7 +103,7 @@ class Subject:
             jobs: list[Fetched] = self.timed("fetch", [fetch] * BATCH)
             assert None not in jobs
             groups = [self._machine.job(job.job_id).extras.group_key for job in jobs]
-            self.timed("ack", [(ops.ACK, (job.job_id, job.token, b"", b"")) for job in jobs])
+            self.timed("ack", [(ops.ACK, (job.job_id, job.token, b"", b"", b"")) for job in jobs])
             again = [self.enqueue(int(key.removeprefix("tenant-"))) for key in groups]
             self.timed("enqueue", again)
         for name, time_us in self._sums.items():

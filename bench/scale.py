@@ -30,7 +30,7 @@ from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
 from corvo.fsm import index_rows
 from corvo.ids import JobIds
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.kv.base import Base
 from corvo.kv.meta import Meta, encode_meta
 from corvo.model import PENDING, RETRYING, SCHEDULED, Job, Queue
@@ -82,7 +82,7 @@ def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
     meta.stamp_ns = STAMP_NS + jobs * 1000
     meta.event_seq, meta.event_first_seq = 1, 2
     meta.next_queue_number = queues + 1
-    rows = [(keys.queue(queue.name), documents.encode_queue(queue)) for queue in lanes]
+    rows = [(keys.queue(queue.name), queue_documents.encode_queue(queue)) for queue in lanes]
     base.write([*rows, (keys.META, encode_meta(meta))], [])
     base.close()
 

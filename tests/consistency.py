@@ -8,7 +8,7 @@ from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm import index_rows
 from corvo.fsm.groups import Groups, stands
 from corvo.fsm.machine import Machine
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
 from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
@@ -58,7 +58,8 @@ def check_rows(base: Rows) -> None:
     queues = {
         queue.number: queue
         for queue in (
-            documents.decode_queue(keys.parse_queue(key), row) for key, row in base.scan(keys.QUEUE)
+            queue_documents.decode_queue(keys.parse_queue(key), row)
+            for key, row in base.scan(keys.QUEUE)
         )
     }
     check_tasks(base, queues)
@@ -164,7 +165,7 @@ def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> 
     turns = set[tuple[int, int]]()
     for key, row in base.scan(keys.GROUP):
         number, group_number = keys.parse_group_key(key)
-        group_key, served = documents.decode_group(row)
+        group_key, served = queue_documents.decode_group(row)
         found.add((number, group_key))
         assert 0 < group_number <= served <= queues[number].turn
         assert (number, served) not in turns and served != queues[number].served
@@ -175,7 +176,7 @@ def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> 
 def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
     """Grants are counted for queues with a rate limit only."""
     for key, row in base.scan(keys.GRANT):
-        assert queues[keys.parse_grant(key)[0]].rate_limit and documents.decode_grant(row) > 0
+        assert queues[keys.parse_grant(key)[0]].rate_limit and queue_documents.decode_grant(row) > 0
 
 
 def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
@@ -360,7 +361,7 @@ def memory(machine: Machine) -> dict[str, Any]:
             drain(lane.ready),
             lane.blocked,
             sorted(lane.active.items()),
-            documents.encode_queue(lane.queue),
+            queue_documents.encode_queue(lane.queue),
             None if lane.groups is None else group_memory(lane.groups),
             None if lane.window is None else list(lane.window._stamps),
         )
@@ -370,7 +371,7 @@ def memory(machine: Machine) -> dict[str, Any]:
     assert sorted(core.next_unsettled) == sorted(core.unsettled)
     workers = {worker.id: documents.encode_worker(worker) for worker in core.workers.values()}
     tasks = {row.id: documents.encode_task(row) for row in core.tasks.values()}
-    numbered = {n: documents.encode_queue(lane.queue) for n, lane in core.numbered.items()}
+    numbered = {n: queue_documents.encode_queue(lane.queue) for n, lane in core.numbered.items()}
     assert sorted(row.id for row in core.running) == sorted(
         row.id for row in core.tasks.values() if row.running()
     )

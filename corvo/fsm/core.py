@@ -15,7 +15,7 @@ from corvo.fsm.lane import Lane
 from corvo.fsm.rates import Window
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import SECOND_NS, WORKER_TOUCH_NS
@@ -90,7 +90,7 @@ class Core:
     def _read_rows(self) -> None:
         base = self.store.base
         for key, row in base.scan(keys.QUEUE):
-            self._add_lane(documents.decode_queue(keys.parse_queue(key), row))
+            self._add_lane(queue_documents.decode_queue(keys.parse_queue(key), row))
         for key, row in base.scan(keys.TASK):
             self.put_task(documents.decode_task(keys.parse_task(key), row))
         for key, row in base.scan(keys.WORKER):
@@ -100,13 +100,13 @@ class Core:
             self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
         for key, row in base.scan(keys.GROUP):
             number, group_number = keys.parse_group_key(key)
-            group_key, served = documents.decode_group(row)
+            group_key, served = queue_documents.decode_group(row)
             self._groups(self.numbered[number]).load(group_key, group_number, served)
         for key, row in base.scan(keys.GRANT):
             number, stamp_ns = keys.parse_grant(key)
             window = self.numbered[number].window
             assert window is not None, f"grants of queue {number}, which has no rate limit"
-            window.load(stamp_ns, documents.decode_grant(row))
+            window.load(stamp_ns, queue_documents.decode_grant(row))
         self._read_places()
         for key, row in base.scan(keys.UNSETTLED):
             self.unsettled[keys.parse_unsettled(key)] = row[0]
@@ -159,7 +159,7 @@ class Core:
                 groups.settle_all()
 
     def _row_doomed(self, lane: Lane, row: bytes, at: int) -> bool:
-        """Whether the pending or scheduled job is doomed whose id starts at `at` in its index row."""
+        """Whether a pending or scheduled job is doomed; its id starts at `at` in its index row."""
         if not (self.doomed_queues and lane.queue.doomed()):
             return False
         job_id = keys.parse_id(row[at:])

@@ -21,7 +21,7 @@ from typing import Final, final
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm.overlay import RowOverlay
-from corvo.kv import documents
+from corvo.kv import queue_documents
 from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, SCHEDULED, Job, Queue
 
 SEQ_MASK: Final = (1 << SEQ_BITS) - 1
@@ -140,7 +140,7 @@ class Groups:
         return self._queue.turn
 
     def _write(self, group: Group) -> None:
-        row = documents.encode_group(group.key, group.served)
+        row = queue_documents.encode_group(group.key, group.served)
         self._rows.put(keys.group(self._queue.number, group.number), row)
 
     # Turns.

@@ -13,7 +13,7 @@ from typing import final
 
 from corvo._fast import keys
 from corvo.fsm.overlay import RowOverlay
-from corvo.kv import documents
+from corvo.kv import queue_documents
 from corvo.model import Queue
 
 
@@ -84,7 +84,7 @@ class Window:
 
     def _write(self, position: int) -> None:
         count = self._sums[position] - self._before(position)
-        row = documents.encode_grant(count) if count else None
+        row = queue_documents.encode_grant(count) if count else None
         self._rows.put(keys.grant(self._queue.number, self._stamps[position]), row)
 
     def _drop_old(self, now_ns: int) -> None:

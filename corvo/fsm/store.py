@@ -17,7 +17,7 @@ from corvo.fsm import index_rows
 from corvo.fsm.event_log import EventLog
 from corvo.fsm.log_rows import LogRows
 from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
 from corvo.limits import KIB, MIB
@@ -396,7 +396,7 @@ class Store:
             else:
                 puts.append((key, documents.encode_lock(lock[0], lock[1], lock[2])))
         for queue in self._queues:
-            puts.append((keys.queue(queue.row_name()), documents.encode_queue(queue)))
+            puts.append((keys.queue(queue.row_name()), queue_documents.encode_queue(queue)))
         for worker in self._workers:
             puts.append((keys.worker(worker.id), documents.encode_worker(worker)))
         for schedule_id, schedule in self._schedules.items():

@@ -10,11 +10,9 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
-- *Queue*: configuration, then one counter for each state and priority, then running totals, and
-  options. One that is destroyed is called otherwise in the key, and has its name in the row.
 - *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
   brought them has them (`ops.LINE_LAYOUT`).
-- *Group*: its key and last turn. *Grant*: a count.
+- *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`.
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
@@ -33,17 +31,13 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
 from corvo.model import (
-    ENDINGS,
     OUTCOMES,
-    PRIORITIES,
-    STATES,
     Batch,
     ErrorRecord,
     Extras,
     Job,
     Log,
     LogBlock,
-    Queue,
     Schedule,
     Task,
     Worker,
@@ -54,11 +48,7 @@ BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 LOG_LAYOUT: Final = "uuUUUUU"
-QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS) + "uuuuuu"
 WORKER_LAYOUT: Final = "sSuu"
-GROUP_LAYOUT: Final = "su"
-GRANT_LAYOUT: Final = "u"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
 CHUNK_LAYOUT: Final = "Sb"
@@ -70,7 +60,8 @@ DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
-def _decode(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+    """The fields of a document."""
     try:
         return decode_fields(layout, data)
     except CodecError as error:
@@ -140,7 +131,7 @@ def decode_head(job_id: str, data: bytes) -> Job:
         job.keeps_place,
         job.ready_ns,
         job.has_extras,
-    ) = _decode(HEAD_LAYOUT, data, "job head", job_id)
+    ) = decode_document(HEAD_LAYOUT, data, "job head", job_id)
     return job
 
 
@@ -184,7 +175,7 @@ def decode_body(job: Job, data: bytes) -> None:
         job.unique_period_ns,
         job.schedule_id,
         job.schedule_slot_ns,
-    ) = _decode(BODY_LAYOUT, data, "job body", job.id)
+    ) = decode_document(BODY_LAYOUT, data, "job body", job.id)
 
 
 def encode_data(job: Job) -> bytes:
@@ -196,7 +187,9 @@ def encode_data(job: Job) -> bytes:
 
 def decode_data(job: Job, data: bytes) -> None:
     """Fill in the job's data."""
-    job.checkpoint, job.progress, job.result = _decode(DATA_LAYOUT, data, "job data", job.id)
+    job.checkpoint, job.progress, job.result = decode_document(
+        DATA_LAYOUT, data, "job data", job.id
+    )
 
 
 def encode_extras(extras: Extras) -> bytes:
@@ -244,7 +237,7 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.open_dependencies,
         extras.has_dependents,
         extras.has_logs,
-    ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
+    ) = decode_document(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
 
 
@@ -268,7 +261,7 @@ def encode_log(log: Log) -> bytes:
 def decode_log(job_id: str, data: bytes) -> Log:
     """The log of that job, without its lines."""
     log = Log()
-    log.next_seq, log.dropped, *columns = _decode(LOG_LAYOUT, data, "log of job", job_id)
+    log.next_seq, log.dropped, *columns = decode_document(LOG_LAYOUT, data, "log of job", job_id)
     if len({len(column) for column in columns}) != 1:
         raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
     for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
@@ -285,90 +278,8 @@ def encode_log_block(lines: list[bytes]) -> bytes:
 
 def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
     """Encoded log lines of that job."""
-    lines: list[bytes] = _decode("B", data, "log block of job", job_id)[0]
+    lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
     return lines
-
-
-def encode_queue(queue: Queue) -> bytes:
-    """The queue's row."""
-    assert len(queue.counts) == QUEUE_COUNTS
-    return encode_fields(
-        QUEUE_LAYOUT,
-        (
-            queue.number,
-            queue.paused,
-            queue.max_concurrency,
-            queue.created_ns,
-            queue.next_seq,
-            *queue.counts,
-            queue.enqueued_total,
-            queue.completed_total,
-            queue.failed_total,
-            queue.dead_total,
-            queue.expired_total,
-            queue.draining,
-            queue.cleared_seq,
-            queue.name if queue.destroyed else "",
-            *queue.retention_ns,
-            queue.rate_limit,
-            queue.rate_window_ns,
-            queue.group_concurrency,
-            queue.aging_after_ns,
-            queue.turn,
-            queue.served,
-        ),
-    )
-
-
-def decode_queue(name: str, data: bytes) -> Queue:
-    """The queue whose row is called like that."""
-    values = _decode(QUEUE_LAYOUT, data, "queue", name)
-    queue = Queue(values[0], name)
-    queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
-    queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
-    (
-        queue.enqueued_total,
-        queue.completed_total,
-        queue.failed_total,
-        queue.dead_total,
-        queue.expired_total,
-        queue.draining,
-        queue.cleared_seq,
-        destroyed,
-        *queue.retention_ns,
-        queue.rate_limit,
-        queue.rate_window_ns,
-        queue.group_concurrency,
-        queue.aging_after_ns,
-        queue.turn,
-        queue.served,
-    ) = values[5 + QUEUE_COUNTS :]
-    if destroyed:
-        queue.name = destroyed
-        queue.destroyed = True
-    return queue
-
-
-def encode_group(key: str, served: int) -> bytes:
-    """A group of jobs: its key, and the turn at which it was served last."""
-    return encode_fields(GROUP_LAYOUT, (key, served))
-
-
-def decode_group(data: bytes) -> tuple[str, int]:
-    """(key, served)"""
-    key, served = _decode(GROUP_LAYOUT, data, "group", "")
-    return key, served
-
-
-def encode_grant(count: int) -> bytes:
-    """How many jobs a queue handed out at one stamp."""
-    return encode_fields(GRANT_LAYOUT, (count,))
-
-
-def decode_grant(data: bytes) -> int:
-    """How many jobs a queue handed out at one stamp."""
-    count: int = _decode(GRANT_LAYOUT, data, "grant", "")[0]
-    return count
 
 
 def encode_worker(worker: Worker) -> bytes:
@@ -381,7 +292,7 @@ def encode_worker(worker: Worker) -> bytes:
 def decode_worker(worker_id: str, data: bytes) -> Worker:
     """The worker of that id."""
     worker = Worker(worker_id)
-    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = _decode(
+    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = decode_document(
         WORKER_LAYOUT, data, "worker", worker_id
     )
     return worker
@@ -428,7 +339,7 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         schedule.last_slot_ns,
         schedule.last_run_ns,
         schedule.last_job_id,
-    ) = _decode(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
+    ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
 
 
@@ -462,7 +373,7 @@ def encode_task(task: Task) -> bytes:
 
 def decode_task(task_id: str, data: bytes) -> Task:
     """The task of that id."""
-    values = _decode(TASK_LAYOUT, data, "task", task_id)
+    values = decode_document(TASK_LAYOUT, data, "task", task_id)
     task = Task(task_id, values[0])
     (
         task.state,
@@ -496,7 +407,7 @@ def encode_chunk(ids: list[str], outcomes: bytes) -> bytes:
 
 def decode_chunk(data: bytes) -> tuple[list[str], bytes]:
     """(job ids, outcomes)"""
-    ids, outcomes = _decode(CHUNK_LAYOUT, data, "task chunk", "")
+    ids, outcomes = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
     return ids, outcomes
 
 
@@ -509,7 +420,9 @@ def encode_error(record: ErrorRecord) -> bytes:
 
 def decode_error(job_id: str, data: bytes) -> ErrorRecord:
     """One failed attempt of that job."""
-    attempt, kind, error, backtrace, at_ns = _decode(ERROR_LAYOUT, data, "error of job", job_id)
+    attempt, kind, error, backtrace, at_ns = decode_document(
+        ERROR_LAYOUT, data, "error of job", job_id
+    )
     return ErrorRecord(attempt, kind, error, backtrace, at_ns)
 
 
@@ -520,7 +433,7 @@ def encode_lock(job_id: str, expires_ns: int, key: bytes) -> bytes:
 
 def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
-    job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
+    job_id, expires_ns, key = decode_document(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
 
 
@@ -555,7 +468,7 @@ def decode_batch(batch_id: str, data: bytes) -> Batch:
         batch.pending,
         batch.succeeded,
         batch.failed,
-    ) = _decode(BATCH_LAYOUT, data, "batch", batch_id)
+    ) = decode_document(BATCH_LAYOUT, data, "batch", batch_id)
     return batch
 
 
@@ -574,7 +487,9 @@ def replay_digest(data: bytes) -> int:
 
 def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
     """(stamp_ns, full key, fingerprint, outcome)"""
-    stamp_ns, key, fingerprint, outcome = _decode(REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", "")
+    stamp_ns, key, fingerprint, outcome = decode_document(
+        REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
+    )
     return stamp_ns, key, fingerprint, outcome
 
 
@@ -617,7 +532,7 @@ def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
 
 
 def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
-    columns = _decode(EVENTS_LAYOUT, block, "event block", str(first_seq))
+    columns = decode_document(EVENTS_LAYOUT, block, "event block", str(first_seq))
     lengths = [len(column) for column in columns[2:]]
     if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
         raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")

@@ -32,7 +32,7 @@ from corvo.consensus.raft.messages import (
 from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
 from corvo.feed import Change
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net import bodies
 from corvo.net.server import HttpLimits
@@ -106,7 +106,7 @@ def document(data: bytes) -> None:
         lambda: documents.decode_head("j", row),
         lambda: documents.decode_body(Job("j"), row),
         lambda: documents.decode_data(Job("j"), row),
-        lambda: documents.decode_queue("q", row),
+        lambda: queue_documents.decode_queue("q", row),
         lambda: documents.decode_worker("w", row),
         lambda: documents.decode_error("j", row),
         lambda: documents.decode_lock(row),
@@ -287,7 +287,7 @@ def _documents() -> list[bytes]:
         documents.encode_head(job),
         documents.encode_body(job),
         documents.encode_data(job),
-        documents.encode_queue(Queue(1, "q")),
+        queue_documents.encode_queue(Queue(1, "q")),
         documents.encode_worker(Worker("w")),
         documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
         documents.encode_lock("j", 1, b"k"),

@@ -151,7 +151,7 @@ class Worker(JobClient):
             arguments = (token, final)
             step = (ops.FAIL, (run.job_id, token, b'"boom"', b"", final, -1, False))
         elif name == "release":
-            step = (ops.RELEASE, (run.job_id, token, 0, b""))
+            step = (ops.RELEASE, (run.job_id, token, 0, b"", False))
         else:
             item = encode_fields(ops.BEAT_LAYOUT, (run.job_id, token, b"", b""))
             step = (ops.HEARTBEAT, ([item],))

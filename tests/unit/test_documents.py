@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corvo._fast.codec import encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
-from corvo.kv import documents, meta
+from corvo.kv import documents, meta, queue_documents
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -272,14 +272,14 @@ def test_the_head_of_a_waiting_job_is_small() -> None:
 @given(U64, st.fixed_dictionaries(QUEUE))
 def test_queues(number: int, values: dict[str, Any]) -> None:
     queue = filled(Queue(number, "q"), values)
-    again = documents.decode_queue("q", documents.encode_queue(queue))
+    again = queue_documents.decode_queue("q", queue_documents.encode_queue(queue))
     assert (again.number, again.name, read(again, QUEUE)) == (number, "q", values)
 
 
 @given(TEXT, U64)
 def test_groups_and_grants(key: str, number: int) -> None:
-    assert documents.decode_group(documents.encode_group(key, number)) == (key, number)
-    assert documents.decode_grant(documents.encode_grant(number)) == number
+    assert queue_documents.decode_group(queue_documents.encode_group(key, number)) == (key, number)
+    assert queue_documents.decode_grant(queue_documents.encode_grant(number)) == number
 
 
 @given(st.fixed_dictionaries(WORKER))
@@ -415,9 +415,9 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_head("x", data), "job head 'x'"),
         (lambda data: documents.decode_body(Job("x"), data), "job body 'x'"),
         (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
-        (lambda data: documents.decode_queue("x", data), "queue 'x'"),
-        (lambda data: documents.decode_group(data), "group"),
-        (lambda data: documents.decode_grant(data), "grant"),
+        (lambda data: queue_documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: queue_documents.decode_group(data), "group"),
+        (lambda data: queue_documents.decode_grant(data), "grant"),
         (lambda data: documents.decode_worker("x", data), "worker 'x'"),
         (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
@@ -526,9 +526,9 @@ DOCUMENTS = {
     "job extras": lambda: documents.encode_extras(_golden_extras()),
     "log": lambda: documents.encode_log(_golden_log()),
     "log block": lambda: documents.encode_log_block([b"line", b""]),
-    "queue": lambda: documents.encode_queue(_golden_queue()),
-    "group": lambda: documents.encode_group("g1", 7),
-    "grant": lambda: documents.encode_grant(3),
+    "queue": lambda: queue_documents.encode_queue(_golden_queue()),
+    "group": lambda: queue_documents.encode_group("g1", 7),
+    "grant": lambda: queue_documents.encode_grant(3),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
     "task": lambda: documents.encode_task(_golden_task()),
