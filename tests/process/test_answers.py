@@ -93,6 +93,37 @@ def test_explain_what_is_in_the_way(api: Api, queue: str) -> None:
     assert (worker["id"], worker["status"]) == ("w1", "healthy")
 
 
+def test_explain_what_a_rate_limit_keeps(api: Api, queue: str) -> None:
+    ids = api.enqueue_many(queue, 3)
+    api.ok("POST", f"/queues/{queue}/throttle", {"rate": 1, "period": "1h"})
+    api.take(queue)
+    found = reasons(api, ids[1])
+    assert list(found) == ["rate_limit"]
+    limit = found["rate_limit"]
+    assert (limit["rate_limit"], limit["rate_used"]) == (1, 1)
+    assert limit["rate_window_ms"] == 3_600_000 and " in 1h" in limit["message"]
+    assert limit["rate_opens_at"] == api.queue(queue)["rate_opens_at"]
+    assert list(reasons(api, ids[2])) == ["rate_limit", "jobs_before"]
+
+
+def test_explain_what_its_group_keeps(api: Api, queue: str) -> None:
+    first, second, third = [api.enqueue(queue, group_key="customer 1") for _ in range(3)]
+    other = api.enqueue(queue)
+    assert reasons(api, other)["jobs_before"]["jobs_before"] == 3
+    api.ok("POST", f"/queues/{queue}/groups", {"concurrency": 1})
+    while (job := api.take(queue))["job_id"] != first:
+        api.ack(job)
+    found = reasons(api, second)
+    assert list(found) == ["group_limit"]
+    assert (found["group_limit"]["active"], found["group_limit"]["group_concurrency"]) == (1, 1)
+    assert found["group_limit"]["group_key"] == "customer 1"
+    api.ok("POST", f"/jobs/{first}/hold", {})
+    found = reasons(api, third)
+    assert list(found) == ["group_order", "jobs_before"]
+    assert found["group_order"]["in_front"] == {"job_id": first, "state": "held"}
+    assert found["jobs_before"]["jobs_before"] == 1
+
+
 def test_explain_names_few_of_many_holders(api: Api, queue: str) -> None:
     api.enqueue_many(queue, 40)
     last = api.enqueue(queue)
