@@ -96,7 +96,7 @@ def test_explain_what_is_in_the_way(api: Api, queue: str) -> None:
 def test_explain_what_a_rate_limit_keeps(api: Api, queue: str) -> None:
     ids = api.enqueue_many(queue, 3)
     api.ok("POST", f"/queues/{queue}/throttle", {"rate": 1, "period": "1h"})
-    api.take(queue)
+    api.take(queue, worker_id=f"worker-of-{queue}")
     found = reasons(api, ids[1])
     assert list(found) == ["rate_limit"]
     limit = found["rate_limit"]
@@ -111,7 +111,7 @@ def test_explain_what_its_group_keeps(api: Api, queue: str) -> None:
     other = api.enqueue(queue)
     assert reasons(api, other)["jobs_before"]["jobs_before"] == 3
     api.ok("POST", f"/queues/{queue}/groups", {"concurrency": 1})
-    while (job := api.take(queue))["job_id"] != first:
+    while (job := api.take(queue, worker_id=f"worker-of-{queue}"))["job_id"] != first:
         api.ack(job)
     found = reasons(api, second)
     assert list(found) == ["group_limit"]
