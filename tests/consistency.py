@@ -71,7 +71,7 @@ def check_rows(base: Rows) -> None:
     check_locks(base, jobs, queues)
     check_logs(base, jobs)
     check_events(base, jobs, meta)
-    check_dependencies(base, jobs)
+    check_dependencies(base, jobs, queues)
     check_batches(base, jobs)
     check_replays(base, meta)
     for job in jobs.values():
@@ -247,8 +247,9 @@ def links(base: Rows, family: bytes) -> set[tuple[str, str]]:
     return {keys.parse_link(family, key) for key, _ in base.scan(family)}
 
 
-def check_dependencies(base: Rows, jobs: dict[str, Job]) -> None:
-    """Who waits is known to those it waits for, and they have not ended, or not told it yet."""
+def check_dependencies(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Who waits is known to those it waits for, and they have not ended, or not told it yet. What
+    is doomed is not told any more."""
     dependents = links(base, keys.DEPENDENT)
     unsettled = {keys.parse_unsettled(key) for key, _ in base.scan(keys.UNSETTLED)}
     for owner, _ in dependents - {(o, m) for o, m in dependents if o in unsettled}:
@@ -261,7 +262,7 @@ def check_dependencies(base: Rows, jobs: dict[str, Job]) -> None:
         assert job.state != ACTIVE or not job.extras.open_dependencies
         assert set(job.extras.open_dependencies) <= set(job.extras.depends_on)
         for job_id in job.extras.open_dependencies:
-            assert (job_id, job.id) in dependents
+            assert (job_id, job.id) in dependents or doomed(job, queues[job.queue_number])
     children = {(job.parent_id, job.id) for job in jobs.values() if job.parent_id}
     assert links(base, keys.CHILD) == children
 

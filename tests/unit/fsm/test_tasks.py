@@ -363,6 +363,19 @@ def test_nothing_to_do(driver: Driver) -> None:
     check(driver)
 
 
+@pytest.mark.parametrize("op", [ops.CLEAR_QUEUE, ops.DELETE_QUEUE])
+def test_what_is_gone_is_told_nothing(driver: Driver, op: ops.Op) -> None:
+    """Not even when the jobs that it waits for are deleted step by step."""
+    for n in range(2 * STEP_JOBS):
+        driver.enqueue(f"j{n:03}")
+    driver.enqueue("waits", depends_on=["j001", "j150"])
+    driver.do(op, "q", "bulk_1")
+    check(driver)
+    driver.step()
+    check(driver)
+    assert driver.machine.job("waits") is None and not driver.machine.unsettled
+
+
 # Records of tasks.
 
 
