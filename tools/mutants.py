@@ -3,8 +3,8 @@
     python tools/mutants.py [--seeds 100] [name ...]
 
 Each runs in a process of its own, which must fail. With `--seeds` the simulator tries, too, and the
-table names the first seed that noticed; it need not find what a scenario does. Prints a table; the exit
-status is the number of survivors.
+table names the first seed that noticed; it need not find what a scenario does. Prints a
+table; the exit status is the number of survivors.
 """
 
 import argparse

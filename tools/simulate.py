@@ -5,8 +5,8 @@
     simulate.py --seed 40                      one seed: its options, and what became of it
     simulate.py --seed 40 --trace --until 900  every event of it up to step 900, as JSON lines
 
-Exit status 1 when a seed failed. A seed and a commit say everything about a run. CORVO_MUTANT=b16 in
-the environment puts that known bug in first (tests/raft_mutants.py).
+Exit status 1 when a seed failed. A seed and a commit say everything about a run. CORVO_MUTANT=b16
+in the environment puts that known bug in first (tests/raft_mutants.py).
 """
 
 import argparse
