@@ -24,7 +24,8 @@ from sim.schedule import Schedule
 from corvo.consensus.raft.messages import ConfState, decode_message
 
 RECOVERY_TIMEOUTS = 150
-"""Election time-outs within which a repaired cluster must be whole again."""
+"""Election time-outs within which a repaired cluster must be whole again, beside the time that
+copying takes."""
 
 
 class World:
@@ -157,13 +158,18 @@ class World:
         self.check_histories()
 
     def _recover(self, limit: int) -> None:
-        deadline_us = self.schedule.now_us + RECOVERY_TIMEOUTS * self.election_us
+        options = self.options
+        # A follower may have to get all entries one by one.
+        entry_us = 2 * options.latency_max_us + options.sync_max_us
+        entries = max(view.last_index for view in self.ghost.views.values())
+        patience_us = RECOVERY_TIMEOUTS * self.election_us + 2 * entries * entry_us
+        deadline_us = self.schedule.now_us + patience_us
         self.clients.begin_last_round()
         while self.schedule.steps < limit:
             demand(
                 self.schedule.now_us < deadline_us,
                 "a repaired cluster recovers",
-                f"not within {RECOVERY_TIMEOUTS} election time-outs",
+                f"not within {patience_us // 1_000} ms",
                 *self.describe(),
             )
             self.schedule.step()
