@@ -355,6 +355,9 @@ class Connection:
 
     def _serve(self, requests: list[Request]) -> None:
         """Have requests handled, but no more of a pipeline while its replies pile up unsent."""
+        if self._held:
+            self._held += requests
+            return
         if len(requests) < 2:
             self.server.serve(requests)
             return
