@@ -83,7 +83,10 @@ def main() -> int:
             caught = status == 1 or seed != ""
             survivors += not caught
             verdict = "caught" if caught else "no test" if status == NO_TESTS else "SURVIVED"
-            print(f"{mutant.name:8} {mutant.bug:56.56} {verdict:9} {seconds:5.1f} s  {seed}")
+            print(
+                f"{mutant.name:8} {mutant.bug:56.56} {verdict:9} {seconds:5.1f} s  {seed}",
+                flush=True,
+            )
     print(f"{len(wanted) - survivors} of {len(wanted)} caught")
     return survivors
 
