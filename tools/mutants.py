@@ -1,12 +1,15 @@
 """Put every known bug back, one at a time, and see whether its scenario notices.
 
-    python tools/mutants.py [name ...]
+    python tools/mutants.py [--seeds 100] [name ...]
 
-Each runs in a process of its own, which must fail. Prints a table; the exit status is the number
-of survivors.
+Each runs in a process of its own, which must fail. With `--seeds` the simulator tries, too, and the
+table names the first seed that noticed; it need not find what a scenario does. Prints a
+table; the exit status is the number of survivors.
 """
 
+import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -42,9 +45,29 @@ def run(mutant: Mutant | None) -> tuple[int, float]:
     return done.returncode, time.monotonic() - start
 
 
+def simulate(mutant: Mutant, seeds: int) -> str:
+    """The first seed, counted from 1, that notices; empty if none does."""
+    command = [sys.executable, "tools/simulate.py", "--first", "1", "--seeds", str(seeds)]
+    command += ["--stop", "--processes", "1"]
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
+        "CORVO_MUTANT": mutant.name,
+    }
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True
+    )
+    failed = re.search(r"^--seed (\d+)", done.stdout, re.MULTILINE)
+    return f"seed {failed[1]}" if failed else ""
+
+
 def main() -> int:
     """Returns the number of mutants that nothing noticed."""
-    wanted = sys.argv[1:] or list(MUTANTS)
+    parser = argparse.ArgumentParser(description="Put known bugs back, one at a time.")
+    parser.add_argument("--seeds", type=int, default=0, help="seeds of the simulator for each")
+    parser.add_argument("names", nargs="*", metavar="name")
+    arguments = parser.parse_args()
+    wanted = arguments.names or list(MUTANTS)
+    seeds = arguments.seeds
     status, seconds = run(None)
     if status != 0:
         print("the scenarios fail without any mutant", file=sys.stderr)
@@ -53,11 +76,17 @@ def main() -> int:
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         mutants = [MUTANTS[name] for name in wanted]
-        for mutant, (status, seconds) in zip(mutants, pool.map(run, mutants), strict=True):
-            caught = status == 1
+        simulated = pool.map(lambda mutant: simulate(mutant, seeds) if seeds else "", mutants)
+        for mutant, (status, seconds), seed in zip(
+            mutants, pool.map(run, mutants), simulated, strict=True
+        ):
+            caught = status == 1 or seed != ""
             survivors += not caught
             verdict = "caught" if caught else "no test" if status == NO_TESTS else "SURVIVED"
-            print(f"{mutant.name:8} {mutant.bug:56.56} {verdict:9} {seconds:5.1f} s")
+            print(
+                f"{mutant.name:8} {mutant.bug:56.56} {verdict:9} {seconds:5.1f} s  {seed}",
+                flush=True,
+            )
     print(f"{len(wanted) - survivors} of {len(wanted)} caught")
     return survivors
 

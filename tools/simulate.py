@@ -5,7 +5,8 @@
     simulate.py --seed 40                      one seed: its options, and what became of it
     simulate.py --seed 40 --trace --until 900  every event of it up to step 900, as JSON lines
 
-Exit status 1 when a seed failed. A seed and a commit say everything about a run.
+Exit status 1 when a seed failed. A seed and a commit say everything about a run. CORVO_MUTANT=b16
+in the environment puts that known bug in first (tests/raft_mutants.py).
 """
 
 import argparse
@@ -19,8 +20,12 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+import raft_mutants
 from rich.progress import Progress, TextColumn
-from sim.world import World
+
+raft_mutants.install_wanted()
+
+from sim.world import World  # noqa: E402
 
 STEPS = 3_000
 SEED_MAX = 1 << 40
@@ -61,6 +66,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="first seed; random when absent")
     parser.add_argument("--seeds", type=int, default=0, help="how many seeds")
     parser.add_argument("--minutes", type=float, default=1, help="how long, without --seeds")
+    parser.add_argument("--stop", action="store_true", help="at the first seed that fails")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     return run_one(arguments) if arguments.seed is not None else run_many(arguments)
@@ -124,6 +130,9 @@ def run_many(arguments: argparse.Namespace) -> int:
                     failed.append(outcome)
                     full = " --full" if arguments.full else ""
                     bar.console.print(f"--seed {outcome.seed}{full}: {outcome.failure}")
+            if failed and arguments.stop:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
     seconds = time.monotonic() - began
     print(
         f"{done:,} seeds, {events:,} events, {len(failed)} failed; {60 * done / seconds:,.0f}"

@@ -4,7 +4,7 @@ A story is a text file. Lines that begin with `> ` are commands; the lines below
 empty line, are what happened then, as it was recorded. Everything else is told to the reader.
 `tools/stories.py` records anew.
 
-    cluster ABC [learners D] [outside E] [append_size_max=1]   who is there
+    cluster ABC [learners D] [outside E] [append_size_max=0]   who is there
     elect A                  A stands for election; everybody has forgotten the last leader
     propose A x y            A, which leads, takes these entries
     tick 20 [ABC]            time passes, for all or some
@@ -22,8 +22,8 @@ empty line, are what happened then, as it was recorded. Everything else is told 
 Messages are shown when they arrive. Heartbeats and plain confirmations are not shown.
 """
 
+import itertools
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 from raft_cluster import Cluster, Node
@@ -129,7 +129,7 @@ class Story:
         return self._lines
 
     def do_cluster(self, voters: str, *words: str) -> None:
-        pairs = dict(pairwise(words))
+        pairs = dict(itertools.pairwise(words))
         options = {k: int(v) for k, v in (word.split("=") for word in words if "=" in word)}
         names = (voters, pairs.get("learners", ""), pairs.get("outside", ""))
         self.stage = Stage(self._lines_append, *names, **options)

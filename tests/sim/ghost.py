@@ -234,8 +234,12 @@ class Ghost:
             demand(other == message.to_id, "one vote a term", node.name, message, other)
         elif message.type == APPEND_REPLY:
             demand(
-                message.index <= max(node.store.log.last_index(), node.machine.applied_index)
-                and message.term <= state.term,
+                message.term < state.term  # true when it was meant, and perhaps overwritten since
+                or (
+                    message.term == state.term
+                    and message.index
+                    <= max(node.store.log.last_index(), node.machine.applied_index)
+                ),
                 "entries and term are durable before they are acknowledged",
                 node.name,
                 message,

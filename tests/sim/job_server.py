@@ -38,6 +38,7 @@ class JobServer:
         self._term = 0  # in which this node leads and serves
         self._grace_fencing = 0
         self._grace_ends_ns = 0
+        self._timers_pending = False  # what was due has been proposed and has no result yet
 
     @property
     def applied_index(self) -> int:
@@ -130,7 +131,7 @@ class JobServer:
         """Flush now and then; as a leader, propose what has become due."""
         if node.world.draw.random() < FLUSH_SHARE:
             self.machine.flush()
-        if not self._serves(node):
+        if self._timers_pending or not self._serves(node):
             return
         now_ns = self._now_ns(node)
         grace = self._grace_fencing if now_ns < self._grace_ends_ns else 0
@@ -138,9 +139,14 @@ class JobServer:
             (ops.PROMOTE_DUE, self.machine.due_promotions(now_ns, DUE_MAX)),
             (ops.EXPIRE_LEASES, self.machine.due_leases(now_ns, DUE_MAX, grace)),
         ]
-        for op, ids in due:
-            if ids:
-                self._propose(node, [((op, (ids,)), lambda _: None)])
+        batch: list[tuple[Step, Answered]]
+        batch = [((op, (ids,)), self._timed) for op, ids in due if ids]
+        if batch:
+            self._timers_pending = True
+            self._propose(node, batch)
+
+    def _timed(self, _: Any) -> None:
+        self._timers_pending = False
 
 
 def recover_jobs(node: "Node") -> JobServer:
