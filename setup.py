@@ -36,14 +36,6 @@ def sources(*patterns: str) -> list[str]:
 # because it declares msgspec Structs (mypyc silently drops their class keywords), runs rarely, or
 # is a shell around sockets and files.
 MYPYC = {
-    "corvo.nouns": sources(
-        "corvo/model.py",
-        "corvo/ops.py",
-        "corvo/feed.py",
-        "corvo/kv/documents.py",
-        "corvo/kv/meta.py",
-    ),
-    "corvo.fsm": sources("corvo/fsm/*.py"),
     "corvo.writes": sources(
         "corvo/checks.py",
         "corvo/clock.py",
@@ -65,11 +57,24 @@ MYPYC = {
     ),
 }
 
-CYTHON = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
+# Compiled by Cython: bytes, buffers and C integers, checked by hand.
+BYTES = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
+
+# Compiled by Cython with Python's own checks: the state machine and its nouns, whose C types are in
+# a .pxd beside each module.
+STATE = sources(
+    "corvo/feed.py",
+    "corvo/fsm/*.py",
+    "corvo/kv/documents.py",
+    "corvo/kv/meta.py",
+    "corvo/model.py",
+    "corvo/ops.py",
+)
 
 
-def cython_extensions() -> list[Extension]:
-    """One extension module for each file of `corvo/_fast`."""
+def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
+    """One extension module for each file; `checked` keeps bounds, None and division as in Python,
+    and takes C types from the .pxd alone."""
     from Cython.Build import cythonize
 
     return cythonize(
@@ -79,17 +84,19 @@ def cython_extensions() -> list[Extension]:
                 [path],
                 extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code"],
             )
-            for path in CYTHON
+            for path in paths
         ],
         build_dir=f"build/{FLAVOUR}/cython",
         nthreads=CORES,
         compiler_directives={
             "language_level": 3,
-            "boundscheck": DEBUG,
-            "wraparound": DEBUG,
-            "nonecheck": DEBUG,
-            "initializedcheck": DEBUG,
-            "cdivision": True,
+            "annotation_typing": not checked,
+            "boundscheck": checked or DEBUG,
+            "wraparound": checked or DEBUG,
+            "nonecheck": checked or DEBUG,
+            "initializedcheck": checked or DEBUG,
+            "cdivision": not checked,
+            "auto_pickle": False,
             "embedsignature": True,
         },
         quiet=True,
@@ -111,6 +118,12 @@ def mypyc_extensions() -> list[Extension]:
     for extension in extensions:
         extension.extra_compile_args += FLAGS
     return extensions
+
+
+def extensions() -> list[Extension]:
+    """Everything that is compiled."""
+    state = cython_extensions(STATE, checked=True)
+    return cython_extensions(BYTES, checked=False) + state + mypyc_extensions()
 
 
 class BuildExt(build_ext):
@@ -135,7 +148,7 @@ class BuildExt(build_ext):
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[] if PURE else cython_extensions() + mypyc_extensions(),
+        ext_modules=[] if PURE else extensions(),
         cmdclass={"build_ext": BuildExt},
         # Each flavour has its own folder, so that none picks up object files of another.
         options={"build": {"build_base": f"build/{FLAVOUR}"}},

@@ -57,7 +57,6 @@ def fill(data_dir: Path, jobs: int, queues: int) -> None:
             queue.enqueued_total += 1
             queue.counts[PENDING * 3 + job.priority] += 1
             rows.append((keys.job(job.id), documents.encode_head(job)))
-            rows.append((keys.body(job.id), documents.encode_body(job)))
             place = keys.pending(job.queue_number, job.priority, job.seq)
             rows.append((place, job.id.encode()))
         base.write(rows, [])

@@ -8,7 +8,7 @@ and reclaimed `{"reason"}`, queue.configured `{"max_concurrency"}`, schedule.set
 "schedule_slot_ns", "reason"}`; nothing for the others.
 """
 
-from typing import Final, final
+from typing import Final
 
 # Event types, by number (the number is stored; append only).
 EVENT_TYPES: Final = (
@@ -55,7 +55,6 @@ SCHEDULE_DELETED: Final = 18
 SCHEDULE_SKIPPED: Final = 19
 
 
-@final
 class Change:
     """One change record: one event of one job, queue or schedule."""
 

@@ -87,6 +87,8 @@ RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
 
 # Overlay and flush.
+# Payload and tags up to this size are written with the head of their job, in one row.
+BODY_INSIDE_SIZE_MAX: Final = KIB
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS

@@ -83,7 +83,6 @@ class Extras:
         self.hold_action: int = 0
 
 
-@final
 class Job:
     """One job. What is immutable after enqueue is the *body*, what every transition rewrites the
     *head*, what the worker sends the *data*; each is a document of its own."""
@@ -131,6 +130,7 @@ class Job:
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
         self.has_extras: bool = False
+        self.body_apart: bool = False  # the body is too large for the row of the head
         # Data.
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
@@ -146,7 +146,6 @@ class Job:
         self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
 
 
-@final
 class Queue:
     """One queue: configuration and counters. Ready indexes and live leases are kept beside it."""
 
@@ -221,7 +220,6 @@ class ErrorRecord:
 # Results of ops. An op that is refused has a CorvoError as its result.
 
 
-@final
 class Enqueued:
     """Result of Enqueue, and of each item of EnqueueBatch."""
 
@@ -232,7 +230,6 @@ class Enqueued:
         self.result = result  # of a completed holder
 
 
-@final
 class Fetched:
     """One delivered job: all that the reply needs, so that later ops cannot change it."""
 

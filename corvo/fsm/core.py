@@ -2,10 +2,9 @@
 
 from hashlib import blake2b
 from heapq import heappush
-from typing import Final, final
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS, DueHeap
+from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
 from corvo.feed import Change
 from corvo.fsm import index_rows
 from corvo.fsm.lane import Lane
@@ -17,10 +16,7 @@ from corvo.kv.rows import Rows
 from corvo.limits import WORKER_TOUCH_NS
 from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, Job, Queue, Schedule, Worker
 
-SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 
-
-@final
 class Core:
     """State with its indexes. Every move of a job from state to state goes through `move`.
 

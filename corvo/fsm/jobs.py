@@ -2,10 +2,11 @@
 result, and has changed nothing when that is a CorvoError."""
 
 from json import dumps
-from typing import Any, Final
+from typing import Final
 
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
+from corvo._fast.fields import Reader
 from corvo.errors import CorvoError
 from corvo.fsm import endings, leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
@@ -48,6 +49,7 @@ _ENQUEUED_DATA: Final = [
     for state in STATES
     for priority in range(PRIORITIES)
 ]
+_reader = Reader()
 _ATTEMPT_DATA: Final = [b'{"attempt":%d' % attempt for attempt in range(64)]
 
 
@@ -57,45 +59,46 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
-    fields = decode_fields(ops.ENQUEUE.layout, payload)
-    job_id: str = fields[0]
-    return create(core, job_id, fields, "", 0)
+    job, queue, extras = read_enqueue(payload)
+    return create(core, job, queue, extras)
 
 
-def create(
-    core: Core, job_id: str, fields: tuple[Any, ...], schedule_id: str, slot_ns: int
-) -> Enqueued:
-    """A new job from the fields of an Enqueue, whoever asked for it."""
+def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
+    """An Enqueue, as a job that nobody knows yet, the name of its queue, and its extras."""
+    r = _reader
+    r.begin(payload)
+    job = Job(r.s())
+    queue = r.s()
+    job.priority = r.u()
+    job.payload = r.b()
+    job.tags = r.b()
+    job.max_retries = r.u()
+    job.backoff = r.u()
+    job.base_delay_ms = r.u()
+    job.max_delay_ms = r.u()
+    job.jitter_ppm = r.u()
+    job.scheduled_ns = r.t()
+    job.checkpoint = r.b()
+    job.parent_id = r.s()
+    job.unique_key = r.b()
+    job.unique_until = r.u()
+    job.unique_period_ns = r.u()
+    extras = r.b()
+    r.done()
+    return job, queue, extras
+
+
+def create(core: Core, job: Job, queue: str, extras: bytes) -> Enqueued:
+    """Take in a new job, whoever asked for it, unless another one holds its unique key."""
     stamp_ns = core.stamp_ns
-    lane = core.lane(fields[1])
-    unique_key: bytes = fields[13]
-    if unique_key:
-        lock = unique.live_lock(core, lane, unique_key)
+    lane = core.lane(queue)
+    if job.unique_key:
+        lock = unique.live_lock(core, lane, job.unique_key)
         if lock is not None:
             holder = core.store.find(lock[0])
             assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
             result = holder.result if holder.state == COMPLETED else b""
             return Enqueued(holder.id, holder.state, True, result)
-    job = Job(job_id)
-    (
-        _,
-        _,
-        job.priority,
-        job.payload,
-        job.tags,
-        job.max_retries,
-        job.backoff,
-        job.base_delay_ms,
-        job.max_delay_ms,
-        job.jitter_ppm,
-        job.scheduled_ns,
-        job.checkpoint,
-        job.parent_id,
-        job.unique_key,
-        job.unique_until,
-        job.unique_period_ns,
-        extras,
-    ) = fields
     job.created_ns = stamp_ns
     if extras:
         _take_extras(job, extras, stamp_ns)
@@ -105,15 +108,13 @@ def create(
         trigger = states.ENQUEUE
     state = states.next_state(states.NOWHERE, trigger)
     core.add(lane, job, state)
-    if unique_key:
+    if job.unique_key:
         unique.take(core, lane, job)
     data = _ENQUEUED_DATA[state * PRIORITIES + job.priority]
-    if schedule_id:
-        job.schedule_id = schedule_id
-        job.schedule_slot_ns = slot_ns
-        data = _scheduled_data(data, schedule_id, slot_ns)
+    if job.schedule_id:
+        data = _scheduled_data(data, job.schedule_id, job.schedule_slot_ns)
     core.emit(lane, job, feed.ENQUEUED, data)
-    return Enqueued(job_id, state, False, b"")
+    return Enqueued(job.id, state, False, b"")
 
 
 def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
@@ -182,11 +183,14 @@ def _worker_data(worker_id: str) -> bytes:
 
 def fetch(core: Core, payload: bytes) -> object:
     """One job from the first queue in the given order that has one."""
-    queues: list[str]
-    worker_id: str
-    hostname: str
-    lease_ns: int
-    queues, worker_id, hostname, lease_ns, _ = decode_fields(ops.FETCH.layout, payload)
+    r = _reader
+    r.begin(payload)
+    queues = r.texts()
+    worker_id = r.s()
+    hostname = r.s()
+    lease_ns = r.u()
+    r.u()  # the size of the reply: one job always fits
+    r.done()
     core.see_worker(worker_id, hostname, queues)
     for name in queues:
         lane = core.lanes.get(name)
@@ -234,11 +238,13 @@ def fetch_batch(core: Core, payload: bytes) -> object:
 
 def ack(core: Core, payload: bytes) -> CorvoError | None:
     """The job is done. The token that completed it may say so again."""
-    job_id: str
-    token: str
-    result: bytes
-    checkpoint: bytes
-    job_id, token, result, checkpoint = decode_fields(ops.ACK.layout, payload)
+    r = _reader
+    r.begin(payload)
+    job_id = r.s()
+    token = r.s()
+    result = r.b()
+    checkpoint = r.b()
+    r.done()
     job = core.store.find(job_id)
     if job is None:
         return leases.not_found(job_id)

@@ -1,12 +1,9 @@
 """A queue with its indexes in memory, all of which are rebuilt from the index rows at start."""
 
-from typing import final
-
 from corvo._fast.ready import SEQ_BITS, ReadyIndex
 from corvo.model import PENDING, Queue
 
 
-@final
 class Lane:
     """`ready` are its pending jobs, `active` its live leases, seq -> lease_expires_ns."""
 

@@ -18,7 +18,7 @@ from corvo.fsm import index_rows
 from corvo.kv import documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
-from corvo.limits import EVENT_TRIM_BLOCKS_MAX, KIB, MIB
+from corvo.limits import BODY_INSIDE_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX, KIB, MIB
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -63,7 +63,6 @@ class FlushReport:
         self.index = index
 
 
-@final
 class Store:
     """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
     by place."""
@@ -110,9 +109,10 @@ class Store:
         if head is None:
             return None
         job = documents.decode_head(job_id, head)
-        body = self.base.get(keys.body(job_id))
-        assert body is not None, f"job {job_id} has no body"
-        documents.decode_body(job, body)
+        if job.body_apart:
+            body = self.base.get(keys.body(job_id))
+            assert body is not None, f"job {job_id} has no body"
+            documents.decode_body(job, body)
         data = self.base.get(keys.data(job_id))
         if data is not None:
             documents.decode_data(job, data)
@@ -125,7 +125,10 @@ class Store:
 
     def add(self, job: Job) -> None:
         """Take in a new job."""
-        job.dirty = DIRTY_HEAD | DIRTY_BODY
+        job.dirty = DIRTY_HEAD
+        job.body_apart = len(job.payload) + len(job.tags) > BODY_INSIDE_SIZE_MAX
+        if job.body_apart:
+            job.dirty |= DIRTY_BODY
         if job.checkpoint:
             job.dirty |= DIRTY_DATA
         if job.has_extras:
@@ -360,7 +363,8 @@ class Store:
         if job.deleted:
             if job.stored_row:
                 deletes.append(keys.job(job.id))
-                deletes.append(keys.body(job.id))
+                if job.body_apart:
+                    deletes.append(keys.body(job.id))
                 deletes.append(keys.data(job.id))
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))

@@ -9,9 +9,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS
+from corvo._fast.ready import SEQ_BITS, SEQ_MASK
 from corvo.fsm import index_rows
-from corvo.fsm.core import SEQ_MASK, Core
+from corvo.fsm.core import Core
 from corvo.model import ACTIVE, RETRYING, SCHEDULED, Schedule
 
 COMPACT_MIN: Final = 1_024
