@@ -31,32 +31,6 @@ def sources(*patterns: str) -> list[str]:
     return sorted(path for path in found if not path.endswith("__init__.py"))
 
 
-# Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes: what
-# decides, and what each request and each log entry goes through. The rest stays interpreted,
-# because it declares msgspec Structs (mypyc silently drops their class keywords), runs rarely, or
-# is a shell around sockets and files.
-MYPYC = {
-    "corvo.writes": sources(
-        "corvo/checks.py",
-        "corvo/clock.py",
-        "corvo/flusher.py",
-        "corvo/ids.py",
-        "corvo/pipeline.py",
-        "corvo/service.py",
-        "corvo/times.py",
-        "corvo/waiting.py",
-        "corvo/net/documents.py",
-        "corvo/net/router.py",
-        "corvo/net/server.py",
-        "corvo/net/handlers/producer.py",
-        "corvo/net/handlers/worker.py",
-        "corvo/consensus/solo.py",
-        "corvo/consensus/wal.py",
-        "corvo/consensus/log.py",
-        "corvo/consensus/inline_sync.py",
-    ),
-}
-
 # Compiled by Cython: bytes, buffers and C integers, checked by hand.
 BYTES = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
 
@@ -69,6 +43,23 @@ STATE = sources(
     "corvo/kv/meta.py",
     "corvo/model.py",
     "corvo/ops.py",
+    "corvo/checks.py",
+    "corvo/clock.py",
+    "corvo/flusher.py",
+    "corvo/ids.py",
+    "corvo/pipeline.py",
+    "corvo/service.py",
+    "corvo/times.py",
+    "corvo/waiting.py",
+    "corvo/net/documents.py",
+    "corvo/net/router.py",
+    "corvo/net/server.py",
+    "corvo/net/handlers/producer.py",
+    "corvo/net/handlers/worker.py",
+    "corvo/consensus/solo.py",
+    "corvo/consensus/wal.py",
+    "corvo/consensus/log.py",
+    "corvo/consensus/inline_sync.py",
 )
 
 
@@ -82,7 +73,7 @@ def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
             Extension(
                 path.rpartition(".")[0].replace("/", "."),
                 [path],
-                extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code"],
+                extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code", "-Wno-array-bounds"],
             )
             for path in paths
         ],
@@ -103,27 +94,10 @@ def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
     )
 
 
-def mypyc_extensions() -> list[Extension]:
-    """The groups of MYPYC, each one extension module plus a small shim for each file."""
-    from mypyc.build import mypycify
-
-    groups = [(files, name) for name, files in MYPYC.items() if files]
-    extensions = mypycify(
-        [path for files, _ in groups for path in files],
-        separate=groups,
-        opt_level="0" if DEBUG else "3",
-        debug_level="1" if DEBUG else "0",
-        target_dir=f"build/{FLAVOUR}/mypyc",
-    )
-    for extension in extensions:
-        extension.extra_compile_args += FLAGS
-    return extensions
-
-
 def extensions() -> list[Extension]:
     """Everything that is compiled."""
     state = cython_extensions(STATE, checked=True)
-    return cython_extensions(BYTES, checked=False) + state + mypyc_extensions()
+    return cython_extensions(BYTES, checked=False) + state
 
 
 class BuildExt(build_ext):

@@ -10,6 +10,7 @@ from typing import Any
 
 from corvo import limits, ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.plain import PlainEnqueue
 from corvo.checks import shown
 from corvo.clock import Clock
 from corvo.config import Config
@@ -40,6 +41,12 @@ class Service:
         payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
         self.pipeline.submit(ops.ENQUEUE, payload, slot)
         self.pipeline.expect(queue, 1)
+
+    def enqueue_plain(self, plain: PlainEnqueue, slot: Slot) -> None:
+        """Propose the job of the plain enqueue that was just recognised."""
+        payload = plain.encode(self._ids.new(self.clock.stamp()))
+        self.pipeline.submit(ops.ENQUEUE, payload, slot)
+        self.pipeline.expect(plain.queue, 1)
 
     def enqueue_batch(self, queues: list[str], jobs: list[tuple[Any, ...]], slot: Slot) -> None:
         """Propose many jobs in one op: all are taken or none."""

@@ -4,7 +4,9 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from corvo import checks, limits
+from corvo import checks, limits, ops
+from corvo._fast.codec import encode_fields
+from corvo._fast.plain import PlainEnqueue
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError
 from corvo.model import STATES, Enqueued
@@ -28,9 +30,18 @@ class Producer:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        # What a body that says queue and payload alone leaves to the defaults, as bytes.
+        _, values = self.job_values(EnqueueBody(queue="q"))
+        layout = ops.ENQUEUE.layout
+        front = encode_fields(layout[2], (values[1],))[1:]
+        tail = encode_fields(layout[4:], values[3:])[1:]
+        self._plain = PlainEnqueue(front, tail, service.config.max_payload_size)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
+        if self._plain.scan(request.body):
+            self._service.enqueue_plain(self._plain, (on_enqueued, request))
+            return
         body = decode(request.body, EnqueueBody)
         queue, values = self.job_values(body)
         self._service.enqueue(queue, values, (on_enqueued, request))

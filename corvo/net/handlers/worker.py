@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.plain import plain_ack
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.ids import check_job_id
@@ -94,6 +95,10 @@ class WorkerVerbs:
 
     def ack(self, request: Request) -> None:
         """200 when the job is completed, also when repeated with the completing token."""
+        payload = plain_ack(request.params[0], request.body)
+        if payload:
+            self._service.pipeline.submit(ops.ACK, payload, (self._on_acked, request))
+            return
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
         self._service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
