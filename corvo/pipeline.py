@@ -186,6 +186,10 @@ class Pipeline:
             self._leaving += 1
         self._batcher.add(op.order, op.number, payload, slot)
 
+    def begins_entry(self) -> bool:
+        """Whether the next op is the first of its entry."""
+        return self._batcher.count == 0
+
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
         self._arriving[queue] = self._arriving.get(queue, 0) + count

@@ -21,6 +21,8 @@ from corvo.model import Job, Queue, Schedule
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
+_ENQUEUE = ops.ENQUEUE
+
 
 class Service:
     """The verbs of the server, independent of the protocol they arrive by."""
@@ -33,6 +35,7 @@ class Service:
         self.machine = machine
         self.pipeline = pipeline
         self._ids = ids
+        self._stamp_ns = 0
 
     # ---- writes ----
 
@@ -44,9 +47,12 @@ class Service:
 
     def enqueue_plain(self, plain: PlainEnqueue, slot: Slot) -> None:
         """Propose the job of the plain enqueue that was just recognised."""
-        payload = plain.encode(self._ids.new(self.clock.stamp()))
-        self.pipeline.submit(ops.ENQUEUE, payload, slot)
-        self.pipeline.expect(plain.queue, 1)
+        pipeline = self.pipeline
+        if pipeline.begins_entry():  # the ids of one entry can share a time
+            self._stamp_ns = self.clock.stamp()
+        payload = plain.encode(self._ids.new(self._stamp_ns))
+        pipeline.submit(_ENQUEUE, payload, slot)
+        pipeline.expect(plain.queue, 1)
 
     def enqueue_batch(self, queues: list[str], jobs: list[tuple[Any, ...]], slot: Slot) -> None:
         """Propose many jobs in one op: all are taken or none."""

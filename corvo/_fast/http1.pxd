@@ -27,6 +27,8 @@ cdef class H1Conn(ReplyQueue):
     cdef Py_ssize_t _chunks, _trailer_fields, _trailer_size, _framing_run
     cdef bytearray _body
 
+    cpdef list feed(self, bytes data)
+    cpdef bint is_holding(self)
     cdef bint _between_requests(self)
     cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1

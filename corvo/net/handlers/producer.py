@@ -119,14 +119,14 @@ class Producer:
 
 def on_enqueued(request: Request, result: Any) -> None:
     """Answer with the new job, or with the one that holds its unique key."""
-    if isinstance(result, Enqueued):
-        if result.duplicate:
-            stored = f',"result":{result.result.decode()}' if result.result else ""
-            text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
-            request.reply(200, text.encode())
-        else:
-            request.reply(
-                201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
-            )
-    else:
+    if not isinstance(result, Enqueued):
         reply_error(request, result)
+        return
+    enqueued = result
+    if enqueued.duplicate:
+        stored = f',"result":{enqueued.result.decode()}' if enqueued.result else ""
+        text = _DUPLICATE % (enqueued.job_id, STATES[enqueued.state], stored)
+        request.reply(200, text.encode())
+    else:
+        body = b'{"job_id":"' + enqueued.job_id.encode() + _ENQUEUED_END[enqueued.state]
+        request.reply(201, body)
