@@ -52,20 +52,22 @@ PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
 PIPELINE.open = True
 SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
 PRODUCER = Producer(SERVICE)
-H1 = H1Conn(Server(PRODUCER.enqueue, CLOCK, None, WORLD).context)
+CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context
 
 
 def enqueue(body: bytes) -> bytes | None:
     """What the handler proposes; None if it refuses."""
     WORLD.ops.clear()
-    (request,) = H1.feed(
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection = H1Conn(CONTEXT)
+    (request,) = connection.feed(head + body)
     try:
         PRODUCER.enqueue(request)
     except CorvoError:
         assert not WORLD.ops
         return None
+    finally:
+        connection.closed()
     ((number, op),) = WORLD.ops
     assert number == ops.ENQUEUE.number and op[1] == len(JOB_ID)
     return op[:2] + JOB_ID.encode() + op[2 + len(JOB_ID) :]
