@@ -50,7 +50,6 @@ cdef class Queue:
     cdef public long long enqueued_total, completed_total, failed_total, dead_total, expired_total
     cdef public bint dirty
 
-    cpdef jobs(self, int state)
 
 
 @cython.final

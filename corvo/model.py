@@ -1,3 +1,4 @@
+# cython: annotation_typing=True
 """The nouns that apply works on: jobs, queues, workers, and the results of ops.
 
 These are native classes (compiled by mypyc), not documents: `corvo.kv.documents` writes and reads

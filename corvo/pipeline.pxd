@@ -3,10 +3,12 @@ cimport cython
 from corvo._fast.batch cimport Batcher
 from corvo._fast.replies cimport Request
 from corvo.clock cimport Clock
+from corvo.flusher cimport Flusher
 from corvo.ops cimport Op
 from corvo.waiting cimport Wait, WaitingFetches
 
 cdef int PARKED, IN_FLIGHT, DONE
+cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX
 cdef frozenset _ADDS_WORK, _ENDS_LEASES
 
 
@@ -17,7 +19,7 @@ cdef class Pipeline:
     cdef long long _pending_max
     cdef Batcher _batcher
     cdef dict _in_flight
-    cdef long long _in_flight_ops, _in_flight_size, _batch_began_ns
+    cdef long long _in_flight_ops, _in_flight_size, _batch_began_ns, _overlay_size
     cdef Py_ssize_t _leaving
     cdef bint _seal_scheduled
     cdef dict _arriving, _to_check
@@ -25,7 +27,8 @@ cdef class Pipeline:
     cdef object _deadline_timer, _tick_timer
     cdef long long _deadline_armed_ns
     cdef public WaitingFetches waiting
-    cdef public object flusher, meters
+    cdef public Flusher flusher
+    cdef public object meters
     cdef public bint open
     cdef public object on_entry
     cdef public list on_applied
@@ -35,6 +38,7 @@ cdef class Pipeline:
     cdef _add(self, Op op, bytes payload, slot)
     cpdef bint begins_entry(self) except -1
     cpdef expect(self, str queue, Py_ssize_t count)
+    @cython.locals(pending=cython.longlong, pending_size=cython.longlong)
     cdef _refuse_if_short(self, Py_ssize_t size)
     cpdef fetch(self, Wait wait)
     cdef _schedule_seal(self)

@@ -8,7 +8,7 @@ missing.
 from collections.abc import Callable
 from typing import Any
 
-from corvo import limits, ops
+from corvo import ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.plain import PlainEnqueue
 from corvo.checks import shown
@@ -81,21 +81,15 @@ class Service:
         self,
         queues: list[str],
         worker_id: str,
-        hostname: str,
-        lease_ns: int,
-        count: int,
+        payload: bytes,
+        batch: bool,
         wait_ns: int,
         request: Any,
         answer: Callable[[Wait, Any], None],
     ) -> Wait:
-        """Wait for up to `count` jobs (0 = one, as a single fetch)."""
-        values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
-        if count:
-            payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
-        else:
-            payload = encode_fields(ops.FETCH.layout, values)
+        """Wait for jobs; `payload` is that of the Fetch, or with `batch` the FetchBatch op."""
         deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
-        wait = Wait(queues, worker_id, payload, count > 0, deadline_ns, request, answer)
+        wait = Wait(queues, worker_id, payload, batch, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait
 

@@ -91,7 +91,7 @@ def is_plain_head(head):
         else:
             limit = size
         at += 1
-        while p[at] >= _SPACE and p[at] < _DELETE or p[at] == _TAB:
+        while (p[at] >= _SPACE and p[at] < _DELETE) or p[at] == _TAB:
             at += 1
         if p[at] != _CR or p[at + 1] != _LF or at > limit:
             return False

@@ -7,7 +7,7 @@ cdef unsigned char _OBJECT, _OBJECT_END, _DELETE
 
 cdef class PlainEnqueue:
     cdef readonly str queue
-    cdef bytes _front, _tail, _body
+    cdef bytes _front, _tail, _body, _name
     cdef Py_ssize_t _payload_size_max, _start, _end
 
     cpdef bint scan(self, bytes body) except -1

@@ -45,17 +45,14 @@ def _skip_string(
     while at < end:
         c = p[at]
         at += 1
-        if c == _QUOTE:
+        if c == 34:  # the closing quote
             return at
-        if c < _SPACE:
-            return -1
-        if c == _BACKSLASH:
-            if at == end:
+        if c == 92:  # a backslash
+            if at == end or p[at] not in b'"\\/bfnrt':
                 return -1
-            c = p[at]
             at += 1
-            if c not in b'"\\/bfnrt':
-                return -1
+        elif c < 32:
+            return -1
     return -1
 
 
@@ -210,6 +207,17 @@ def _skip_plain(
     return at if at < end else -1
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def _has_high(p: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether there is more than ASCII."""
+    bits: cython.uchar = 0
+    i: cython.Py_ssize_t
+    for i in range(size):
+        bits |= p[i]
+    return bits >= 0x80
+
+
 class PlainEnqueue:
     """Enqueues that say a queue and a payload. `tail` is what the op has behind the payload when
     nothing else is said, `front` what it has between queue and payload."""
@@ -219,7 +227,7 @@ class PlainEnqueue:
         self._front = front
         self._tail = tail
         self._payload_size_max = payload_size_max
-        self._body = b""
+        self._body = self._name = b""
         self._start = self._end = 0
 
     def scan(self, body):
@@ -274,16 +282,16 @@ class PlainEnqueue:
     def _keep(self, body, start, end):
         """Keep what was found, if the body is UTF-8. Most enqueues are for the queue of the one
         before."""
-        if not body.isascii():
+        if _has_high(body, len(body)):
             try:
                 body.decode()
             except UnicodeDecodeError:
                 return False
         self._body = body
-        name: bytes = body[start:end]
-        queue: str = name.decode("ascii")
-        if queue != self.queue:
-            self.queue = queue
+        size: cython.Py_ssize_t = end - start
+        if size != len(self._name) or not _is(body, start, len(body), self._name, size):
+            self._name = body[start:end]
+            self.queue = self._name.decode("ascii")
         return True
 
     def encode(self, job_id):

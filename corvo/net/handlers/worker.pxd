@@ -8,8 +8,10 @@ from corvo.waiting cimport Wait
 @cython.final
 cdef class WorkerVerbs:
     cdef Service _service
+    cdef dict _asked
 
+    @cython.locals(asked=tuple)
     cpdef fetch(self, Request request)
     @cython.locals(wait=Wait)
-    cdef _wait(self, Request request, body, count, answer)
+    cdef _wait(self, Request request, tuple asked, bint batch, answer)
     cpdef ack(self, Request request)
