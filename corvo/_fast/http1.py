@@ -518,9 +518,19 @@ class H1Conn(ReplyQueue):
                 raise BadRequest("Transfer-Encoding chunked is given twice")
             self._phase = _CHUNKED
         elif length is not None:
-            if not length.isdigit():
+            digits: cython.p_const_uchar = length
+            count: cython.Py_ssize_t = len(length)
+            size: cython.longlong = 0
+            i: cython.Py_ssize_t
+            for i in range(count):
+                if not 48 <= digits[i] <= 57:
+                    raise BadRequest("Content-Length is not a number")
+                if i < 18:
+                    size = 10 * size + digits[i] - 48
+            if count == 0:
                 raise BadRequest("Content-Length is not a number")
-            size: cython.longlong = int(length) if len(length) <= 18 else -1
+            if count > 18:
+                size = -1
             if not 0 <= size <= self.context.body_size_max:
                 raise self._body_too_large()
             self._body_left = size

@@ -359,7 +359,7 @@ def plain_ack(job_id, body):
     end: cython.Py_ssize_t = len(body)
     at: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
-    raw: bytes = job_id.encode()
+    raw: bytes = job_id.encode("utf-8")
     r: cython.p_const_uchar = raw
     id_size: cython.Py_ssize_t = len(raw)
     if not 0 < id_size <= _NAME_SIZE_MAX:
@@ -372,12 +372,18 @@ def plain_ack(job_id, body):
     at = _skip_plain(p, 16, end)
     if at < 0 or at + 2 != end or p[at + 1] != _OBJECT_END or not 16 < at <= 16 + _NAME_SIZE_MAX:
         return b""
-    return b"".join(
-        (
-            bytes((_VERSION, id_size)),
-            raw,
-            bytes((at - 16,)),
-            body[16:at],
-            b"\0\0",
-        )
-    )
+    token_size: cython.Py_ssize_t = at - 16
+    if cython.compiled:
+        op: bytes = PyBytes_FromStringAndSize(cython.NULL, 5 + id_size + token_size)
+        out = cython.cast(cython.p_uchar, PyBytes_AS_STRING(op))
+        out[0] = _VERSION
+        out[1] = id_size
+        memcpy(out + 2, r, id_size)
+        out += 2 + id_size
+        out[0] = token_size
+        memcpy(out + 1, p + 16, token_size)
+        out[1 + token_size] = out[2 + token_size] = 0
+        return op
+    else:
+        head = bytes((_VERSION, id_size)) + raw
+        return head + bytes((token_size,)) + body[16:at] + b"\0\0"

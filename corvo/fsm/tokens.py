@@ -19,4 +19,4 @@ def build_token(fencing: int, seed: int) -> str:
     while fencing >= 1024:
         text = _PAIRS[fencing & 1023] + text
         fencing >>= 10
-    return _PAIRS[fencing].lstrip("0") + text
+    return (_PAIRS[fencing] if fencing >= 32 else _DIGITS[fencing] if fencing else "") + text

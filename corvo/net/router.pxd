@@ -3,6 +3,10 @@ cimport cython
 from corvo._fast.meters cimport RouteMeter
 from corvo._fast.replies cimport Request
 
+cdef int _PERCENT
+
+cdef str _decode(bytes segment)
+
 
 @cython.final
 cdef class Route:
@@ -24,7 +28,7 @@ cdef class Router:
 
     @cython.locals(route=Route)
     cpdef handle(self, Request request)
-    @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t)
+    @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple)
     cpdef tuple match(self, str method, bytes path)
 
     @cython.locals(node=_Node)
