@@ -1,9 +1,9 @@
 """Build of the compiled parts.
 
-Two compilers share the work (docs/decisions/0004-two-compilers.md): Cython takes `corvo/_fast`,
-where bytes are handled, and mypyc takes the modules that decide. Environment variables:
+Cython takes `corvo/_fast`, where bytes are handled, and the modules on the way of a write, whose C
+types are in a .pxd beside them (docs/decisions/0004-one-compiler.md). Environment variables:
 
-CORVO_PURE=1   build neither; the same sources then run interpreted and no C compiler is needed
+CORVO_PURE=1   build nothing; the same sources then run interpreted and no C compiler is needed
 CORVO_DEBUG=1  keep symbols, do not optimise, switch on Cython's bounds and None checks
 """
 
@@ -31,36 +31,38 @@ def sources(*patterns: str) -> list[str]:
     return sorted(path for path in found if not path.endswith("__init__.py"))
 
 
-# Compiled by Cython: bytes, buffers and C integers, checked by hand.
+# Bytes, buffers and C integers: what is in bounds and what is None is checked by hand.
 BYTES = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
 
-# Compiled by Cython with Python's own checks: the state machine and its nouns, whose C types are in
-# a .pxd beside each module.
-STATE = sources(
+# What each request and each log entry goes through, with Python's own checks. The rest stays
+# interpreted, because it declares msgspec Structs, runs rarely, or only waits.
+DECISIONS = sources(
+    "corvo/checks.py",
+    "corvo/clock.py",
+    "corvo/consensus/inline_sync.py",
+    "corvo/consensus/log.py",
+    "corvo/consensus/solo.py",
+    "corvo/consensus/wal.py",
     "corvo/feed.py",
+    "corvo/flusher.py",
     "corvo/fsm/*.py",
+    "corvo/ids.py",
     "corvo/kv/documents.py",
     "corvo/kv/meta.py",
     "corvo/model.py",
+    "corvo/net/documents.py",
+    "corvo/net/handlers/producer.py",
+    "corvo/net/handlers/worker.py",
+    "corvo/net/router.py",
+    "corvo/net/server.py",
     "corvo/ops.py",
-    "corvo/checks.py",
-    "corvo/clock.py",
-    "corvo/flusher.py",
-    "corvo/ids.py",
     "corvo/pipeline.py",
     "corvo/service.py",
     "corvo/times.py",
     "corvo/waiting.py",
-    "corvo/net/documents.py",
-    "corvo/net/router.py",
-    "corvo/net/server.py",
-    "corvo/net/handlers/producer.py",
-    "corvo/net/handlers/worker.py",
-    "corvo/consensus/solo.py",
-    "corvo/consensus/wal.py",
-    "corvo/consensus/log.py",
-    "corvo/consensus/inline_sync.py",
 )
+# C compilers warn about what generated code does not use, and about None taken for an integer.
+WARNINGS = ["-Wno-unused-function", "-Wno-unreachable-code", "-Wno-array-bounds"]
 
 
 def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
@@ -73,7 +75,7 @@ def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
             Extension(
                 path.rpartition(".")[0].replace("/", "."),
                 [path],
-                extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code", "-Wno-array-bounds"],
+                extra_compile_args=[*FLAGS, *WARNINGS],
             )
             for path in paths
         ],
@@ -96,8 +98,7 @@ def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
 
 def extensions() -> list[Extension]:
     """Everything that is compiled."""
-    state = cython_extensions(STATE, checked=True)
-    return cython_extensions(BYTES, checked=False) + state
+    return cython_extensions(BYTES, checked=False) + cython_extensions(DECISIONS, checked=True)
 
 
 class BuildExt(build_ext):

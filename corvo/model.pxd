@@ -51,7 +51,6 @@ cdef class Queue:
     cdef public bint dirty
 
 
-
 @cython.final
 @cython.no_gc
 @cython.freelist(256)

@@ -1,8 +1,9 @@
 # cython: annotation_typing=True
 """The nouns that apply works on: jobs, queues, workers, and the results of ops.
 
-These are native classes (compiled by mypyc), not documents: `corvo.kv.documents` writes and reads
-them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the bytes received.
+These are native classes (`model.pxd` has their C fields), not documents: `corvo.kv.documents`
+writes and reads them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the
+bytes received.
 """
 
 from typing import Final, final

@@ -38,15 +38,19 @@ cdef class Pipeline:
     cdef _add(self, Op op, bytes payload, slot)
     cpdef bint begins_entry(self) except -1
     cpdef expect(self, str queue, Py_ssize_t count)
+
     @cython.locals(pending=cython.longlong, pending_size=cython.longlong)
     cdef _refuse_if_short(self, Py_ssize_t size)
     cpdef fetch(self, Wait wait)
     cdef _schedule_seal(self)
+
     @cython.locals(batcher=Batcher, now_ns=cython.longlong)
     cpdef _seal(self)
+
     @cython.locals(wait=Wait, waiters=cython.Py_ssize_t, count=cython.Py_ssize_t)
     cdef _dispatch_fetches(self)
     cdef _try(self, Wait wait)
+
     @cython.locals(wait=Wait, stamp_ns=cython.longlong, answered=cython.bint)
     cdef _settle_new_waits(self)
     cdef _park_again(self)

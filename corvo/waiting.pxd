@@ -25,6 +25,7 @@ cdef class WaitingFetches:
     cpdef park(self, Wait wait, bint front=*)
     cpdef remove(self, Wait wait)
     cpdef Py_ssize_t waiting(self, str queue) except -1
+
     @cython.locals(wait=Wait)
     cpdef Wait take(self, str queue)
     cpdef list_deadline(self, Wait wait)

@@ -8,8 +8,10 @@ cdef int ACTIVE, COMPLETED, PENDING, RETRYING, SCHEDULED
 
 cpdef finished_ns(Job job)
 
+
 @cython.locals(state=cython.int)
 cpdef bytes index_key(Job job)
+
 
 @cython.locals(state=cython.int)
 cpdef bytes index_value(Job job)

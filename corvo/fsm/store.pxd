@@ -30,8 +30,10 @@ cdef class Store:
     cpdef flush(self)
 
     cpdef dirty_size(self)
+
     @cython.locals(job=Job)
     cpdef Job find(self, str job_id)
+
     @cython.locals(job=Job)
     cdef Job _load(self, str job_id)
     cpdef add(self, Job job)
@@ -40,10 +42,13 @@ cdef class Store:
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
     cpdef touch_queue(self, Queue queue)
     cpdef add_block(self, long long first_seq, bytes block)
+
     @cython.locals(key=bytes)
     cdef _put_job(self, Job job, list puts, list heads, list bodies, list deletes)
+
     @cython.locals(job=Job, queue=Queue)
     cdef _written(self)
     cdef _leave(self, Job job)
+
     @cython.locals(job=Job)
     cdef _evict(self)

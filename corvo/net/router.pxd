@@ -28,12 +28,15 @@ cdef class Router:
 
     @cython.locals(route=Route)
     cpdef handle(self, Request request)
+
     @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple)
     cpdef tuple match(self, str method, bytes path)
 
     @cython.locals(node=_Node)
     cdef _add(self, Route route)
+
     @cython.locals(node=_Node, following=_Node)
     cdef tuple _walk(self, bytes path)
+
     @cython.locals(node=_Node)
     cdef str _allow(self, bytes path)

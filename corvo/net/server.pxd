@@ -24,6 +24,7 @@ cdef class Server:
     cpdef opened(self, Connection connection)
     cpdef gone(self, Connection connection)
     cpdef mark(self, Connection connection)
+
     @cython.locals(request=Request)
     cpdef serve(self, list requests)
 
@@ -41,6 +42,7 @@ cdef class Connection:
     cdef Py_ssize_t _stalled_size
 
     cpdef data_received(self, bytes data)
+
     @cython.locals(h1=H1Conn, data=bytes)
     cpdef flush(self)
     cpdef _on_output(self)

@@ -12,6 +12,7 @@ cdef class WorkerVerbs:
 
     @cython.locals(asked=tuple)
     cpdef fetch(self, Request request)
+
     @cython.locals(wait=Wait)
     cdef _wait(self, Request request, tuple asked, bint batch, answer)
     cpdef ack(self, Request request)
