@@ -58,7 +58,6 @@ DECISIONS = sources(
     "corvo/ops.py",
     "corvo/pipeline.py",
     "corvo/service.py",
-    "corvo/times.py",
     "corvo/waiting.py",
 )
 # C compilers warn about what generated code does not use, and about None taken for an integer.

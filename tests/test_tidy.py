@@ -365,7 +365,8 @@ def declared_fields(sources: list[Source]) -> Iterator[str]:
         for node in source.nodes():
             if not isinstance(node, ast.ClassDef):
                 continue
-            cut = re.search(rf"^cdef class {node.name}\b.*?(?=^\S|\Z)", text, re.DOTALL | re.M)
+            body = rf"^cdef class {node.name}\b[^\n]*:.*?(?=^\S|\Z)"
+            cut = re.search(body, text, re.DOTALL | re.MULTILINE)
             declared = set(re.findall(r"\w+", cut[0])) if cut else set()
             for name in own_fields(node) if cut else ():
                 if name not in declared:
