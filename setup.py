@@ -1,9 +1,10 @@
 """Build of the compiled parts.
 
 Two compilers share the work (docs/decisions/0004-two-compilers.md): Cython takes `corvo/_fast`,
-where bytes are handled, and mypyc takes the modules that decide. Environment variables:
+where bytes are handled, and the modules on the way of a write, whose C types are in a .pxd beside
+them; mypyc takes the consensus core. Environment variables:
 
-CORVO_PURE=1   build neither; the same sources then run interpreted and no C compiler is needed
+CORVO_PURE=1   build nothing; the same sources then run interpreted and no C compiler is needed
 CORVO_DEBUG=1  keep symbols, do not optimise, switch on Cython's bounds and None checks
 """
 
@@ -31,48 +32,48 @@ def sources(*patterns: str) -> list[str]:
     return sorted(path for path in found if not path.endswith("__init__.py"))
 
 
-# Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes: what
-# decides, and what each request and each log entry goes through. The rest stays interpreted,
-# because it declares msgspec Structs (mypyc silently drops their class keywords), runs rarely, or
-# is a shell around sockets and files.
-MYPYC = {
-    "corvo.nouns": sources(
-        "corvo/model.py",
-        "corvo/ops.py",
-        "corvo/feed.py",
-        "corvo/kv/documents.py",
-        "corvo/kv/meta.py",
-        "corvo/kv/queue_documents.py",
-    ),
-    "corvo.fsm": sources("corvo/fsm/*.py"),
-    "corvo.raft": sources("corvo/consensus/raft/*.py"),
-    "corvo.writes": sources(
-        "corvo/checks.py",
-        "corvo/clock.py",
-        "corvo/flusher.py",
-        "corvo/ids.py",
-        "corvo/pipeline.py",
-        "corvo/service.py",
-        "corvo/times.py",
-        "corvo/waiting.py",
-        "corvo/net/documents.py",
-        "corvo/net/router.py",
-        "corvo/net/server.py",
-        "corvo/net/handlers/ends.py",
-        "corvo/net/handlers/producer.py",
-        "corvo/net/handlers/worker.py",
-        "corvo/consensus/solo.py",
-        "corvo/consensus/wal.py",
-        "corvo/consensus/log.py",
-        "corvo/consensus/inline_sync.py",
-    ),
-}
+# Bytes, buffers and C integers: what is in bounds and what is None is checked by hand.
+BYTES = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
 
-CYTHON = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
+# What each request and each log entry goes through, with Python's own checks. The rest stays
+# interpreted, because it declares msgspec Structs, runs rarely, or only waits.
+DECISIONS = sources(
+    "corvo/checks.py",
+    "corvo/clock.py",
+    "corvo/consensus/inline_sync.py",
+    "corvo/consensus/log.py",
+    "corvo/consensus/solo.py",
+    "corvo/consensus/wal.py",
+    "corvo/feed.py",
+    "corvo/flusher.py",
+    "corvo/fsm/*.py",
+    "corvo/ids.py",
+    "corvo/kv/documents.py",
+    "corvo/kv/meta.py",
+    "corvo/kv/queue_documents.py",
+    "corvo/model.py",
+    "corvo/net/documents.py",
+    "corvo/net/handlers/ends.py",
+    "corvo/net/handlers/producer.py",
+    "corvo/net/handlers/worker.py",
+    "corvo/net/router.py",
+    "corvo/net/server.py",
+    "corvo/ops.py",
+    "corvo/pipeline.py",
+    "corvo/service.py",
+    "corvo/waiting.py",
+)
+
+# Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes.
+MYPYC = {"corvo.raft": sources("corvo/consensus/raft/*.py")}
+
+# C compilers warn about what generated code does not use, and about None taken for an integer.
+WARNINGS = ["-Wno-unused-function", "-Wno-unreachable-code", "-Wno-array-bounds"]
 
 
-def cython_extensions() -> list[Extension]:
-    """One extension module for each file of `corvo/_fast`."""
+def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
+    """One extension module for each file; `checked` keeps bounds, None and division as in Python,
+    and takes C types from the .pxd alone."""
     from Cython.Build import cythonize
 
     return cythonize(
@@ -80,19 +81,21 @@ def cython_extensions() -> list[Extension]:
             Extension(
                 path.rpartition(".")[0].replace("/", "."),
                 [path],
-                extra_compile_args=[*FLAGS, "-Wno-unused-function", "-Wno-unreachable-code"],
+                extra_compile_args=[*FLAGS, *WARNINGS],
             )
-            for path in CYTHON
+            for path in paths
         ],
         build_dir=f"build/{FLAVOUR}/cython",
         nthreads=CORES,
         compiler_directives={
             "language_level": 3,
-            "boundscheck": DEBUG,
-            "wraparound": DEBUG,
-            "nonecheck": DEBUG,
-            "initializedcheck": DEBUG,
-            "cdivision": True,
+            "annotation_typing": not checked,
+            "boundscheck": checked or DEBUG,
+            "wraparound": checked or DEBUG,
+            "nonecheck": checked or DEBUG,
+            "initializedcheck": checked or DEBUG,
+            "cdivision": not checked,
+            "auto_pickle": False,
             "embedsignature": True,
         },
         quiet=True,
@@ -114,6 +117,12 @@ def mypyc_extensions() -> list[Extension]:
     for extension in extensions:
         extension.extra_compile_args += FLAGS
     return extensions
+
+
+def extensions() -> list[Extension]:
+    """Everything that is compiled."""
+    cython = cython_extensions(BYTES, checked=False) + cython_extensions(DECISIONS, checked=True)
+    return cython + mypyc_extensions()
 
 
 class BuildExt(build_ext):
@@ -138,7 +147,7 @@ class BuildExt(build_ext):
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[] if PURE else cython_extensions() + mypyc_extensions(),
+        ext_modules=[] if PURE else extensions(),
         cmdclass={"build_ext": BuildExt},
         # Each flavour has its own folder, so that none picks up object files of another.
         options={"build": {"build_base": f"build/{FLAVOUR}"}},

@@ -72,7 +72,6 @@ def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
             queue.enqueued_total += 1
             queue.counts[job.state * 3 + job.priority] += 1
             rows.append((keys.job(job.id), documents.encode_head(job)))
-            rows.append((keys.body(job.id), documents.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
             if kind == "unique":
                 rows.append(lock_row(job))

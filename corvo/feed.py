@@ -10,7 +10,7 @@ schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id", "schedule_
 "reason"}`; nothing for the others.
 """
 
-from typing import Final, final
+from typing import Final
 
 # Event types, by number (the number is stored; append only).
 EVENT_TYPES: Final = (
@@ -84,7 +84,6 @@ UNLOCKED: Final = 31  # its unique lock was released by hand
 ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
-@final
 class Change:
     """One change record: one event of one job, queue or schedule."""
 

@@ -152,6 +152,8 @@ RAFT_APPLYING_SIZE_MAX: Final = 32 * MIB
 RAFT_PROMOTE_LAG_MAX: Final = 1_000
 
 # Overlay and flush.
+# Payload and tags up to this size are written with the head of their job, in one row.
+BODY_INSIDE_SIZE_MAX: Final = KIB
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS

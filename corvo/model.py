@@ -1,7 +1,9 @@
+# cython: annotation_typing=True
 """The nouns that apply works on: jobs, queues, workers, and the results of ops.
 
-These are native classes (compiled by mypyc), not documents: `corvo.kv.documents` writes and reads
-them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the bytes received.
+These are native classes (`model.pxd` has their C fields), not documents: `corvo.kv.documents`
+writes and reads them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the
+bytes received.
 """
 
 from typing import Final, final
@@ -110,7 +112,6 @@ class Extras:
         self.blocked: bool = False
 
 
-@final
 class Job:
     """One job. What is immutable after enqueue is the *body*, what every transition rewrites the
     *head*, what the worker sends the *data*; each is a document of its own."""
@@ -158,6 +159,7 @@ class Job:
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
         self.has_extras: bool = False
+        self.body_apart: bool = False  # the body is too large for the row of the head
         # Data.
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
@@ -174,7 +176,6 @@ class Job:
         self.stored_expiry: bytes = b""  # likewise of the row of its expiry
 
 
-@final
 class Queue:
     """One queue: configuration and counters. Ready indexes and live leases are kept beside it."""
 
@@ -409,7 +410,6 @@ class UniqueLock:
 # Results of ops. An op that is refused has a CorvoError as its result.
 
 
-@final
 class Enqueued:
     """Result of Enqueue, and of each item of EnqueueBatch."""
 
@@ -429,7 +429,6 @@ class EnqueuedBatch:
         self.batch_id = batch_id
 
 
-@final
 class Fetched:
     """One delivered job: all that the reply needs, so that later ops cannot change it."""
 

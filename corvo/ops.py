@@ -11,7 +11,7 @@ Layout letters: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` 
 `S` list of texts, `B` list of bytes (payloads of another op).
 """
 
-from typing import Final, final
+from typing import Final
 
 # Order inside an entry: lease ops first, then everything else, fetches last.
 LEASES: Final = 0
@@ -19,7 +19,6 @@ OTHERS: Final = 1
 FETCHES: Final = 2
 
 
-@final
 class Op:
     """One row of the table. The layout is empty while the op is not built."""
 

@@ -45,6 +45,9 @@ _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
 )
 
+_PENDING_SIZE_MAX = limits.PENDING_SIZE_MAX
+_OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
+
 _TICK_S = 1.0
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001
@@ -124,6 +127,7 @@ class Pipeline:
         self._in_flight_ops = 0
         self._in_flight_size = 0
         self._batch_began_ns = 0
+        self._overlay_size = 0  # after the last apply
         self._leaving = 0  # ops in the batch that end a lease
         self._seal_scheduled = False
         self._arriving: dict[str, int] = {}
@@ -151,6 +155,7 @@ class Pipeline:
     def start(self) -> None:
         """Begin to take ops."""
         self.open = True
+        self._overlay_size = self._machine.overlay_size
         self._clock.on_jump.append(self._on_clock_jump)
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
@@ -213,23 +218,34 @@ class Pipeline:
         callback(*args)
         self._after_turn()
 
+    def begins_entry(self) -> bool:
+        """Whether the next op is the first of its entry."""
+        return self._batcher.count == 0
+
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
         self._arriving[queue] = self._arriving.get(queue, 0) + count
 
     def _refuse_if_short(self, size: int) -> None:
-        pending = self.pending
-        pending_size = self._batcher.size + self._in_flight_size
+        pending = self._batcher.count + self._in_flight_ops
+        pending_size = self._batcher.size + self._in_flight_size + size
         if self.flusher.disk_full:
             raise DiskFull("the disk is full: no new jobs are taken until there is space again")
-        full = pending >= self._pending_max or pending_size + size > limits.PENDING_SIZE_MAX
-        if full or self._machine.overlay_size > limits.OVERLAY_SIZE_MAX:
+        if (
+            pending >= self._pending_max
+            or pending_size > _PENDING_SIZE_MAX
+            # What was applied last may have been flushed since.
+            or (
+                self._overlay_size > _OVERLAY_SIZE_MAX
+                and self._machine.overlay_size > _OVERLAY_SIZE_MAX
+            )
+        ):
             self.meters.overloads += 1
             wait_ms = min(
                 limits.RETRY_AFTER_MAX_MS, limits.RETRY_AFTER_MIN_MS + pending * 50 // 16_384
             )
             raise Overloaded(
-                f"too much work in flight: {pending} ops, {pending_size} bytes "
+                f"too much work in flight: {pending} ops, {pending_size - size} bytes "
                 f"(limits {self._pending_max} ops, {limits.PENDING_SIZE_MAX} bytes)",
                 retry_after_ms=wait_ms,
             )
@@ -442,6 +458,7 @@ class Pipeline:
                 self._resolve(flight[0], results)
             if self.ends.count:
                 self.ends.take(machine.take_changes())
+        self._overlay_size = machine.overlay_size
         self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):

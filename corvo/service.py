@@ -8,8 +8,9 @@ missing.
 from collections.abc import Callable
 from typing import Any
 
-from corvo import limits, ops
+from corvo import ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.plain import PlainEnqueue
 from corvo.checks import shown
 from corvo.clock import Clock
 from corvo.config import Config
@@ -20,6 +21,8 @@ from corvo.ids import BATCH_PREFIX, CHAIN_PREFIX, PREFIX, SCHEDULE_PREFIX, TASK_
 from corvo.model import ACTIONS, ENDED, Batch, Job, Queue, Schedule, Task
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
+
+_ENQUEUE = ops.ENQUEUE
 
 
 class Service:
@@ -33,6 +36,7 @@ class Service:
         self.machine = machine
         self.pipeline = pipeline
         self._ids = ids
+        self._stamp_ns = 0
         # Idempotency key and fingerprint of the request whose handler is running; the op that it
         # proposes has one effect only.
         self.guard: tuple[bytes, bytes] | None = None
@@ -46,6 +50,15 @@ class Service:
         payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
         self._propose(ops.ENQUEUE, payload, slot)
         self.pipeline.expect(queue, 1)
+
+    def enqueue_plain(self, plain: PlainEnqueue, slot: Slot) -> None:
+        """Propose the job of the plain enqueue that was just recognised; not under a guard."""
+        pipeline = self.pipeline
+        if pipeline.begins_entry():  # the ids of one entry can share a time
+            self._stamp_ns = self.clock.stamp()
+        payload = plain.encode(self._ids.new(self._stamp_ns))
+        pipeline.submit(_ENQUEUE, payload, slot)
+        pipeline.expect(plain.queue, 1)
 
     def enqueue_batch(
         self, queues: list[str], jobs: list[tuple[Any, ...]], batch: bytes, slot: Slot
@@ -121,23 +134,17 @@ class Service:
         self,
         queues: list[str],
         worker_id: str,
-        hostname: str,
-        lease_ns: int,
-        count: int,
+        payload: bytes,
+        batch: bool,
         wait_ns: int,
         request: Any,
         answer: Callable[[Wait, Any], None],
     ) -> Wait:
-        """Wait for up to `count` jobs (0 = one, as a single fetch)."""
+        """Wait for jobs; `payload` is that of the Fetch, or with `batch` the FetchBatch op."""
         if self.guard is not None:
             raise ValidationError("a fetch takes no Idempotency-Key: each one gets other jobs")
-        values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
-        if count:
-            payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
-        else:
-            payload = encode_fields(ops.FETCH.layout, values)
         deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
-        wait = Wait(queues, worker_id, payload, count > 0, deadline_ns, request, answer)
+        wait = Wait(queues, worker_id, payload, batch, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait
 

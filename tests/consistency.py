@@ -35,9 +35,10 @@ def read_jobs(base: Rows) -> dict[str, Job]:
     jobs: dict[str, Job] = {}
     for key, head in base.scan(keys.JOB):
         job = documents.decode_head(keys.parse_job(key), head)
-        body = base.get(keys.body(job.id))
-        assert body is not None, f"{job.id} has no body"
-        documents.decode_body(job, body)
+        if job.body_apart:
+            body = base.get(keys.body(job.id))
+            assert body is not None, f"{job.id} has no body"
+            documents.decode_body(job, body)
         data = base.get(keys.data(job.id))
         if data is not None:
             documents.decode_data(job, data)
@@ -124,7 +125,8 @@ def check_tasks(base: Rows, queues: dict[int, Queue]) -> None:
 
 def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
     """No body, data or error record without its job, and all error records of each."""
-    assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == jobs.keys()
+    apart = {job.id for job in jobs.values() if job.body_apart}
+    assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == apart
     assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} <= jobs.keys()
     with_extras = {job.id for job in jobs.values() if job.has_extras}
     assert {key[len(keys.EXTRAS) :].decode() for key, _ in base.scan(keys.EXTRAS)} == with_extras

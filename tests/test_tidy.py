@@ -123,6 +123,7 @@ FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {
+    "corvo/_fast/http1.py": "one state machine: the phases of reading a message, and their limits",
     "corvo/consensus/wal.py": "one state machine: segments, their jobs and what a crash finds",
 }
 
@@ -226,6 +227,8 @@ def dependencies(sources: list[Source]) -> Iterator[str]:
             root = name.partition(".")[0]
             if root in sys.stdlib_module_names or root in ("corvo", "cpython", "libc", "posix"):
                 continue
+            if source.suffix == "pxd" and root == "cython":
+                continue  # words of the compiler; nothing is imported when it runs
             if not source.within(*DEPENDENCIES.get(root, ())):
                 yield f"{source.path}:{line}: {root} is not imported here"
 
@@ -347,13 +350,45 @@ def cython_names(source: Source) -> set[str]:
 
 
 def compiled_structs(sources: list[Source]) -> Iterator[str]:
-    """mypyc drops the class keywords of msgspec Structs, so it never sees one."""
-    compiled = {
-        path for group in runpy.run_path(str(ROOT / "setup.py"))["MYPYC"].values() for path in group
-    }
+    """msgspec reads the annotations of a Struct, which compiled modules do not keep as they are."""
+    build = runpy.run_path(str(ROOT / "setup.py"))
+    compiled = {*build["DECISIONS"], *(path for group in build["MYPYC"].values() for path in group)}
     for source in sources:
         if source.path in compiled and re.search(r"\bStruct\b", source.text):
-            yield f"{source.path}: is compiled by mypyc and mentions Struct"
+            yield f"{source.path}: is compiled and mentions Struct"
+
+
+def declared_fields(sources: list[Source]) -> Iterator[str]:
+    """What `__init__` of a class with a .pxd sets is declared there: else the compiled class lacks
+    what the interpreted one has."""
+    declarations = {source.path: source.text for source in sources if source.suffix == "pxd"}
+    for source in sources:
+        text = declarations.get(source.path.removesuffix(".py") + ".pxd")
+        if source.suffix != "py" or text is None:
+            continue
+        for node in source.nodes():
+            if not isinstance(node, ast.ClassDef):
+                continue
+            body = rf"^cdef class {node.name}\b[^\n]*:.*?(?=^\S|\Z)"
+            cut = re.search(body, text, re.DOTALL | re.MULTILINE)
+            declared = set(re.findall(r"\w+", cut[0])) if cut else set()
+            for name in own_fields(node) if cut else ():
+                if name not in declared:
+                    yield f"{source.path}: {node.name}.{name} is not declared in the .pxd"
+
+
+def own_fields(node: ast.ClassDef) -> set[str]:
+    """Attributes of `self` that a class assigns in `__init__`."""
+    start = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    return {
+        inner.attr
+        for function in start
+        for inner in ast.walk(function)
+        if isinstance(inner, ast.Attribute)
+        and isinstance(inner.ctx, ast.Store)
+        and isinstance(inner.value, ast.Name)
+        and inner.value.id == "self"
+    }
 
 
 def determinism(sources: list[Source]) -> Iterator[str]:
@@ -520,6 +555,17 @@ RULES: list[tuple[Rule, Files, Files]] = [
         compiled_structs,
         {"corvo/model.py": "class A(msgspec.Struct): ..."},
         {"corvo/net/x.py": "class A(msgspec.Struct): ..."},
+    ),
+    (
+        declared_fields,
+        {
+            "corvo/x.py": "class A:\n    def __init__(self): self.a = 1",
+            "corvo/x.pxd": "cdef class A:\n    cdef int b\n",
+        },
+        {
+            "corvo/x.py": "class A:\n    def __init__(self): self.a = 1",
+            "corvo/x.pxd": "cdef class A:\n    cdef int a\n",
+        },
     ),
     (determinism, {FLOATS: "x = 0.5"}, {FLOATS: "x = 5"}),
     (determinism, {FLOATS: "x = a / b"}, {FLOATS: "x = a // b"}),

@@ -30,20 +30,11 @@ def _op_size(number: cython.ulonglong, payload_size: cython.Py_ssize_t) -> cytho
     return size
 
 
-@cython.final
-@cython.cclass
 class Batcher:
     """Collects ops and seals them into frames of at most `max_ops` ops and `max_size` bytes.
 
     `count` and `size` say what is waiting; the size is that of the ops in their frame.
     """
-
-    count: cython.Py_ssize_t = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    size: cython.Py_ssize_t = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    _max_ops: cython.Py_ssize_t
-    _max_size: cython.Py_ssize_t
-    _ops: list
-    _slots: list
 
     def __init__(self, max_ops: cython.Py_ssize_t, max_size: cython.Py_ssize_t) -> None:
         assert max_ops > 0 and max_size > 0
@@ -54,9 +45,7 @@ class Batcher:
         self._ops = [[], [], []]  # (number, payload) by class
         self._slots = [[], [], []]  # who waits for the result, beside them
 
-    def add(
-        self, order_class: cython.Py_ssize_t, number: cython.ulonglong, payload: bytes, slot: object
-    ) -> None:
+    def add(self, order_class, number, payload, slot):
         """Take an op; its slot comes back from the `seal` that puts it into an entry."""
         assert 0 <= order_class < CLASSES
         cython.cast(list, self._ops[order_class]).append((number, payload))
@@ -64,7 +53,7 @@ class Batcher:
         self.count += 1
         self.size += _op_size(number, len(payload))
 
-    def seal(self, stamp_ns: cython.longlong, seed: cython.longlong) -> tuple:
+    def seal(self, stamp_ns, seed):
         """The next entry: (frame, slots). The frame opens with the Stamp, which has no slot, and
         has one op a slot. An op larger than `max_size` gets an entry of its own."""
         ops: list = [(STAMP, encode_fields(STAMP_LAYOUT, (stamp_ns, seed)))]

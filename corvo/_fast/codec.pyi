@@ -1,5 +1,7 @@
 from typing import Any
 
+I64_MAX: int
+
 class CodecError(ValueError): ...
 
 def encode_fields(layout: str, values: tuple[Any, ...]) -> bytes: ...

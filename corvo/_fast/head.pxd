@@ -5,6 +5,9 @@ cdef int _LF
 cdef int _CR
 cdef int _SPACE
 cdef int _COLON
+cdef int _DELETE
+cdef int _LENGTH_DIGITS_MAX
+cdef bytes _TOKEN, _TARGET
 
 
 cdef bytes _once(bytes before, bytes value, str name)
@@ -13,3 +16,5 @@ cdef _take_field(Request request, const unsigned char *p, Py_ssize_t at, Py_ssiz
 cpdef Py_ssize_t find_byte(bytes data, int byte, Py_ssize_t start) except -2
 cpdef Py_ssize_t find_head_end(bytes data, Py_ssize_t start) except -2
 cpdef read_fields(Request request, bytes head, Py_ssize_t fields_max)
+cpdef bint is_plain_head(bytes head) except -1
+cdef bint _is_harmless(const unsigned char *p, Py_ssize_t at, Py_ssize_t size) noexcept

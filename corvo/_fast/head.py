@@ -11,7 +11,11 @@ if cython.compiled:
 
 from corvo.errors import BadRequest, HeadersTooLarge
 
-_TAB, _LF, _CR, _SPACE, _COLON = 9, 10, 13, 32, 58
+_TAB, _LF, _CR, _SPACE, _COLON, _DELETE = 9, 10, 13, 32, 58, 127
+_LENGTH_DIGITS_MAX = 16
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
+_TARGET = bytes(1 if byte in _LETTERS + b" /?=&:@,;()" else 0 for byte in range(256))
+_TOKEN = bytes(1 if byte in _LETTERS else 0 for byte in range(256))  # may be in a field's name
 
 
 @cython.cfunc
@@ -53,6 +57,59 @@ def find_head_end(data, start):
             return at + 4
         at = find_byte(data, _CR, at + 1)
     return -1
+
+
+def is_plain_head(head):
+    """Whether this is a whole head that needs no parser: a request line, known to be one, without
+    unusual characters, then lines of a token, a colon and printable ASCII, none of which says
+    anything about framing or the connection but Content-Length.
+
+    A head that is not plain may be right as well; llhttp then says so.
+    """
+    p: cython.p_const_uchar = head
+    token: cython.p_const_uchar = _TOKEN
+    target: cython.p_const_uchar = _TARGET
+    size: cython.Py_ssize_t = len(head)
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    limit: cython.Py_ssize_t
+    if size < 4 or p[size - 3] != _LF:
+        return False
+    while target[p[at]]:
+        at += 1
+    if p[at] != _CR or p[at + 1] != _LF:
+        return False
+    at += 2
+    while at < size - 2:
+        start = at
+        while token[p[at]]:
+            at += 1
+        if p[at] != _COLON or at == start or not _is_harmless(p, start, at - start):
+            return False
+        if at - start == 14 and _is(p, start, b"content-length", 14):
+            limit = at + _LENGTH_DIGITS_MAX
+        else:
+            limit = size
+        at += 1
+        while (p[at] >= _SPACE and p[at] < _DELETE) or p[at] == _TAB:
+            at += 1
+        if p[at] != _CR or p[at + 1] != _LF or at > limit:
+            return False
+        at += 2
+    return at == size - 2 and p[at] == _CR and p[at + 1] == _LF
+
+
+def _is_harmless(p, at, size):
+    """Whether a field of this name says nothing that a plain head may not say."""
+    if size == 6:
+        return not _is(p, at, b"expect", size)
+    if size == 7:
+        return not _is(p, at, b"upgrade", size) and not _is(p, at, b"trailer", size)
+    if size == 10:
+        return not _is(p, at, b"connection", size)
+    return not (size == 16 and _is(p, at, b"proxy-connection", size)) and not (
+        size == 17 and _is(p, at, b"transfer-encoding", size)
+    )
 
 
 # Each field that is kept may occur once only: a second Authorization, say, would leave it to chance

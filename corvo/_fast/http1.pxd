@@ -1,4 +1,4 @@
-from corvo._fast.head cimport find_byte, find_head_end, read_fields
+from corvo._fast.head cimport find_byte, find_head_end, is_plain_head, read_fields
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 
 cdef int _LINE
@@ -22,14 +22,20 @@ cdef class H1Conn(ReplyQueue):
     cdef Request _request
     cdef list _ready, _head
     cdef bytes _authority
-    cdef bint _began, _upgraded, _muted
+    cdef bint _began, _upgraded, _plain, _muted
     cdef Py_ssize_t _head_size, _body_left, _body_size, _rate_size
     cdef Py_ssize_t _chunks, _trailer_fields, _trailer_size, _framing_run
     cdef bytearray _body
 
+    cpdef list feed(self, bytes data)
+    cpdef bint is_holding(self)
     cdef bint _between_requests(self)
     cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1
+    cdef _take_plain_head(self, bytes head)
+    cdef _take_fields(self, Request request, bytes head)
+    cdef _name_request(self, Request request)
+    cpdef on_body(self, bytes data)
     cdef Py_ssize_t _read_length(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_chunked(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _next_cut(self, bytes data, Py_ssize_t pos) except -1

@@ -6,7 +6,8 @@ A connection is read in four phases:
              RFC 9112 (double spaces, RTSP, HTTP/0.9, HTTP/2.0)
     FIELDS   header fields go through llhttp, up to the blank line that we find ourselves. It only
              says that they are well formed; a callback for each would cost more than all the
-             rest, so those we keep are then picked out of the bytes
+             rest, so those we keep are then picked out of the bytes. A head that came whole and
+             is plain (`corvo._fast.head.is_plain_head`) does not need it, nor does its body
     LENGTH   a body of Content-Length bytes
     CHUNKED  a chunked body; its pieces are cut at every blank line, since one of them ends it
 
@@ -21,7 +22,7 @@ from typing import Final
 import cython
 import httptools
 
-from corvo._fast.head import find_byte, find_head_end, read_fields
+from corvo._fast.head import find_byte, find_head_end, is_plain_head, read_fields
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -45,6 +46,7 @@ _OVERLOADED_RETRY_MS: Final = 1_000
 _METHODS: Final = {
     m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 }
+_PLAIN_METHODS: Final = frozenset(("GET", "POST", "PUT", "DELETE", "PATCH"))
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
 _HOST: Final = re.compile(
@@ -88,6 +90,7 @@ class H1Conn(ReplyQueue):
         self._head = []
         self._authority = None
         self._upgraded = False
+        self._plain = False
         self._muted = False
         self._head_size = 0
         self._body_left = 0
@@ -106,8 +109,7 @@ class H1Conn(ReplyQueue):
         """Whether bytes wait that a further `feed` could turn into requests."""
         return len(self._rest) > 0
 
-    @property
-    def holding(self):
+    def is_holding(self):
         """Whether the peer should not be read from for now."""
         return len(self._rest) > 0 or self._is_paused()
 
@@ -309,6 +311,16 @@ class H1Conn(ReplyQueue):
         p: cython.p_const_uchar = data
         piece: bytes = p[pos:end]
         self._head_size += end - pos
+        request = self._request
+        if (
+            not self._head
+            and request.method in _PLAIN_METHODS
+            and not request._old_client
+            and self._authority is None
+            and is_plain_head(piece)
+        ):
+            self._take_plain_head(piece)
+            return end
         self._head.append(piece)
         self._parse(piece)
         if self._phase == _CHUNKED:
@@ -319,11 +331,36 @@ class H1Conn(ReplyQueue):
             self._keep_tail(piece)
         return end
 
+    def _take_plain_head(self, head):
+        """A whole head that says nothing special: llhttp is not asked, nor for its body."""
+        request = self._request
+        try:
+            self._take_fields(request, head)
+        except CorvoError as error:
+            self._refuse(error)
+            return
+        request.keep_alive = True
+        self._name_request(request)
+        if self._phase == _LENGTH:
+            self._plain = True
+        else:
+            self._complete()
+
     def _read_length(self, data, pos):
         end: cython.Py_ssize_t = min(pos + self._body_left, len(data))
         self._body_left -= end - pos
         p: cython.p_const_uchar = data
-        self._parse(p[pos:end])
+        piece: bytes = p[pos:end]
+        if not self._plain:
+            self._parse(piece)
+            return end
+        try:
+            self.on_body(piece)
+        except CorvoError as error:
+            self._refuse(error)
+            return end
+        if self._body_left == 0:
+            self._complete()
         return end
 
     def _read_chunked(self, data, pos):
@@ -391,21 +428,26 @@ class H1Conn(ReplyQueue):
             return
         request = self._request
         pieces = self._head
-        head: bytes = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
-            read_fields(request, head, self.context.head_fields_max)
-            self._check_host(request)
-            self._choose_framing(request)
+            self._take_fields(request, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         except CorvoError as error:
             self._fail(error)
         request.keep_alive = self._parser.should_keep_alive()
         self._upgraded = request._upgrade_offered and self._parser.should_upgrade()
+        self._name_request(request)
+        if self._phase != _FIELDS and request.expect is not None and not request._old_client:
+            self._continue_due = request.expect.lower() == b"100-continue"
+
+    def _take_fields(self, request, head):
+        read_fields(request, head, self.context.head_fields_max)
+        self._check_host(request)
+        self._choose_framing(request)
+
+    def _name_request(self, request):
         given = request.request_id
         if given is None or not _REQUEST_ID.fullmatch(given):
             request.request_id = self.context._new_request_id()
         self._started_ns = self._read_ns
-        if self._phase != _FIELDS and request.expect is not None and not request._old_client:
-            self._continue_due = request.expect.lower() == b"100-continue"
 
     def on_chunk_header(self):
         """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
@@ -476,9 +518,19 @@ class H1Conn(ReplyQueue):
                 raise BadRequest("Transfer-Encoding chunked is given twice")
             self._phase = _CHUNKED
         elif length is not None:
-            if not length.isdigit():
+            digits: cython.p_const_uchar = length
+            count: cython.Py_ssize_t = len(length)
+            size: cython.longlong = 0
+            i: cython.Py_ssize_t
+            for i in range(count):
+                if not 48 <= digits[i] <= 57:
+                    raise BadRequest("Content-Length is not a number")
+                if i < 18:
+                    size = 10 * size + digits[i] - 48
+            if count == 0:
                 raise BadRequest("Content-Length is not a number")
-            size: cython.longlong = int(length) if len(length) <= 18 else -1
+            if count > 18:
+                size = -1
             if not 0 <= size <= self.context.body_size_max:
                 raise self._body_too_large()
             self._body_left = size
@@ -518,6 +570,7 @@ class H1Conn(ReplyQueue):
         self._began = False
         self._authority = None
         self._upgraded = False
+        self._plain = False
         self._continue_due = False
         self._head_size = 0
         self._body_left = 0

@@ -8,17 +8,8 @@ import cython
 BUCKETS_MAX = 16
 
 
-@cython.final
-@cython.cclass
 class Histogram:
     """How long things took, counted in buckets with fixed upper bounds, in nanoseconds."""
-
-    bounds_ns = cython.declare(tuple, visibility="readonly")
-    count = cython.declare(cython.ulonglong, visibility="readonly")
-    sum_ns = cython.declare(cython.ulonglong, visibility="readonly")
-    _size: cython.int
-    _bounds: cython.ulonglong[16]
-    _counts: cython.ulonglong[17]
 
     def __init__(self, bounds_ns: tuple) -> None:
         assert 0 < len(bounds_ns) <= BUCKETS_MAX and list(bounds_ns) == sorted(bounds_ns)
@@ -35,8 +26,7 @@ class Histogram:
         for at in range(BUCKETS_MAX + 1):
             self._counts[at] = 0
 
-    @cython.ccall
-    def observe(self, length_ns: cython.ulonglong) -> cython.void:
+    def observe(self, length_ns):
         """Something took this long."""
         at: cython.int = 0
         while at < self._size and length_ns > self._bounds[at]:
@@ -57,22 +47,15 @@ class Histogram:
         return found
 
 
-@cython.final
-@cython.cclass
 class RouteMeter:
     """What one route has answered: how often, how often with an error, how fast."""
-
-    requests = cython.declare(cython.ulonglong, visibility="readonly")
-    errors = cython.declare(cython.ulonglong, visibility="readonly")
-    duration = cython.declare(Histogram, visibility="readonly")
 
     def __init__(self, bounds_ns: tuple) -> None:
         self.requests = 0
         self.errors = 0
         self.duration = Histogram(bounds_ns)
 
-    @cython.ccall
-    def answered(self, status: cython.int, length_ns: cython.longlong) -> cython.void:
+    def answered(self, status, length_ns):
         """One request was answered."""
         self.requests += 1
         if status >= 400:

@@ -18,17 +18,13 @@ from array import array
 import cython
 from pyroaring import BitMap64
 
-if cython.compiled:
-    from cython.cimports.cpython.array import array as c_array
-else:
-    c_array = array
-
 PRIORITIES = 3
 WINDOW = 64
 SEQ_BITS = 40  # of a place: priority above, seq below
+SEQ_MASK = (1 << 40) - 1
+_PRIORITIES, _WINDOW, _SEQ_BITS = PRIORITIES, WINDOW, SEQ_BITS  # as C integers
 
 
-@cython.cclass
 class ReadyIndex:
     """The ready jobs of one queue in the order they are served: by priority, then by seq.
 
@@ -36,46 +32,40 @@ class ReadyIndex:
     is ready. Every seq in the window is smaller than every seq in the bitmap.
     """
 
-    window: cython.ulonglong[64][3]  # read inside out: for each priority its WINDOW
-    start: cython.Py_ssize_t[3]
-    stop: cython.Py_ssize_t[3]
-    behind: cython.Py_ssize_t[3]
-    rest: list
-
     def __init__(self):
         i: cython.Py_ssize_t
-        self.rest = [BitMap64() for _ in range(PRIORITIES)]
+        self.rest = [BitMap64() for _ in range(_PRIORITIES)]
         if not cython.compiled:
-            self.window = [[0] * WINDOW for _ in range(PRIORITIES)]
-            self.start = [0] * PRIORITIES
-            self.stop = [0] * PRIORITIES
-            self.behind = [0] * PRIORITIES
-        for i in range(PRIORITIES):
+            self.window = [[0] * _WINDOW for _ in range(_PRIORITIES)]
+            self.start = [0] * _PRIORITIES
+            self.stop = [0] * _PRIORITIES
+            self.behind = [0] * _PRIORITIES
+        for i in range(_PRIORITIES):
             self.start[i] = self.stop[i] = self.behind[i] = 0
 
     def __len__(self):
         return self.count(0) + self.count(1) + self.count(2)
 
-    def count(self, priority: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def count(self, priority: cython.Py_ssize_t):
         """Ready jobs of one priority."""
-        assert 0 <= priority < PRIORITIES
+        assert 0 <= priority < _PRIORITIES
         return self.stop[priority] - self.start[priority] + self.behind[priority]
 
-    def add(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.void:
+    def add(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
         """Put a job in its place. It must not be there already."""
-        assert 0 <= priority < PRIORITIES and 0 < seq < (1 << SEQ_BITS)
+        assert 0 <= priority < _PRIORITIES and seq > 0 and seq >> _SEQ_BITS == 0
         start: cython.Py_ssize_t = self.start[priority]
         stop: cython.Py_ssize_t = self.stop[priority]
         last: cython.ulonglong = self.window[priority][stop - 1] if stop > start else 0
-        if seq > last and (self.behind[priority] > 0 or stop - start == WINDOW):
+        if seq > last and (self.behind[priority] > 0 or stop - start == _WINDOW):
             self.rest[priority].add(seq)
             self.behind[priority] += 1
             return
-        if stop - start == WINDOW:  # an older seq comes back: the last one makes room
+        if stop - start == _WINDOW:  # an older seq comes back: the last one makes room
             self.rest[priority].add(last)
             self.behind[priority] += 1
             stop -= 1
-        if stop == WINDOW:
+        if stop == _WINDOW:
             self._shift(priority, start, stop)
             stop -= start
             start = 0
@@ -88,9 +78,9 @@ class ReadyIndex:
         self.start[priority] = start
         self.stop[priority] = stop + 1
 
-    def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.void:
+    def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
         """Take a job out, wherever it stands. It must be there."""
-        assert 0 <= priority < PRIORITIES
+        assert 0 <= priority < _PRIORITIES
         start: cython.Py_ssize_t = self.start[priority]
         stop: cython.Py_ssize_t = self.stop[priority]
         if start == stop or seq > self.window[priority][stop - 1]:
@@ -106,9 +96,9 @@ class ReadyIndex:
             at -= 1
         self.start[priority] = start + 1
 
-    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.Py_ssize_t:
+    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
         """How many jobs are served before one that has this place."""
-        assert 0 <= priority < PRIORITIES
+        assert 0 <= priority < _PRIORITIES
         i: cython.Py_ssize_t
         number: cython.Py_ssize_t = 0
         for i in range(priority):
@@ -121,26 +111,24 @@ class ReadyIndex:
             number += self.rest[priority].rank(seq - 1)
         return number
 
-    def first(self) -> cython.ulonglong:
+    def first(self):
         """The place of the job to serve next, which stays where it is; 0 when none is ready."""
         priority: cython.Py_ssize_t
-        for priority in range(PRIORITIES):
+        for priority in range(_PRIORITIES):
             if self.start[priority] < self.stop[priority] or self.behind[priority] > 0:
-                return (cython.cast(cython.ulonglong, priority) << SEQ_BITS) | self._head(priority)
+                return (cython.cast(cython.ulonglong, priority) << _SEQ_BITS) | self._head(priority)
         return 0
 
-    def first_of(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
+    def first_of(self, priority: cython.Py_ssize_t):
         """The seq that is served next in one priority; 0 when none is ready."""
         return 0 if self.count(priority) == 0 else self._head(priority)
 
-    @cython.cfunc
-    def _head(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
+    def _head(self, priority: cython.Py_ssize_t):
         if self.start[priority] == self.stop[priority]:
             self._refill(priority)
         return self.window[priority][self.start[priority]]
 
-    @cython.cfunc
-    def _refill(self, priority: cython.Py_ssize_t) -> cython.void:
+    def _refill(self, priority: cython.Py_ssize_t):
         """Move the next few from the bitmap into the empty window."""
         rest = self.rest[priority]
         stop: cython.Py_ssize_t = 0
@@ -148,7 +136,7 @@ class ReadyIndex:
         for seq in rest.iter_equal_or_larger(0):
             self.window[priority][stop] = seq
             stop += 1
-            if stop == WINDOW:
+            if stop == _WINDOW:
                 break
         assert stop > 0, "count and bitmap disagree"
         rest.remove_range(self.window[priority][0], seq + 1)
@@ -156,26 +144,16 @@ class ReadyIndex:
         self.start[priority] = 0
         self.stop[priority] = stop
 
-    @cython.cfunc
     def _shift(
         self, priority: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
-    ) -> cython.void:
+    ):
         i: cython.Py_ssize_t
         for i in range(start, stop):
             self.window[priority][i - start] = self.window[priority][i]
 
 
-@cython.cclass
 class Places:
     """An ordered set of positive numbers below 2**64."""
-
-    window: c_array
-    at: cython.p_ulonglong  # the window's memory
-    room: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    stop: cython.Py_ssize_t
-    behind: cython.Py_ssize_t
-    rest: object
 
     def __init__(self):
         self.window = self.rest = None
@@ -184,14 +162,14 @@ class Places:
     def __len__(self):
         return self.stop - self.start + self.behind
 
-    def add(self, place: cython.ulonglong) -> cython.void:
+    def add(self, place: cython.ulonglong):
         """Put a number in. It must not be there already."""
         size: cython.Py_ssize_t = self.stop - self.start
         last: cython.ulonglong = self.at[self.stop - 1] if size > 0 else 0
-        if place > last and (self.behind > 0 or size == WINDOW):
+        if place > last and (self.behind > 0 or size == _WINDOW):
             self._put_behind(place)
             return
-        if size == WINDOW:  # a smaller one comes: the last one makes room
+        if size == _WINDOW:  # a smaller one comes: the last one makes room
             self._put_behind(last)
             self.stop -= 1
         if self.stop == self.room:
@@ -204,7 +182,7 @@ class Places:
         self.at[i] = place
         self.stop += 1
 
-    def remove(self, place: cython.ulonglong) -> cython.void:
+    def remove(self, place: cython.ulonglong):
         """Take a number out. It must be there."""
         if self.start == self.stop or place > self.at[self.stop - 1]:
             self.rest.remove(place)
@@ -219,11 +197,11 @@ class Places:
             i -= 1
         self.start += 1
 
-    def first(self) -> cython.ulonglong:
+    def first(self):
         """The smallest number, 0 when there is none."""
         return self.first_from(0)
 
-    def first_from(self, low: cython.ulonglong) -> cython.ulonglong:
+    def first_from(self, low: cython.ulonglong):
         """The smallest number that is not below `low`, 0 when there is none."""
         if self.start == self.stop:
             if self.behind == 0:
@@ -238,15 +216,13 @@ class Places:
                 return place
         return 0
 
-    @cython.cfunc
-    def _put_behind(self, place: cython.ulonglong) -> cython.void:
+    def _put_behind(self, place: cython.ulonglong):
         if self.rest is None:
             self.rest = BitMap64()
         self.rest.add(place)
         self.behind += 1
 
-    @cython.cfunc
-    def _make_room(self) -> cython.void:
+    def _make_room(self):
         """Room for one more at the end of the window, which is not full."""
         i: cython.Py_ssize_t
         if self.start > 0:
@@ -259,23 +235,21 @@ class Places:
             self.window = array("Q")
         self._grow(2 * self.room if self.room else 2)
 
-    @cython.cfunc
-    def _grow(self, room: cython.Py_ssize_t) -> cython.void:
+    def _grow(self, room: cython.Py_ssize_t):
         self.window.frombytes(bytes(8 * (room - self.room)))
         self.room = room
         self.at = self.window.data.as_ulonglongs if cython.compiled else self.window
 
-    @cython.cfunc
-    def _refill(self) -> cython.void:
+    def _refill(self):
         """Move the next few from the bitmap into the empty window."""
-        if self.room < WINDOW:
-            self._grow(WINDOW)
+        if self.room < _WINDOW:
+            self._grow(_WINDOW)
         stop: cython.Py_ssize_t = 0
         place: cython.ulonglong = 0
         for place in self.rest.iter_equal_or_larger(0):
             self.at[stop] = place
             stop += 1
-            if stop == WINDOW:
+            if stop == _WINDOW:
                 break
         assert stop > 0, "count and bitmap disagree"
         self.rest.remove_range(self.at[0], place + 1)
@@ -293,16 +267,8 @@ def _before(
     return due_a < due_b or (due_a == due_b and key_a < key_b)
 
 
-@cython.cclass
 class DueHeap:
     """Entries (due_ns, key) in order of time, ties in order of key."""
-
-    dues: c_array
-    keys: c_array
-    due: cython.p_longlong
-    key: cython.p_ulonglong
-    size: cython.Py_ssize_t
-    room: cython.Py_ssize_t
 
     def __init__(self):
         self.size = 0
@@ -314,16 +280,14 @@ class DueHeap:
     def __len__(self):
         return self.size
 
-    @cython.cfunc
-    def _grow(self) -> cython.void:
+    def _grow(self):
         more: cython.Py_ssize_t = self.room if self.room else 64
         self.dues.frombytes(bytes(8 * more))
         self.keys.frombytes(bytes(8 * more))
         self.room += more
         self._map()
 
-    @cython.cfunc
-    def _map(self) -> cython.void:
+    def _map(self):
         """Look at the arrays' memory, which moves when they grow."""
         if cython.compiled:
             self.due = self.dues.data.as_longlongs
@@ -332,7 +296,7 @@ class DueHeap:
             self.due = self.dues
             self.key = self.keys
 
-    def push(self, due_ns: cython.longlong, key: cython.ulonglong) -> cython.void:
+    def push(self, due_ns: cython.longlong, key: cython.ulonglong):
         """Add an entry."""
         if self.size == self.room:
             self._grow()
@@ -348,24 +312,24 @@ class DueHeap:
         self.due[at] = due_ns
         self.key[at] = key
 
-    def first_due(self) -> cython.longlong:
+    def first_due(self):
         """When the first entry is due; it must not be asked of an empty heap."""
         assert self.size > 0
         return self.due[0]
 
-    def first_key(self) -> cython.ulonglong:
+    def first_key(self):
         """Key of the first entry; it must not be asked of an empty heap."""
         assert self.size > 0
         return self.key[0]
 
-    def pop(self) -> cython.void:
+    def pop(self):
         """Drop the first entry."""
         assert self.size > 0
         self.size -= 1
         if self.size:
             self._sink(0, self.due[self.size], self.key[self.size])
 
-    def drop(self, keys: set) -> cython.void:
+    def drop(self, keys: set):
         """Drop every entry whose key is in `keys`, and give memory back."""
         kept: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
@@ -377,28 +341,22 @@ class DueHeap:
         for i in range((kept >> 1) - 1, -1, -1):
             self._sink(i, self.due[i], self.key[i])
 
-    def clear(self) -> cython.void:
+    def clear(self):
         """Drop all entries, and give memory back."""
         self._cut(0)
 
-    @cython.cfunc
-    @cython.inline
-    def _copy(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t) -> cython.void:
+    def _copy(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t):
         self.due[target] = self.due[source]
         self.key[target] = self.key[source]
 
-    @cython.cfunc
-    def _cut(self, size: cython.Py_ssize_t) -> cython.void:
+    def _cut(self, size: cython.Py_ssize_t):
         self.size = size
         self.room = max(64, size)
         del self.dues[self.room :]
         del self.keys[self.room :]
         self._map()
 
-    @cython.cfunc
-    def _sink(
-        self, at: cython.Py_ssize_t, due_ns: cython.longlong, key: cython.ulonglong
-    ) -> cython.void:
+    def _sink(self, at: cython.Py_ssize_t, due_ns: cython.longlong, key: cython.ulonglong):
         """Put an entry where the hole `at` ends up when smaller children move up."""
         child: cython.Py_ssize_t = 2 * at + 1
         while child < self.size:

@@ -1,6 +1,7 @@
 PRIORITIES: int
 WINDOW: int
 SEQ_BITS: int
+SEQ_MASK: int
 
 class ReadyIndex:
     def __init__(self) -> None: ...

@@ -1,3 +1,5 @@
+from corvo._fast.meters cimport RouteMeter
+
 cdef class ReplyQueue
 
 
@@ -36,7 +38,8 @@ cdef class Request:
     cdef readonly bint head_only, replied, delivered, abandoned
     cdef readonly ReplyQueue conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned, context, meter
+    cdef public object on_abandoned, context
+    cdef public RouteMeter meter
     cdef Request _next
     cdef bint _old_client, _upgrade_offered
     cdef bytes _codings
@@ -45,6 +48,7 @@ cdef class Request:
     cdef int _status
     cdef bytes _reply_body, _reply_headers, _reply_type
 
+    cpdef reply(self, int status, bytes body=*, bytes headers=*, bytes content_type=*)
     cdef _abandon(self)
     cdef bytes _render(self, bint close)
 
@@ -61,6 +65,7 @@ cdef class ReplyQueue:
     cdef Request _first, _last
     cdef list _out, _leaving
 
+    cpdef bytes data_to_send(self)
     cdef bint _is_paused(self)
     cdef bint _ends_here(self) except -1
     cdef _stop(self)

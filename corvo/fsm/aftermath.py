@@ -49,56 +49,37 @@ def _follow(core: Core, ended: Ended) -> None:
 
 def call_back(core: Core, batch_id: str, callback: Callback) -> None:
     """Enqueue a callback of a batch, with the options that a job has by default."""
-    fields = (
-        derived_id(core.stamp_ns, batch_id, callback.name),
-        callback.queue,
-        _NORMAL,
-        callback.payload,
-        b"",
-        RETRIES_DEFAULT,
-        _EXPONENTIAL,
-        RETRY_BASE_DELAY_DEFAULT_MS,
-        RETRY_MAX_DELAY_DEFAULT_MS,
-        RETRY_JITTER_DEFAULT_PPM,
-        0,
-        b"",
-        "",
-        b"",
-        0,
-        0,
-        b"",
-    )
-    jobs.create(core, fields[0], fields, "", 0)
+    job = Job(derived_id(core.stamp_ns, batch_id, callback.name))
+    job.priority = _NORMAL
+    job.payload = callback.payload
+    job.max_retries = RETRIES_DEFAULT
+    job.backoff = _EXPONENTIAL
+    job.base_delay_ms = RETRY_BASE_DELAY_DEFAULT_MS
+    job.max_delay_ms = RETRY_MAX_DELAY_DEFAULT_MS
+    job.jitter_ppm = RETRY_JITTER_DEFAULT_PPM
+    jobs.create(core, job, callback.queue, b"")
 
 
-def _continue(core: Core, job: Job, step: chains.Step) -> None:
+def _continue(core: Core, before: Job, step: chains.Step) -> None:
     """Enqueue a job of the chain; it is like the one before it. A job that is run again after its
     end is followed by another job, so its last event is part of that one's id."""
-    assert job.extras is not None
+    assert before.extras is not None
+    job = Job(derived_id(core.stamp_ns, before.id, str(before.event_seq)))
+    job.priority = before.priority
+    job.payload = step.payload
+    job.tags = before.tags
+    job.max_retries = before.max_retries
+    job.backoff = before.backoff
+    job.base_delay_ms = before.base_delay_ms
+    job.max_delay_ms = before.max_delay_ms
+    job.jitter_ppm = before.jitter_ppm
     extras = Extras()
-    extras.chain_id = job.extras.chain_id
+    extras.chain_id = before.extras.chain_id
     extras.chain_step = step.number
-    extras.chain = job.extras.chain
-    fields = (
-        derived_id(core.stamp_ns, job.id, str(job.event_seq)),
-        step.queue,
-        job.priority,
-        step.payload,
-        job.tags,
-        job.max_retries,
-        job.backoff,
-        job.base_delay_ms,
-        job.max_delay_ms,
-        job.jitter_ppm,
-        0,
-        b"",
-        "",
-        b"",
-        0,
-        0,
-        b"",
-    )
-    jobs.create(core, fields[0], fields, "", 0, extras)
+    extras.chain = before.extras.chain
+    job.extras = extras
+    job.has_extras = True
+    jobs.create(core, job, step.queue, b"")
 
 
 def enqueue_batch(core: Core, payload: bytes) -> object:

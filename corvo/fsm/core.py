@@ -2,15 +2,15 @@
 
 from hashlib import blake2b
 from heapq import heapify, heappush
-from typing import Final, final
+from typing import Final
 
 from corvo._fast import keys
 from corvo._fast.digests import DigestTable
-from corvo._fast.ready import SEQ_BITS, DueHeap
+from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
 from corvo.fsm.due import DueTimes
-from corvo.fsm.groups import NORMAL, SEQ_MASK, Groups
+from corvo.fsm.groups import NORMAL, Groups
 from corvo.fsm.lane import Lane
 from corvo.fsm.rates import Window
 from corvo.fsm.states import NOWHERE
@@ -44,8 +44,6 @@ DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of
 def _grouped(job: Job) -> bool:
     return job.extras is not None and job.extras.group_key != ""
 
-
-@final
 class Core:
     """State with its indexes. Every move of a job from state to state goes through `move`.
 

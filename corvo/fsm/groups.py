@@ -19,12 +19,11 @@ are not in the rotation and cost nothing.
 from typing import Final, final
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
+from corvo._fast.ready import SEQ_BITS, SEQ_MASK, Places, ReadyIndex
 from corvo.fsm.overlay import RowOverlay
 from corvo.kv import queue_documents
 from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, SCHEDULED, Job, Queue
 
-SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 NORMAL: Final = PRIORITIES - 1
 
 

@@ -2,10 +2,11 @@
 result, and has changed nothing when that is a CorvoError."""
 
 from json import dumps
-from typing import Any, Final
+from typing import Final
 
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
+from corvo._fast.fields import Reader
 from corvo.errors import CorvoError
 from corvo.fsm import batches, dependencies, endings, leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
@@ -40,8 +41,6 @@ from corvo.model import (
 FETCHED_OVERHEAD: Final = 512
 # A fetch gives up when it finds more jobs than this that have expired.
 EXPIRED_AT_FETCH_MAX: Final = 100
-# Position of the extras in an Enqueue.
-_EXTRAS: Final = 16
 # A longer error is in its error record only, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
 # Of a release that is told to wait because there were so many: doublings up to the longest delay.
@@ -52,6 +51,7 @@ _ENQUEUED_DATA: Final = [
     for state in STATES
     for priority in range(PRIORITIES)
 ]
+_reader = Reader()
 _ATTEMPT_DATA: Final = [b'{"attempt":%d' % attempt for attempt in range(64)]
 
 
@@ -61,18 +61,17 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
-    fields = decode_fields(ops.ENQUEUE.layout, payload)
-    job_id: str = fields[0]
-    if fields[_EXTRAS]:
-        refusal = _extras_refusal(core, fields[_EXTRAS], "")
+    job, queue, extras = read_enqueue(payload)
+    if extras:
+        refusal = _extras_refusal(core, extras, "")
         if refusal is not None:
             return refusal
-    return create(core, job_id, fields, "", 0)
+    return create(core, job, queue, extras)
 
 
 def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | None:
     """Why a job cannot have these extras; `opening` is the batch that this op makes."""
-    fields: tuple[Any, ...] = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    fields = decode_fields(ops.EXTRAS_LAYOUT, payload)
     batch_id: str = fields[2]
     depends_on: list[str] = fields[6]
     refusal = None
@@ -83,76 +82,79 @@ def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | No
     return refusal
 
 
-def create(
-    core: Core,
-    job_id: str,
-    fields: tuple[Any, ...],
-    schedule_id: str,
-    slot_ns: int,
-    extras: Extras | None = None,
-) -> Enqueued:
-    """A new job from the fields of an Enqueue, whoever asked for it, and with given extras if the
-    fields have none."""
+def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
+    """An Enqueue, as a job that nobody knows yet, the name of its queue, and its extras."""
+    r = _reader
+    r.begin(payload)
+    job = Job(r.s())
+    queue = r.s()
+    job.priority = r.u()
+    job.payload = r.b()
+    job.tags = r.b()
+    job.max_retries = r.u()
+    job.backoff = r.u()
+    job.base_delay_ms = r.u()
+    job.max_delay_ms = r.u()
+    job.jitter_ppm = r.u()
+    job.scheduled_ns = r.t()
+    job.checkpoint = r.b()
+    job.parent_id = r.s()
+    job.unique_key = r.b()
+    job.unique_until = r.u()
+    job.unique_period_ns = r.u()
+    extras = r.b()
+    r.done()
+    return job, queue, extras
+
+
+def create(core: Core, job: Job, queue: str, extras: bytes) -> Enqueued:
+    """Take in a new job, whoever asked for it, unless another one holds its unique key. It may
+    have got its extras already."""
     stamp_ns = core.stamp_ns
-    lane = core.lane(fields[1])
-    unique_key: bytes = fields[13]
-    if unique_key:
-        duplicate = _duplicate(core, lane, unique_key)
+    lane = core.lane(queue)
+    if job.unique_key:
+        duplicate = _duplicate(core, lane, job.unique_key)
         if duplicate is not None:
             return duplicate
-    job = Job(job_id)
-    (
-        _,
-        _,
-        job.priority,
-        job.payload,
-        job.tags,
-        job.max_retries,
-        job.backoff,
-        job.base_delay_ms,
-        job.max_delay_ms,
-        job.jitter_ppm,
-        job.scheduled_ns,
-        job.checkpoint,
-        job.parent_id,
-        job.unique_key,
-        job.unique_until,
-        job.unique_period_ns,
-        extras_payload,
-    ) = fields
     job.created_ns = stamp_ns
     failed = None
     held = False
-    if extras_payload:
-        extras = Extras()
-        held = _take_extras(core, extras, extras_payload)
-    if extras is not None:
-        job.extras, job.has_extras = extras, True
-        if extras.depends_on:
-            failed = dependencies.wait_for(core, job, extras.depends_on)
+    if extras:
+        job.extras = Extras()
+        job.has_extras = True
+        held = _take_extras(core, job.extras, extras)
+    if job.extras is not None and job.extras.depends_on:
+        failed = dependencies.wait_for(core, job, job.extras.depends_on)
     trigger = states.SCHEDULE
     if job.scheduled_ns <= stamp_ns or held:
         job.scheduled_ns = 0
         trigger = states.ENQUEUE_HELD if held else states.ENQUEUE
     state = states.next_state(states.NOWHERE, trigger)
     core.add(lane, job, state)
-    if unique_key:
+    if job.unique_key:
         unique.take(core, lane, job)
     data = _ENQUEUED_DATA[state * PRIORITIES + job.priority]
-    if schedule_id:
-        job.schedule_id = schedule_id
-        job.schedule_slot_ns = slot_ns
-        data = _scheduled_data(data, schedule_id, slot_ns)
+    if job.schedule_id:
+        data = _scheduled_data(data, job.schedule_id, job.schedule_slot_ns)
     core.emit(lane, job, feed.ENQUEUED, data)
-    if state == HELD and extras is not None:
-        core.emit(lane, job, feed.HELD, reason_data(extras.hold_reason, ""))
     if job.parent_id:
-        core.store.children.add(job.parent_id, job_id)
-    if extras is not None and extras.batch_id:
+        core.store.children.add(job.parent_id, job.id)
+    if job.extras is not None:
+        _place_extras(core, lane, job, failed)
+    return Enqueued(job.id, job.state, False, b"")
+
+
+def _place_extras(core: Core, lane: Lane, job: Job, failed: tuple[str, int] | None) -> None:
+    """What follows from the extras of a new job that has its place; `failed` is a dependency that
+    has ended in a way that ends the job."""
+    extras = job.extras
+    assert extras is not None
+    if job.state == HELD:
+        core.emit(lane, job, feed.HELD, reason_data(extras.hold_reason, ""))
+    if extras.batch_id:
         batches.join(core, job, extras.batch_id)
     if failed is not None:
         dependencies.fail(core, lane, job, failed[0], failed[1])
-    return Enqueued(job_id, job.state, False, b"")
 
 
 def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
@@ -222,18 +224,19 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
     batch_id = ""
     if opening:
         batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
-    decoded: list[tuple[Any, ...]] = []
+    jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        fields = decode_fields(ops.ENQUEUE.layout, item)
-        if fields[_EXTRAS]:
-            refusal = _extras_refusal(core, fields[_EXTRAS], batch_id)
+        job, queue, extras = read_enqueue(item)
+        if extras:
+            refusal = _extras_refusal(core, extras, batch_id)
             if refusal is not None:
                 refusal.fields["index"] = index
                 return refusal
-        decoded.append(fields)
+        jobs.append((job, queue, extras))
     if opening:
         batches.new_batch(core, opening)
-    return EnqueuedBatch([create(core, fields[0], fields, "", 0) for fields in decoded], batch_id)
+    results = [create(core, job, queue, extras) for job, queue, extras in jobs]
+    return EnqueuedBatch(results, batch_id)
 
 
 def _start(
@@ -277,11 +280,14 @@ def _next_job(core: Core, lane: Lane) -> Job | None:
 
 def fetch(core: Core, payload: bytes) -> object:
     """One job from the first queue in the given order that has one."""
-    queues: list[str]
-    worker_id: str
-    hostname: str
-    lease_ns: int
-    queues, worker_id, hostname, lease_ns, _ = decode_fields(ops.FETCH.layout, payload)
+    r = _reader
+    r.begin(payload)
+    queues = r.texts()
+    worker_id = r.s()
+    hostname = r.s()
+    lease_ns = r.u()
+    r.u()  # the size of the reply: one job always fits
+    r.done()
     core.see_worker(worker_id, hostname, queues)
     for name in queues:
         lane = core.lanes.get(name)
@@ -329,12 +335,14 @@ def fetch_batch(core: Core, payload: bytes) -> object:
 
 def ack(core: Core, payload: bytes) -> CorvoError | None:
     """The job is done. The token that completed it may say so again."""
-    job_id: str
-    token: str
-    result: bytes
-    checkpoint: bytes
-    step: bytes
-    job_id, token, result, checkpoint, step = decode_fields(ops.ACK.layout, payload)
+    r = _reader
+    r.begin(payload)
+    job_id = r.s()
+    token = r.s()
+    result = r.b()
+    checkpoint = r.b()
+    step = r.b()
+    r.done()
     job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)

@@ -29,7 +29,6 @@ class Obstacle:
         self.job_id: str = ""  # of the job in that place
 
 
-@final
 class Lane:
     """`ready` are its pending jobs without a group key, `groups` those with one, None when there
     are none; `active` its live leases, seq -> lease_expires_ns; `window` what it handed out lately,

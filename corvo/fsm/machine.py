@@ -7,6 +7,7 @@ from typing import Final, final
 from corvo import ops
 from corvo._fast import keys
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
+from corvo._fast.ready import SEQ_MASK
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
 from corvo.fsm import (
@@ -26,7 +27,7 @@ from corvo.fsm import (
     unique,
 )
 from corvo.fsm.core import Core
-from corvo.fsm.groups import SEQ_MASK, Group
+from corvo.fsm.groups import Group
 from corvo.fsm.lane import Obstacle
 from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows

@@ -5,7 +5,7 @@ one, and the revision is another one after an update, so a firing that comes twi
 leader of the past does nothing.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
@@ -146,8 +146,11 @@ def run_schedule(core: Core, payload: bytes) -> object:
 
 
 def _make(core: Core, schedule: Schedule, job_id: str, slot_ns: int) -> Enqueued:
-    fields: tuple[Any, ...] = decode_fields(ops.ENQUEUE.layout, schedule.job)
-    result = jobs.create(core, job_id, fields, schedule.id, slot_ns)
+    job, queue, extras = jobs.read_enqueue(schedule.job)
+    job.id = job_id
+    job.schedule_id = schedule.id
+    job.schedule_slot_ns = slot_ns
+    result = jobs.create(core, job, queue, extras)
     if not result.duplicate:
         schedule.last_run_ns = core.stamp_ns
         schedule.last_job_id = job_id

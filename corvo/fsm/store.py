@@ -20,7 +20,7 @@ from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
-from corvo.limits import KIB, MIB
+from corvo.limits import BODY_INSIDE_SIZE_MAX, KIB, MIB
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -68,7 +68,6 @@ class FlushReport:
         self.index = index
 
 
-@final
 class Store:
     """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
     by place."""
@@ -130,9 +129,10 @@ class Store:
         if head is None:
             return None
         job = documents.decode_head(job_id, head)
-        body = self.base.get(keys.body(job_id))
-        assert body is not None, f"job {job_id} has no body"
-        documents.decode_body(job, body)
+        if job.body_apart:
+            body = self.base.get(keys.body(job_id))
+            assert body is not None, f"job {job_id} has no body"
+            documents.decode_body(job, body)
         data = self.base.get(keys.data(job_id))
         if data is not None:
             documents.decode_data(job, data)
@@ -147,7 +147,10 @@ class Store:
 
     def add(self, job: Job) -> None:
         """Take in a new job."""
-        job.dirty = DIRTY_HEAD | DIRTY_BODY
+        job.dirty = DIRTY_HEAD
+        job.body_apart = len(job.payload) + len(job.tags) > BODY_INSIDE_SIZE_MAX
+        if job.body_apart:
+            job.dirty |= DIRTY_BODY
         if job.checkpoint:
             job.dirty |= DIRTY_DATA
         if job.has_extras:
@@ -450,7 +453,8 @@ class Store:
         if job.deleted:
             if job.stored_row:
                 deletes.append(keys.job(job.id))
-                deletes.append(keys.body(job.id))
+                if job.body_apart:
+                    deletes.append(keys.body(job.id))
                 deletes.append(keys.data(job.id))
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))

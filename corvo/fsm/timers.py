@@ -8,11 +8,10 @@ all at once when a flush finds that too many of them have gathered.
 from heapq import heapify, heappop, heappush
 
 from corvo._fast import keys
-from corvo._fast.ready import SEQ_BITS
+from corvo._fast.ready import SEQ_BITS, SEQ_MASK
 from corvo.fsm import index_rows
 from corvo.fsm.core import Core
 from corvo.fsm.due import COMPACT_MIN, DueTimes
-from corvo.fsm.groups import SEQ_MASK
 from corvo.fsm.store import place
 from corvo.kv import documents
 from corvo.model import ACTIVE, ENDINGS, HELD, KEEP_DEFAULT, RETRYING, SCHEDULED, Job, Schedule

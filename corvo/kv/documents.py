@@ -4,8 +4,8 @@ Each is the fields of a layout (`corvo._fast.codec`), in the order of the tuples
 key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`, where
 unset costs one byte; only those that a user can set past the year 2554 are `t`.
 
-- *Job head*: place, state, attempt, times, lease. Most fields of a waiting job are zero and take
-  a byte each.
+- *Job head*: place, state, attempt, times, lease, and at its end the body, unless that is large and
+  has a row of its own. Most fields of a waiting job are zero and take a byte each.
 - *Job body*: payload, tags, retry policy and everything else that never changes.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
@@ -27,7 +27,8 @@ A document that cannot be decoded means a damaged base: StorageError.
 
 from typing import Any, Final
 
-from corvo._fast.codec import CodecError, decode_fields, encode_fields
+from corvo._fast.codec import I64_MAX, CodecError, decode_fields, encode_fields
+from corvo._fast.fields import Reader, Writer
 from corvo.errors import StorageError
 from corvo.feed import Change
 from corvo.model import (
@@ -43,7 +44,7 @@ from corvo.model import (
     Worker,
 )
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffufb"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
@@ -59,6 +60,9 @@ REPLAY_LAYOUT: Final = "ubbb"
 DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
+_writer = Writer()
+_reader = Reader()
+
 
 def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
     """The fields of a document."""
@@ -68,114 +72,134 @@ def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any
         raise StorageError(f"damaged {what} {name!r} in the base: {error}") from None
 
 
+def encode_body(job: Job) -> bytes:
+    """What the job was enqueued with."""
+    w = _writer
+    w.begin()
+    w.b(job.payload)
+    w.b(job.tags)
+    w.u(job.max_retries)
+    w.u(job.backoff)
+    w.u(job.base_delay_ms)
+    w.u(job.max_delay_ms)
+    w.u(job.jitter_ppm)
+    w.u(job.created_ns)
+    w.s(job.parent_id)
+    w.b(job.unique_key)
+    w.u(job.unique_until)
+    w.u(job.unique_period_ns)
+    w.s(job.schedule_id)
+    w.u(job.schedule_slot_ns)
+    return w.done()
+
+
 def encode_head(job: Job) -> bytes:
-    """The job's head."""
-    return encode_fields(
-        HEAD_LAYOUT,
-        (
-            job.queue_number,
-            job.seq,
-            job.priority,
-            job.state,
-            job.attempt,
-            job.scheduled_ns,
-            job.started_ns,
-            job.completed_ns,
-            job.failed_ns,
-            job.cancel_requested_ns,
-            job.lease_ns,
-            job.lease_expires_ns,
-            job.fencing,
-            job.lease_seed,
-            job.lease_term,
-            job.lease_touched,
-            job.releases,
-            job.worker_id,
-            job.hostname,
-            job.error_count,
-            job.event_seq,
-            job.provider_error,
-            job.keeps_place,
-            job.ready_ns,
-            job.has_extras,
-        ),
-    )
+    """The job's head, with the body in it unless that is apart."""
+    body = b"" if job.body_apart else encode_body(job)
+    w = _writer
+    w.begin()
+    w.u(job.queue_number)
+    w.u(job.seq)
+    w.u(job.priority)
+    w.u(job.state)
+    w.u(job.attempt)
+    w.t(job.scheduled_ns)
+    w.u(job.started_ns)
+    w.u(job.completed_ns)
+    w.u(job.failed_ns)
+    w.u(job.cancel_requested_ns)
+    w.u(job.lease_ns)
+    w.u(job.lease_expires_ns)
+    w.u(job.fencing)
+    w.i(job.lease_seed)
+    w.u(job.lease_term)
+    w.f(job.lease_touched)
+    w.u(job.releases)
+    w.s(job.worker_id)
+    w.s(job.hostname)
+    w.u(job.error_count)
+    w.u(job.event_seq)
+    w.f(job.provider_error)
+    w.f(job.keeps_place)
+    w.u(job.ready_ns)
+    w.f(job.has_extras)
+    w.b(body)
+    return w.done()
 
 
 def decode_head(job_id: str, data: bytes) -> Job:
-    """A job with its head; body and data are at their defaults until they are read."""
+    """A job with its head, and its body unless that is apart; data and extras are at their
+    defaults until they are read."""
     job = Job(job_id)
-    (
-        job.queue_number,
-        job.seq,
-        job.priority,
-        job.state,
-        job.attempt,
-        job.scheduled_ns,
-        job.started_ns,
-        job.completed_ns,
-        job.failed_ns,
-        job.cancel_requested_ns,
-        job.lease_ns,
-        job.lease_expires_ns,
-        job.fencing,
-        job.lease_seed,
-        job.lease_term,
-        job.lease_touched,
-        job.releases,
-        job.worker_id,
-        job.hostname,
-        job.error_count,
-        job.event_seq,
-        job.provider_error,
-        job.keeps_place,
-        job.ready_ns,
-        job.has_extras,
-    ) = decode_document(HEAD_LAYOUT, data, "job head", job_id)
+    try:
+        body = _read_head(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job head {job_id!r} in the base: {error}") from None
+    job.body_apart = not body
+    if body:
+        decode_body(job, body)
     return job
 
 
-def encode_body(job: Job) -> bytes:
-    """What the job was enqueued with."""
-    return encode_fields(
-        BODY_LAYOUT,
-        (
-            job.payload,
-            job.tags,
-            job.max_retries,
-            job.backoff,
-            job.base_delay_ms,
-            job.max_delay_ms,
-            job.jitter_ppm,
-            job.created_ns,
-            job.parent_id,
-            job.unique_key,
-            job.unique_until,
-            job.unique_period_ns,
-            job.schedule_id,
-            job.schedule_slot_ns,
-        ),
-    )
+def _read_head(job: Job, data: bytes) -> bytes:
+    r = _reader
+    r.begin(data)
+    job.queue_number = r.u()
+    job.seq = r.u()
+    job.priority = r.u()
+    job.state = r.u()
+    job.attempt = r.u()
+    job.scheduled_ns = r.t()
+    job.started_ns = r.u()
+    job.completed_ns = r.u()
+    job.failed_ns = r.u()
+    job.cancel_requested_ns = r.u()
+    job.lease_ns = r.u()
+    job.lease_expires_ns = r.u()
+    job.fencing = r.u()
+    job.lease_seed = r.i()
+    job.lease_term = r.u()
+    job.lease_touched = r.f()
+    job.releases = r.u()
+    job.worker_id = r.s()
+    job.hostname = r.s()
+    job.error_count = r.u()
+    job.event_seq = r.u()
+    job.provider_error = r.f()
+    job.keeps_place = r.f()
+    job.ready_ns = r.u()
+    job.has_extras = r.f()
+    body = r.b()
+    r.done()
+    return body
 
 
 def decode_body(job: Job, data: bytes) -> None:
     """Fill in the job's body."""
-    (
-        job.payload,
-        job.tags,
-        job.max_retries,
-        job.backoff,
-        job.base_delay_ms,
-        job.max_delay_ms,
-        job.jitter_ppm,
-        job.created_ns,
-        job.parent_id,
-        job.unique_key,
-        job.unique_until,
-        job.unique_period_ns,
-        job.schedule_id,
-        job.schedule_slot_ns,
-    ) = decode_document(BODY_LAYOUT, data, "job body", job.id)
+    try:
+        _read_body(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job body {job.id!r} in the base: {error}") from None
+
+
+def _read_body(job: Job, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    job.payload = r.b()
+    job.tags = r.b()
+    job.max_retries = r.u()
+    job.backoff = r.u()
+    job.base_delay_ms = r.u()
+    job.max_delay_ms = r.u()
+    job.jitter_ppm = r.u()
+    job.created_ns = r.u()
+    job.parent_id = r.s()
+    job.unique_key = r.b()
+    job.unique_until = r.u()
+    job.unique_period_ns = r.u()
+    job.schedule_id = r.s()
+    job.schedule_slot_ns = r.u()
+    r.done()
 
 
 def encode_data(job: Job) -> bytes:
@@ -495,25 +519,50 @@ def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
 
 def encode_events(changes: list[Change]) -> bytes:
     """The changes of one entry as an event block; they have one time and consecutive seqs."""
-    queues: dict[str, int] = {}
-    types: list[int] = []
-    positions: list[int] = []
-    ids: list[str] = []
-    distances: list[int] = []
-    data: list[bytes] = []
+    w = _writer
+    count = len(changes)
     first = changes[0]
-    seq = first.seq
-    for change in changes:
-        assert change.seq == seq and change.at_ns == first.at_ns
-        types.append(change.type)
-        positions.append(queues.setdefault(change.queue, len(queues)))
-        ids.append(change.job_id)
-        distances.append(seq - change.previous if change.previous else 0)
-        data.append(change.data)
-        seq += 1
-    return encode_fields(
-        EVENTS_LAYOUT, (first.at_ns, list(queues), types, positions, ids, distances, data)
-    )
+    names: list[str] = []
+    positions: list[int] = []
+    numbers: dict[str, int] = {}
+    queue = ""
+    number = -1
+    for i in range(count):
+        change = changes[i]
+        assert change.seq == first.seq + i and change.at_ns == first.at_ns
+        if number < 0 or change.queue is not queue:
+            queue = change.queue
+            number = numbers.setdefault(queue, len(names))
+            if number == len(names):
+                names.append(queue)
+        positions.append(number)
+    w.begin()
+    w.u(first.at_ns)
+    w.u(len(names))
+    for name in names:
+        w.s(name)
+    w.u(count)
+    for i in range(count):
+        change = changes[i]
+        w.u(change.type)
+    w.u(count)
+    for i in range(count):
+        w.u(positions[i])
+    w.u(count)
+    before = ""
+    for i in range(count):
+        change = changes[i]
+        w.p(change.job_id, before)
+        before = change.job_id
+    w.u(count)
+    for i in range(count):
+        change = changes[i]
+        w.u(change.seq - change.previous if change.previous else 0)
+    w.u(count)
+    for i in range(count):
+        change = changes[i]
+        w.b(change.data)
+    return w.done()
 
 
 def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
@@ -536,6 +585,8 @@ def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     lengths = [len(column) for column in columns[2:]]
     if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
         raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
+    if max(columns[0], *columns[2], *columns[5], first_seq + lengths[0]) > I64_MAX:
+        raise StorageError(f"damaged event block '{first_seq}' in the base: numbers too large")
     return columns
 
 

@@ -84,6 +84,6 @@ def decode_meta(data: bytes) -> Meta:
             meta.next_replay,
             meta.result_schemas,
         ) = decode_fields(LAYOUT, data[4:])
-    except CodecError as error:
+    except (CodecError, OverflowError) as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None
     return meta

@@ -8,7 +8,8 @@
 
 from typing import Final
 
-from corvo._fast.codec import encode_fields
+from corvo._fast.codec import I64_MAX, encode_fields
+from corvo.errors import StorageError
 from corvo.kv.documents import decode_document
 from corvo.model import ENDINGS, PRIORITIES, STATES, Queue
 
@@ -52,6 +53,8 @@ def encode_queue(queue: Queue) -> bytes:
 def decode_queue(name: str, data: bytes) -> Queue:
     """The queue whose row is called like that."""
     values = decode_document(QUEUE_LAYOUT, data, "queue", name)
+    if max(value for value in values if isinstance(value, int)) > I64_MAX:
+        raise StorageError(f"damaged queue {name!r} in the base: a number of more than 63 bits")
     queue = Queue(values[0], name)
     queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
     queue.counts = list(values[5 : 5 + QUEUE_COUNTS])

@@ -3,7 +3,7 @@
 A member that holds any JSON is kept as `Raw`, the bytes received. Unknown members are refused with
 the nearest known name; members of features that this version does not have are refused by name.
 
-This module is never compiled by mypyc: it would silently drop the Structs' class keywords.
+This module is never compiled: Structs need their annotations as Python objects.
 """
 
 import difflib

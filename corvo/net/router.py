@@ -8,7 +8,6 @@ literal segment wins over a parameter.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -29,24 +28,24 @@ Handler = Callable[[Request], None]
 WithKey = Callable[[Request, Handler], None]
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
     """One row of the table. `{name}` in the pattern stands for one segment, decoded."""
 
-    method: str
-    pattern: str
-    handler: Handler
-    name: str
-    meter: RouteMeter = field(default_factory=lambda: RouteMeter(HTTP_BOUNDS_NS))
+    def __init__(self, method: str, pattern: str, handler: Handler, name: str) -> None:
+        self.method = method
+        self.pattern = pattern
+        self.handler = handler
+        self.name = name
+        self.meter = RouteMeter(HTTP_BOUNDS_NS)
 
 
-@dataclass(slots=True)
 class _Node:
     """What can follow the segments so far, and the routes that end here, by method."""
 
-    literals: dict[str, "_Node"] = field(default_factory=dict)
-    parameter: "_Node | None" = None
-    routes: dict[str, Route] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.routes: dict[str, Route] = {}
 
 
 class Router:
@@ -65,7 +64,7 @@ class Router:
     def handle(self, request: Request) -> None:
         """Set `request.params` and call the handler; NotFound or MethodNotAllowed if none."""
         if request.method == "OPTIONS":
-            request.reply(204, headers=header_line("Allow", self._allow(request.path)))
+            request.reply(204, b"", header_line("Allow", self._allow(request.path)))
             return
         route, request.params = self.match(request.method, request.path)
         request.meter = route.meter

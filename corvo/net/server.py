@@ -299,7 +299,7 @@ class Connection:
         if h1.want_close:
             if not h1.unsent_size:
                 self._linger()
-        elif self._held or h1.holding or not self._reading:
+        elif self._held or h1.is_holding() or not self._reading:
             self._read_on()
 
     def check_time(self, now_ns: int) -> None:
@@ -342,7 +342,7 @@ class Connection:
         """Go on with input that waits, or with reading, as far as the connection allows."""
         h1, transport = self.h1, self.transport
         assert h1 is not None and transport is not None
-        if self._reading == h1.holding:
+        if self._reading == h1.is_holding():
             self._reading = not self._reading
             if self._reading:
                 transport.resume_reading()

@@ -7,6 +7,8 @@ not used again. Every row runs whole and one byte at a time, and must end the sa
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corvo._fast.http1 import H1Conn
 from corvo._fast.replies import H1Context
@@ -212,3 +214,74 @@ def test_verdict(raw: bytes, verdict: str) -> None:
 def test_verdict_split_in_two(raw: bytes, verdict: str) -> None:
     for at in range(1, len(raw)):
         assert converse([raw[:at], raw[at:]]) == verdict, at
+
+
+FIELDS = st.sampled_from(
+    [
+        b"Host: a",
+        b"host:a:80 ",
+        b"Content-Length: 3",
+        b"Content-Length:3",
+        b"Content-Length: 03",
+        b"Content-Length: +3",
+        b"Content-Length:",
+        b"Accept: */*",
+        b"X-Request-Id: r-1",
+        b"X-Odd:\t a b\t",
+        b"X-High: \xc3\xa9",
+        b"X-Control: \x01",
+        b"X-Delete: \x7f",
+        b"X-Nul: \0",
+        b"X-Return: a\rb",
+        b"Space : a",
+        b": nothing",
+        b"nothing",
+        b"",
+        b" folded",
+        b"Connection: close",
+        b"Connection: keep-alive",
+        b"Transfer-Encoding: chunked",
+        b"Expect: 100-continue",
+        b"Upgrade: h2c",
+        b"(bad): a",
+        b"!#$%&'*+-.^_`|~: a",
+    ]
+)
+LINES = st.sampled_from(
+    [
+        b"POST / HTTP/1.1",
+        b"GET /a/b?c=d&e=%20 HTTP/1.1",
+        b"DELETE /a/~b.c-d HTTP/1.1",
+        b'PUT /"<>\\^`{|} HTTP/1.1',
+        b"POST /\xc3\xa9 HTTP/1.1",
+        b"POST /\x7f HTTP/1.1",
+        b"POST /\t HTTP/1.1",
+        b"BREW / HTTP/1.1",
+        b"HEAD / HTTP/1.1",
+        b"GET / HTTP/1.0",
+        b"GET http://a/ HTTP/1.1",
+    ]
+)
+
+
+@given(LINES, st.lists(FIELDS, max_size=4), st.binary(max_size=1), st.integers(0, 80))
+def test_a_plain_head_is_read_as_llhttp_reads_it(
+    line: bytes, fields: list[bytes], noise: bytes, at: int
+) -> None:
+    """A head whose last two bytes come later always goes through llhttp."""
+    head = b"\r\n".join([line, b"Host: a", *fields]) + b"\r\n"
+    head = head[:at] + noise + head[at:]
+    assert seen([head + b"\r\nabc"]) == seen([head, b"\r\nabc"])
+
+
+def seen(pieces: list[bytes]) -> list[object]:
+    """What the handler sees of the first request, and how it is answered."""
+    conn = H1Conn(H1Context(HttpLimits(), lambda: 0, lambda: b"now", b"t-"))
+    found: list[object] = []
+    for piece in pieces:
+        for request in conn.feed(piece)[:1]:
+            found += [request.method, request.path, request.query, request.host, request.body]
+            found += [request.request_id, request.content_length, request.keep_alive]
+            request.reply(200)
+    text = conn.data_to_send().decode()
+    return [*found, re.findall(r"HTTP/1.1 (\d{3}) ", text), re.findall(r'"code":"(\w+)"', text)]

@@ -4,7 +4,9 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from corvo import checks, limits
+from corvo import checks, limits, ops
+from corvo._fast.codec import encode_fields
+from corvo._fast.plain import PlainEnqueue
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -33,9 +35,18 @@ class Producer:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._extras = ExtrasEncoder(service.config.max_payload_size, service.new_chain_id)
+        # What a body that says queue and payload alone leaves to the defaults, as bytes.
+        _, values = self.job_values(EnqueueBody(queue="q"))
+        layout = ops.ENQUEUE.layout
+        front = encode_fields(layout[2], (values[1],))[1:]
+        tail = encode_fields(layout[4:], values[3:])[1:]
+        self._plain = PlainEnqueue(front, tail, service.config.max_payload_size)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
+        if self._service.guard is None and self._plain.scan(request.body):
+            self._service.enqueue_plain(self._plain, (on_enqueued, request))
+            return
         body = decode(request.body, EnqueueBody)
         queue, values = self.job_values(body)
         slot = (on_enqueued, request)
@@ -156,14 +167,14 @@ class Producer:
 
 def on_enqueued(request: Request, result: Any) -> None:
     """Answer with the new job, or with the one that holds its unique key."""
-    if isinstance(result, Enqueued):
-        if result.duplicate:
-            stored = f',"result":{result.result.decode()}' if result.result else ""
-            text = _DUPLICATE % (result.job_id, STATES[result.state], stored)
-            request.reply(200, text.encode())
-        else:
-            request.reply(
-                201, b'{"job_id":"' + result.job_id.encode() + _ENQUEUED_END[result.state]
-            )
-    else:
+    if not isinstance(result, Enqueued):
         reply_error(request, result)
+        return
+    enqueued = result
+    if enqueued.duplicate:
+        stored = f',"result":{enqueued.result.decode()}' if enqueued.result else ""
+        text = _DUPLICATE % (enqueued.job_id, STATES[enqueued.state], stored)
+        request.reply(200, text.encode())
+    else:
+        body = b'{"job_id":"' + enqueued.job_id.encode() + _ENQUEUED_END[enqueued.state]
+        request.reply(201, body)

@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.plain import plain_ack
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, PayloadTooLarge, ResultSchemaError, ValidationError
 from corvo.ids import check_job_id
@@ -30,6 +31,10 @@ from corvo.waiting import Wait
 
 # Stands in a batch for an ack that is refused here, so that positions agree: no job has this id.
 _REFUSED_ACK = ("-", "", b"", b"", b"")
+# Bodies of fetches that are remembered with what they ask for.
+_ASKED_MAX = 1_024
+_ASKED_SIZE_MAX = 512
+Asked = tuple[list[str], str, bytes, int]  # queues, worker, op, how long to wait
 
 
 class WorkerVerbs:
@@ -37,39 +42,54 @@ class WorkerVerbs:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._asked: dict[bytes, Asked] = {}
 
     # ---- fetch ----
 
     def fetch(self, request: Request) -> None:
         """200 with one job, or 204 when none came in time."""
-        body = decode(request.body, FetchBody)
-        if body.count is not None:
-            raise ValidationError("count belongs to /fetch/batch")
-        self._wait(request, body, 0, self._on_fetched)
+        # A worker says the same each time, so what it said is kept.
+        asked = self._asked.get(request.body)
+        if asked is None:
+            body = decode(request.body, FetchBody)
+            if body.count is not None:
+                raise ValidationError("count belongs to /fetch/batch")
+            asked = self._read_fetch(request, body, 0)
+            if body.worker_id and len(request.body) <= _ASKED_SIZE_MAX:
+                if len(self._asked) == _ASKED_MAX:
+                    self._asked.clear()
+                self._asked[request.body] = asked
+        self._wait(request, asked, False, self._on_fetched)
 
     def fetch_batch(self, request: Request) -> None:
         """200 with the jobs that are there, empty when none came in time."""
         body = decode(request.body, FetchBody)
         count = min(max(body.count or 1, 1), limits.FETCH_BATCH_MAX)
-        self._wait(request, body, count, self._on_batch_fetched)
+        self._wait(request, self._read_fetch(request, body, count), True, self._on_batch_fetched)
 
-    def _wait(self, request: Request, body: FetchBody, count: int, answer: Any) -> None:
+    @staticmethod
+    def _read_fetch(request: Request, body: FetchBody, count: int) -> Asked:
+        """What a fetch asks for; `count` is 0 for one job without a list around it."""
         checks.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
         queues = [checks.queue_name(name, "queues") for name in body.queues]
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
         if body.timeout is not None:
             wait_ns = parse_duration(body.timeout, "timeout")
-        wait = self._service.fetch(
-            queues,
-            checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
-            or f"anonymous-{request.peer}",
-            checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX),
-            checks.lease_ns(body.lease_duration),
-            count,
-            min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS),
-            request,
-            answer,
-        )
+        worker_id = checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
+        worker_id = worker_id or f"anonymous-{request.peer}"
+        hostname = checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX)
+        lease_ns = checks.lease_ns(body.lease_duration)
+        values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
+        if count:
+            payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
+        else:
+            payload = encode_fields(ops.FETCH.layout, values)
+        wait_ns = min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS)
+        return queues, worker_id, payload, wait_ns
+
+    def _wait(self, request: Request, asked: Asked, batch: bool, answer: Any) -> None:
+        queues, worker_id, payload, wait_ns = asked
+        wait = self._service.fetch(queues, worker_id, payload, batch, wait_ns, request, answer)
         request.context = wait
         request.on_abandoned = self._on_abandoned
 
@@ -98,9 +118,16 @@ class WorkerVerbs:
 
     def ack(self, request: Request) -> None:
         """200 when the job is completed, also when repeated with the completing token."""
+        service = self._service
+        if service.guard is None:
+            payload = plain_ack(request.params[0], request.body)
+            # A job that has a schema gets no result here: the general way says what is wrong.
+            if payload and not service.machine.result_schema(request.params[0], ""):
+                service.pipeline.submit(ops.ACK, payload, (self._on_acked, request))
+                return
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
-        self._service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
+        service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
 
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""

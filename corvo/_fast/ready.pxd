@@ -1,0 +1,37 @@
+from cpython.array cimport array as c_array
+
+cdef int _PRIORITIES, _WINDOW, _SEQ_BITS
+
+
+cdef class ReadyIndex:
+    cdef unsigned long long[3][64] window
+    cdef Py_ssize_t[3] start
+    cdef Py_ssize_t[3] stop
+    cdef Py_ssize_t[3] behind
+    cdef list rest
+
+    cpdef Py_ssize_t count(self, Py_ssize_t priority) except -1
+    cpdef add(self, Py_ssize_t priority, unsigned long long seq)
+    cpdef remove(self, Py_ssize_t priority, unsigned long long seq)
+    cpdef unsigned long long first(self) except? 0
+    cpdef unsigned long long first_of(self, Py_ssize_t priority) except? 0
+    cdef unsigned long long _head(self, Py_ssize_t priority) except? 0
+    cdef _refill(self, Py_ssize_t priority)
+    cdef void _shift(self, Py_ssize_t priority, Py_ssize_t start, Py_ssize_t stop) noexcept
+
+
+cdef class DueHeap:
+    cdef c_array dues, keys
+    cdef long long *due
+    cdef unsigned long long *key
+    cdef Py_ssize_t size, room
+
+    cpdef push(self, long long due_ns, unsigned long long key)
+    cpdef long long first_due(self) except? 0
+    cpdef unsigned long long first_key(self) except? 0
+    cpdef pop(self)
+    cdef _grow(self)
+    cdef _map(self)
+    cdef void _copy(self, Py_ssize_t source, Py_ssize_t target) noexcept
+    cdef _cut(self, Py_ssize_t size)
+    cdef void _sink(self, Py_ssize_t at, long long due_ns, unsigned long long key) noexcept

@@ -1,0 +1,13 @@
+from corvo.clock cimport Clock
+
+
+cdef class Flusher:
+    cdef object _loop, _log, _machine, _disk, _on_fatal, _timer
+    cdef Clock _clock
+    cdef long long _dirty_since_ns, _applied_ns
+    cdef bint _refused
+    cdef public bint disk_full
+    cdef public long long flushes, flush_ns_last, flush_ns_max
+
+    cpdef after_apply(self)
+    cpdef flush(self)

@@ -1,0 +1,46 @@
+cimport cython
+
+from corvo._fast.fields cimport Reader
+from corvo.fsm cimport endings, leases, states
+from corvo.fsm.core cimport Core
+from corvo.fsm.lane cimport Lane
+from corvo.model cimport Enqueued, Fetched, Job
+
+cdef Reader _reader
+cdef int ACTIVE, PRIORITIES, COMPLETED
+cdef list _ENQUEUED_DATA, _ATTEMPT_DATA
+
+cdef bytes _attempt_data(long long attempt)
+
+
+@cython.locals(job=Job, queue=str, extras=bytes)
+cpdef enqueue(Core core, bytes payload)
+
+
+@cython.locals(job=Job, r=Reader)
+cpdef tuple read_enqueue(bytes payload)
+
+
+@cython.locals(
+    lane=Lane, state=cython.int, trigger=cython.int, stamp_ns=cython.longlong, data=bytes
+)
+cpdef Enqueued create(Core core, Job job, str queue, bytes extras)
+
+
+@cython.locals(state=cython.int)
+cdef Fetched _start(
+    Core core, Lane lane, Job job, str worker_id, str hostname, long long lease_ns, bytes worker
+)
+
+cdef bytes _worker_data(str worker_id)
+
+
+@cython.locals(
+    lane=Lane, job=Job, r=Reader, queues=list, count=cython.Py_ssize_t, i=cython.Py_ssize_t,
+    lease_ns=cython.longlong, worker_id=str, hostname=str
+)
+cpdef fetch(Core core, bytes payload)
+
+
+@cython.locals(job=Job, lane=Lane, r=Reader, job_id=str, token=str, result=bytes, checkpoint=bytes)
+cpdef ack(Core core, bytes payload)

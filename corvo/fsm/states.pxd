@@ -1,0 +1,1 @@
+cpdef int next_state(int state, int trigger) except -2

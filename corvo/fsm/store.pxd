@@ -1,0 +1,54 @@
+cimport cython
+
+from corvo._fast cimport keys
+from corvo.fsm cimport index_rows
+from corvo.kv cimport documents
+from corvo.kv.meta cimport Meta
+from corvo.model cimport Job, Queue
+
+cdef int SEQ_BITS, ACTIVE, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
+cdef long long JOB_SIZE, ROW_SIZE, BODY_INSIDE_SIZE_MAX
+cdef tuple ENDED
+
+cpdef unsigned long long place(Job job)
+
+
+@cython.final
+cdef class Store:
+    cdef public object base
+    cdef public Meta meta
+    cdef public dict jobs, places
+    cdef public long long jobs_size, rows_size
+    cdef long long _clean_size
+    cdef list _dirty, _blocks, _queues, _workers, _deletes
+    cdef dict _errors, _locks, _schedules
+
+    @cython.locals(count=cython.longlong)
+    cpdef documents(self)
+
+    @cython.locals(job=Job, size=cython.longlong)
+    cpdef flush(self)
+
+    cpdef dirty_size(self)
+
+    @cython.locals(job=Job)
+    cpdef Job find(self, str job_id)
+
+    @cython.locals(job=Job)
+    cdef Job _load(self, str job_id)
+    cpdef add(self, Job job)
+    cpdef touch(self, Job job)
+    cdef _enter(self, Job job)
+    cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
+    cpdef touch_queue(self, Queue queue)
+    cpdef add_block(self, long long first_seq, bytes block)
+
+    @cython.locals(key=bytes)
+    cdef _put_job(self, Job job, list puts, list heads, list bodies, list deletes)
+
+    @cython.locals(job=Job, queue=Queue)
+    cdef _written(self)
+    cdef _leave(self, Job job)
+
+    @cython.locals(job=Job)
+    cdef _evict(self)

@@ -1,0 +1,73 @@
+cimport cython
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Job:
+    # Body.
+    cdef public str id
+    cdef public bytes payload, tags
+    cdef public long long max_retries, backoff, base_delay_ms, max_delay_ms, jitter_ppm, created_ns
+    cdef public str parent_id
+    cdef public bytes unique_key
+    cdef public long long unique_until, unique_period_ns
+    cdef public str schedule_id
+    cdef public long long schedule_slot_ns
+    # Head.
+    cdef public unsigned long long queue_number, seq
+    cdef public long long priority, state
+    cdef public long long attempt
+    cdef public object scheduled_ns  # may lie behind the year 2262
+    cdef public bint keeps_place
+    cdef public long long ready_ns, started_ns, completed_ns, failed_ns, cancel_requested_ns
+    cdef public long long lease_ns, lease_expires_ns, fencing, lease_seed, lease_term
+    cdef public bint lease_touched
+    cdef public long long releases
+    cdef public str worker_id, hostname
+    cdef public long long error_count, event_seq
+    cdef public bint provider_error, has_extras, body_apart
+    # Data.
+    cdef public bytes checkpoint, progress, result
+    cdef public object extras
+    # Overlay bookkeeping.
+    cdef public long long size
+    cdef public str token
+    cdef public int dirty
+    cdef public bint resident, deleted
+    cdef public bytes stored_row
+
+
+@cython.final
+cdef class Queue:
+    cdef public unsigned long long number
+    cdef public str name
+    cdef public bint paused
+    cdef public object max_concurrency
+    cdef public long long created_ns
+    cdef public unsigned long long next_seq
+    cdef public list counts
+    cdef public long long enqueued_total, completed_total, failed_total, dead_total, expired_total
+    cdef public bint dirty
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Enqueued:
+    cdef public str job_id
+    cdef public int state
+    cdef public bint duplicate
+    cdef public bytes result
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Fetched:
+    cdef public str job_id, queue
+    cdef public bytes payload, tags, checkpoint
+    cdef public long long attempt, max_retries
+    cdef public str schedule_id
+    cdef public long long schedule_slot_ns, lease_ns, fencing
+    cdef public str token

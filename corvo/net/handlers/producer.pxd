@@ -1,0 +1,20 @@
+cimport cython
+
+from corvo._fast.plain cimport PlainEnqueue
+from corvo._fast.replies cimport Request
+from corvo.model cimport Enqueued
+from corvo.service cimport Service
+
+cdef list _ENQUEUED_END
+
+
+@cython.final
+cdef class Producer:
+    cdef Service _service
+    cdef PlainEnqueue _plain
+
+    cpdef enqueue(self, Request request)
+
+
+@cython.locals(enqueued=Enqueued)
+cpdef on_enqueued(Request request, result)

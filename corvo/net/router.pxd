@@ -1,0 +1,42 @@
+cimport cython
+
+from corvo._fast.meters cimport RouteMeter
+from corvo._fast.replies cimport Request
+
+cdef int _PERCENT
+
+cdef str _decode(bytes segment)
+
+
+@cython.final
+cdef class Route:
+    cdef readonly str method, pattern, name
+    cdef readonly object handler
+    cdef readonly RouteMeter meter
+
+
+@cython.final
+cdef class _Node:
+    cdef dict literals, routes
+    cdef _Node parameter
+
+
+cdef class Router:
+    cdef readonly tuple routes
+    cdef _Node _root
+    cdef dict _literal, _leading
+
+    @cython.locals(route=Route)
+    cpdef handle(self, Request request)
+
+    @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple)
+    cpdef tuple match(self, str method, bytes path)
+
+    @cython.locals(node=_Node)
+    cdef _add(self, Route route)
+
+    @cython.locals(node=_Node, following=_Node)
+    cdef tuple _walk(self, bytes path)
+
+    @cython.locals(node=_Node)
+    cdef str _allow(self, bytes path)

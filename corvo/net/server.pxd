@@ -1,0 +1,52 @@
+cimport cython
+
+from corvo._fast.http1 cimport H1Conn
+from corvo._fast.replies cimport H1Context, Request
+
+
+@cython.final
+cdef class Server:
+    cdef public object handle, clock, limits, loop
+    cdef public H1Context context
+    cdef public object on_drain
+    cdef public set connections
+    cdef public dict by_address
+    cdef public Py_ssize_t refused
+    cdef public bint draining
+    cdef list _dirty
+    cdef bint _flush_due
+    cdef object _timer, _all_gone
+    cdef list _listeners
+
+    @cython.locals(connection=Connection, dirty=list)
+    cpdef flush(self)
+    cpdef bint admit(self, str address) except -1
+    cpdef opened(self, Connection connection)
+    cpdef gone(self, Connection connection)
+    cpdef mark(self, Connection connection)
+
+    @cython.locals(request=Request)
+    cpdef serve(self, list requests)
+
+
+@cython.final
+cdef class Connection:
+    cdef public Server server
+    cdef public str peer
+    cdef public object transport
+    cdef public H1Conn h1
+    cdef bint _dirty, _reading, _next_due
+    cdef list _held
+    cdef bint _ended
+    cdef long long _lingers_until_ns, _stalled_since_ns
+    cdef Py_ssize_t _stalled_size
+
+    cpdef data_received(self, bytes data)
+
+    @cython.locals(h1=H1Conn, data=bytes)
+    cpdef flush(self)
+    cpdef _on_output(self)
+    cdef _read_on(self)
+    cdef _serve(self, list requests)
+    cdef bint _may_serve(self, H1Conn h1) except -1
+    cdef _linger(self)

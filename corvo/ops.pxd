@@ -1,0 +1,9 @@
+cimport cython
+
+
+@cython.final
+cdef class Op:
+    cdef readonly int number
+    cdef readonly str name, layout
+    cdef readonly int order
+    cdef readonly bint built

@@ -1,0 +1,27 @@
+cimport cython
+
+from corvo._fast.plain cimport PlainEnqueue
+from corvo.clock cimport Clock
+from corvo.ids cimport JobIds
+from corvo.ops cimport Op
+from corvo.pipeline cimport Pipeline
+from corvo.waiting cimport Wait
+
+
+cdef Op _ENQUEUE
+
+
+cdef class Service:
+    cdef public object config
+    cdef public Clock clock
+    cdef public object machine
+    cdef public Pipeline pipeline
+    cdef JobIds _ids
+    cdef long long _stamp_ns
+
+    @cython.locals(pipeline=Pipeline)
+    cpdef enqueue_plain(self, PlainEnqueue plain, slot)
+    cpdef Wait fetch(
+        self, list queues, str worker_id, bytes payload, bint batch, long long wait_ns, request,
+        answer
+    )

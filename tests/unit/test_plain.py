@@ -1,0 +1,184 @@
+"""What is recognised as a plain request means the same to the general way, byte for byte."""
+
+import json
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from corvo import limits, ops
+from corvo._fast.codec import decode_frame, encode_fields
+from corvo._fast.http1 import H1Conn
+from corvo._fast.plain import PlainEnqueue, plain_ack
+from corvo.clock import Clock
+from corvo.config import load
+from corvo.errors import CorvoError
+from corvo.fsm.machine import Machine
+from corvo.ids import JobIds, check_job_id
+from corvo.kv.memory import MemoryBase
+from corvo.net.bodies import AckBody, EnqueueBody, decode, decode_optional
+from corvo.net.handlers.producer import Producer
+from corvo.net.handlers.worker import WorkerVerbs
+from corvo.net.server import Server
+from corvo.pipeline import Pipeline
+from corvo.service import Service
+
+JOB_ID = "job_01HZX8WQ0000000000000000AA"
+
+
+class World:
+    """A loop that does at once what it is told to do soon, and a log that keeps entries."""
+
+    busy = False
+    term = 1
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[int, bytes]] = []
+
+    def call_soon(self, callback: Any, *args: Any) -> None:
+        callback(*args)
+
+    call_later = call_soon
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        self.ops += decode_frame(data)[1:]
+        return len(self.ops), 1
+
+
+WORLD: Any = World()
+CLOCK = Clock()
+CONFIG = load({}, {})
+PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
+PIPELINE.open = True
+SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
+PRODUCER = Producer(SERVICE)
+CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context
+
+
+def enqueue(body: bytes) -> bytes | None:
+    """What the handler proposes; None if it refuses."""
+    WORLD.ops.clear()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection = H1Conn(CONTEXT)
+    (request,) = connection.feed(head + body)
+    try:
+        PRODUCER.enqueue(request)
+    except CorvoError:
+        assert not WORLD.ops
+        return None
+    finally:
+        connection.closed()
+    ((number, op),) = WORLD.ops
+    assert number == ops.ENQUEUE.number and op[1] == len(JOB_ID)
+    return op[:2] + JOB_ID.encode() + op[2 + len(JOB_ID) :]
+
+
+def enqueue_generally(body: bytes) -> bytes | None:
+    """What the general way proposes."""
+    try:
+        _, values = PRODUCER.job_values(decode(body, EnqueueBody))
+    except CorvoError:
+        return None
+    return encode_fields(ops.ENQUEUE.layout, (JOB_ID, *values))
+
+
+BLANKS = st.text(" \t\n\r", max_size=2)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
+    ["q", "a.b", ".", "..", "a/b", '"', "\\", "\x7f", "é", "x" * 127, "x" * 128, "x" * 129, ""]
+)
+NUMBERS = st.sampled_from(
+    ["0", "-0", "1", "01", "-", "1.", ".5", "1.5", "1e5", "1E+5", "-1.25", "1" * 19, "1.1.1", "+1"]
+)
+SCALARS = NUMBERS | st.sampled_from(["true", "false", "null", "tru", "nullx", '"', "NaN"])
+STRINGS = TEXTS.map(json.dumps) | TEXTS.map(lambda text: json.dumps(text, ensure_ascii=False))
+ODD_STRINGS = st.sampled_from(
+    [r'"\u0041"', r'"\ud800"', r'"\/"', r'"\b\f\n\r\t"', r'"\x"', '"\t"', '"\x00"', '"\\', '"']
+)
+
+
+def containers(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Lists and objects as text, with blanks and now and then a comma too many."""
+    ends = st.sampled_from(["", "", "", ",", "]"])
+    lists = st.tuples(BLANKS, st.lists(values, max_size=3), ends).map(
+        lambda t: "[" + t[0] + (t[0] + "," + t[0]).join(t[1]) + t[2] + t[0] + "]"
+    )
+    members = st.tuples(STRINGS | ODD_STRINGS, BLANKS, values).map(
+        lambda t: t[0] + t[1] + ":" + t[2]
+    )
+    objects = st.tuples(BLANKS, st.lists(members, max_size=3), ends).map(
+        lambda t: "{" + t[0] + (t[0] + "," + t[0]).join(t[1]) + t[2] + t[0] + "}"
+    )
+    return lists | objects
+
+
+VALUES = st.recursive(SCALARS | STRINGS | ODD_STRINGS, containers, max_leaves=6)
+NAMES = st.sampled_from(['"queue"', '"payload"', '"payload"', '"priority"', '"queu"', '"\\u0071"'])
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """Bodies that are plain enqueues, or nearly."""
+    blank = draw(BLANKS)
+    members = [('"queue"', draw(STRINGS)), ('"payload"', draw(VALUES))]
+    members += draw(st.lists(st.tuples(NAMES, VALUES | STRINGS), max_size=1))
+    members = draw(st.permutations(members))
+    inside = ("," + blank).join(name + blank + ":" + blank + value for name, value in members)
+    body = (blank + "{" + blank + inside + blank + "}" + blank).encode()
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(body)))
+        body = body[:at] + draw(st.binary(max_size=2)) + body[at + draw(st.integers(0, 2)) :]
+    return body
+
+
+@given(bodies() | st.binary(max_size=40))
+@example(b'{"queue":"q","payload":' + b"[" * 70 + b"]" * 70 + b"}")
+@example(b'{"queue":"q","payload":' + b'{"a":[' * 30 + b"]}" * 30 + b"}")
+@example(b'{"queue":"q","payload":"' + b"x" * (limits.PAYLOAD_SIZE_MAX - 2) + b'"}')
+@example(b'{"queue":"q","payload":"' + b"x" * (limits.PAYLOAD_SIZE_MAX - 1) + b'"}')
+@example(b'{"queue":"q","payload":"\xc3\xa9"}')
+@example(b'{"queue":"q","payload":"\xc3"}')
+@example(b'{"queue":"q"}')
+@example(b'{"payload":1}')
+@example(b"{}")
+@example(b"")
+def test_enqueue_is_the_same_by_either_way(body: bytes) -> None:
+    assert enqueue(body) == enqueue_generally(body)
+
+
+def test_common_enqueues_are_plain() -> None:
+    plain = [
+        b'{"queue":"bench","payload":{"data":"xxx","n":[1,-2.5,true,null,{}],"e":[]}}',
+        b' {\n "payload" : "a\\"b" ,\r\n\t"queue" : "emails" } \n',
+        '{"queue":"q","payload":{"name":"Zoë"}}'.encode(),
+    ]
+    for body in plain:
+        assert PlainEnqueue(b"", b"", 1_000).scan(body)
+
+
+def ack_generally(job_id: str, body: bytes) -> bytes | None:
+    try:
+        values = WorkerVerbs(SERVICE)._ack_values(
+            check_job_id(job_id), decode_optional(body, AckBody)
+        )
+    except CorvoError:
+        return None
+    return encode_fields(ops.ACK.layout, values)
+
+
+JOB_IDS = st.sampled_from(
+    [JOB_ID, "a", "A-_9", "", "a b", "é", "a/b", "x" * 127, "x" * 128, "x" * 129, "___"]
+)
+TOKENS = st.sampled_from(["1h9qp3w0", "", "x" * 127, "x" * 128, "x" * 129, 'a"b', "é", "a b"])
+
+
+@given(
+    JOB_IDS, TOKENS, st.sampled_from(["{", '{"result":1,', " {"]), st.sampled_from(["}", "} ", ""])
+)
+def test_ack_is_the_same_by_either_way(job_id: str, token: str, start: str, end: str) -> None:
+    body = (start + '"lease_token":' + json.dumps(token, ensure_ascii=False) + end).encode()
+    plain = plain_ack(job_id, body)
+    assert not plain or plain == ack_generally(job_id, body)
+
+
+def test_common_acks_are_plain() -> None:
+    assert plain_ack(JOB_ID, b'{"lease_token":"1h9qp3w0"}')
