@@ -3,6 +3,24 @@ cimport cython
 
 @cython.final
 @cython.no_gc
+cdef class Extras:
+    cdef public str group_key, batch_id, chain_id
+    cdef public long long chain_step
+    cdef public bytes chain
+    cdef public list depends_on
+    cdef public int on_dependency_failure
+    cdef public bytes result_schema
+    cdef public object expires_ns  # may lie behind the year 2262
+    cdef public str hold_reason
+    cdef public object hold_ends_ns  # may lie behind the year 2262
+    cdef public int hold_action
+    cdef public bytes feedback
+    cdef public list open_dependencies
+    cdef public bint has_dependents, has_logs, blocked
+
+
+@cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class Job:
     # Body.
@@ -29,13 +47,13 @@ cdef class Job:
     cdef public bint provider_error, has_extras, body_apart
     # Data.
     cdef public bytes checkpoint, progress, result
-    cdef public object extras
+    cdef public Extras extras
     # Overlay bookkeeping.
     cdef public long long size
     cdef public str token
     cdef public int dirty
     cdef public bint resident, deleted
-    cdef public bytes stored_row
+    cdef public bytes stored_row, stored_expiry
 
 
 @cython.final
@@ -48,7 +66,15 @@ cdef class Queue:
     cdef public unsigned long long next_seq
     cdef public list counts
     cdef public long long enqueued_total, completed_total, failed_total, dead_total, expired_total
+    cdef public bint draining
+    cdef public long long cleared_seq
+    cdef public bint destroyed
+    cdef public list retention_ns
+    cdef public long long rate_limit, rate_window_ns, group_concurrency, aging_after_ns
+    cdef public unsigned long long turn, served
     cdef public bint dirty
+
+    cpdef bint doomed(self) except -1
 
 
 @cython.final
@@ -71,3 +97,4 @@ cdef class Fetched:
     cdef public str schedule_id
     cdef public long long schedule_slot_ns, lease_ns, fencing
     cdef public str token
+    cdef public bytes feedback, result_schema

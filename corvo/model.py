@@ -84,7 +84,6 @@ ERROR_KINDS: Final = (
 )
 
 
-@final
 class Extras:
     """What only some jobs have, a document of its own: the plain path neither reads nor writes
     one. All of it is unset by default."""

@@ -24,9 +24,10 @@ cdef class Pipeline:
     cdef bint _seal_scheduled
     cdef dict _arriving, _to_check
     cdef list _new_waits, _tried_in_vain
-    cdef object _deadline_timer, _tick_timer
-    cdef long long _deadline_armed_ns
+    cdef object _deadline_timer, _opening_timer, _tick_timer, _openings
+    cdef long long _deadline_armed_ns, _opening_armed_ns
     cdef public WaitingFetches waiting
+    cdef public object ends
     cdef public Flusher flusher
     cdef public object meters
     cdef public bint open
@@ -34,8 +35,8 @@ cdef class Pipeline:
     cdef public list on_applied
     cdef public object on_fatal
 
-    cpdef submit(self, Op op, bytes payload, slot)
-    cdef _add(self, Op op, bytes payload, slot)
+    cpdef submit(self, Op op, bytes payload, slot, int number=*)
+    cdef _add(self, Op op, bytes payload, slot, int number=*)
     cpdef bint begins_entry(self) except -1
     cpdef expect(self, str queue, Py_ssize_t count)
 

@@ -18,6 +18,8 @@ cdef class Service:
     cdef public Pipeline pipeline
     cdef JobIds _ids
     cdef long long _stamp_ns
+    cdef public tuple guard
+    cdef dict _task_watches
 
     @cython.locals(pipeline=Pipeline)
     cpdef enqueue_plain(self, PlainEnqueue plain, slot)

@@ -13,11 +13,28 @@ cdef class ReadyIndex:
     cpdef Py_ssize_t count(self, Py_ssize_t priority) except -1
     cpdef add(self, Py_ssize_t priority, unsigned long long seq)
     cpdef remove(self, Py_ssize_t priority, unsigned long long seq)
+    cpdef Py_ssize_t before(self, Py_ssize_t priority, unsigned long long seq) except -1
     cpdef unsigned long long first(self) except? 0
     cpdef unsigned long long first_of(self, Py_ssize_t priority) except? 0
     cdef unsigned long long _head(self, Py_ssize_t priority) except? 0
     cdef _refill(self, Py_ssize_t priority)
     cdef void _shift(self, Py_ssize_t priority, Py_ssize_t start, Py_ssize_t stop) noexcept
+
+
+cdef class Places:
+    cdef c_array window
+    cdef unsigned long long *at  # the window's memory
+    cdef Py_ssize_t room, start, stop, behind
+    cdef object rest
+
+    cpdef add(self, unsigned long long place)
+    cpdef remove(self, unsigned long long place)
+    cpdef unsigned long long first(self) except? 0
+    cpdef unsigned long long first_from(self, unsigned long long low) except? 0
+    cdef _put_behind(self, unsigned long long place)
+    cdef _make_room(self)
+    cdef _grow(self, Py_ssize_t room)
+    cdef _refill(self)
 
 
 cdef class DueHeap:

@@ -1,16 +1,21 @@
 cimport cython
 
 from corvo._fast.ready cimport DueHeap
-from corvo.kv cimport documents
+from corvo.fsm cimport index_rows
+from corvo.fsm.due cimport DueTimes
+from corvo.fsm.groups cimport Groups
 from corvo.fsm.lane cimport Lane
-from corvo.fsm.store cimport Store
+from corvo.fsm.store cimport Store, place
+from corvo.kv cimport documents
 from corvo.kv.meta cimport Meta
 from corvo.model cimport Job, Queue
 
-cdef int SEQ_BITS, ACTIVE, PENDING, PRIORITIES, NOWHERE
-cdef unsigned long long SEQ_MASK
-cdef long long WORKER_TOUCH_NS
+cdef int SEQ_BITS, ACTIVE, HELD, PENDING, SCHEDULED, PRIORITIES, NOWHERE
+cdef unsigned long long NORMAL, SEQ_MASK
+cdef long long EXPIRY_READ_NS, WORKER_TOUCH_NS
 cdef tuple ENDED
+
+cdef bint _grouped(Job job) except -1
 
 
 @cython.final
@@ -19,12 +24,19 @@ cdef class Core:
     cdef public Meta meta
     cdef public dict lanes, numbered, workers, schedules, schedule_names
     cdef public list slots
-    cdef public DueHeap leases, waiting
-    cdef public set left
+    cdef public DueHeap leases
+    cdef public DueTimes waiting, holds, expiring
+    cdef public dict tasks
+    cdef public list running
+    cdef public long long doomed_queues
+    cdef public dict unsettled
+    cdef public list next_unsettled
+    cdef public object replays
     cdef public list woken
     cdef public long long term, stamp_ns, seed
     cdef public Py_ssize_t position
-    cdef public list changes
+    cdef public list changes, ended
+    cdef public long long settled
 
     cpdef begin(self, long long term, long long stamp_ns, long long seed)
 
@@ -40,19 +52,42 @@ cdef class Core:
     cpdef Lane lane_of(self, Job job)
     cpdef wake(self, Lane lane)
 
+    @cython.locals(job=Job)
+    cpdef Job find(self, str job_id)
+
+    @cython.locals(lane=Lane, queue=Queue)
+    cpdef bint doomed(self, Job job) except -1
+
     @cython.locals(queue=Queue)
     cpdef add(self, Lane lane, Job job, int state)
-    cpdef move(self, Lane lane, Job job, int state, bint tail=*)
 
-    @cython.locals(queue=Queue)
+    @cython.locals(
+        before=cython.ulonglong, expired_ns=cython.longlong, was_active=cython.bint,
+        was_held=cython.bint
+    )
+    cpdef move(self, Lane lane, Job job, int state, bint tail=*)
+    cdef _move(self, Lane lane, Lane target, Job job, int state, bint tail)
+    cdef _handed_out(self, Lane lane, Job job)
+
+    @cython.locals(stays=cython.bint)
+    cdef _follow_expiry(
+        self, Job job, unsigned long long before, long long expired_ns, int state
+    )
+    cdef Groups _groups(self, Lane lane)
+
+    @cython.locals(groups=Groups)
+    cdef _settle_group(self, Lane lane, Job job)
+
+    @cython.locals(queue=Queue, doomed=cython.bint, grouped=cython.bint)
     cdef _depart(self, Lane lane, Job job)
 
-    @cython.locals(queue=Queue, state=cython.int)
+    @cython.locals(queue=Queue, state=cython.int, grouped=cython.bint)
     cdef _arrive(self, Lane lane, Job job)
     cpdef extend(self, Lane lane, Job job, long long expires_ns)
 
-    @cython.locals(spot=cython.ulonglong)
+    @cython.locals(spot=cython.ulonglong, seq=cython.ulonglong, aging_ns=cython.longlong)
     cpdef Job ready_job(self, Lane lane)
+    cdef Py_ssize_t _ready_since(self, Lane lane, unsigned long long seq) except -1
 
     @cython.locals(job=Job)
     cpdef Job job_at(self, Lane lane, int priority, unsigned long long seq)

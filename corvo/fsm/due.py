@@ -5,14 +5,13 @@ waiting; their places are remembered, so that the entry is known as void without
 job. What became void in another way is found out when it comes to the top.
 """
 
-from typing import Final, final
+from typing import Final
 
 from corvo._fast.ready import DueHeap
 
 COMPACT_MIN: Final = 1_024
 
 
-@final
 class DueTimes:
     """(due_ns, place) in order of time."""
 

@@ -5,8 +5,6 @@ its beginning only, block by block; the meta row says where it begins and how la
 """
 
 from collections.abc import Iterator
-from typing import final
-
 from corvo._fast import keys
 from corvo.feed import Change
 from corvo.fsm.overlay import ROW_SIZE
@@ -16,7 +14,6 @@ from corvo.kv.rows import Row, Rows
 from corvo.limits import EVENT_TRIM_BLOCKS_MAX
 
 
-@final
 class EventLog:
     """Blocks of events, in order."""
 

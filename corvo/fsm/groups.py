@@ -16,7 +16,7 @@ key and its last turn; the index row of each of its jobs names it. Groups that h
 are not in the rotation and cost nothing.
 """
 
-from typing import Final, final
+from typing import Final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS, SEQ_MASK, Places, ReadyIndex
@@ -35,7 +35,6 @@ def stands(job: Job) -> bool:
     return not ENDED[job.state] and (job.state != SCHEDULED or job.keeps_place)
 
 
-@final
 class Group:
     """One group. `ready`, `waiting` (retrying and held jobs) and `postponed` (scheduled ones) hold
     `priority << SEQ_BITS | seq`, `active` holds seqs."""
@@ -59,7 +58,6 @@ class Group:
         return not (len(self.active) or len(self.ready) or waits)
 
 
-@final
 class Groups:
     """The groups of a queue. After each change of the jobs of a group `settle` has to be called."""
 

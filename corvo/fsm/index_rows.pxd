@@ -1,17 +1,26 @@
 cimport cython
 
 from corvo._fast cimport keys
+from corvo.fsm.groups cimport stands
 from corvo.model cimport Job
 
-cpdef due_ns(Job job)
-cdef int ACTIVE, COMPLETED, PENDING, RETRYING, SCHEDULED
+cdef int ACTIVE, COMPLETED, HELD, PENDING, RETRYING, SCHEDULED
+cdef tuple ENDED
 
-cpdef finished_ns(Job job)
+cpdef long long due_ns(Job job) except? -1
+cpdef long long hold_ends_ns(Job job) except? -1
+cpdef long long expires_ns(Job job) except? -1
+cpdef bytes expiry_key(Job job)
+cpdef long long finished_ns(Job job) except? -1
 
 
 @cython.locals(state=cython.int)
 cpdef bytes index_key(Job job)
 
 
-@cython.locals(state=cython.int)
+@cython.locals(value=bytes)
 cpdef bytes index_value(Job job)
+
+
+@cython.locals(state=cython.int)
+cdef bytes _index_value(Job job)

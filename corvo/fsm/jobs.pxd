@@ -4,10 +4,10 @@ from corvo._fast.fields cimport Reader
 from corvo.fsm cimport endings, leases, states
 from corvo.fsm.core cimport Core
 from corvo.fsm.lane cimport Lane
-from corvo.model cimport Enqueued, Fetched, Job
+from corvo.model cimport Enqueued, Extras, Fetched, Job
 
 cdef Reader _reader
-cdef int ACTIVE, PRIORITIES, COMPLETED
+cdef int ACTIVE, PRIORITIES, COMPLETED, EXPIRED_AT_FETCH_MAX
 cdef list _ENQUEUED_DATA, _ATTEMPT_DATA
 
 cdef bytes _attempt_data(long long attempt)
@@ -22,7 +22,8 @@ cpdef tuple read_enqueue(bytes payload)
 
 
 @cython.locals(
-    lane=Lane, state=cython.int, trigger=cython.int, stamp_ns=cython.longlong, data=bytes
+    lane=Lane, state=cython.int, trigger=cython.int, stamp_ns=cython.longlong, data=bytes,
+    held=cython.bint
 )
 cpdef Enqueued create(Core core, Job job, str queue, bytes extras)
 
@@ -35,6 +36,10 @@ cdef Fetched _start(
 cdef bytes _worker_data(str worker_id)
 
 
+@cython.locals(job=Job, expired=cython.int)
+cdef Job _next_job(Core core, Lane lane)
+
+
 @cython.locals(
     lane=Lane, job=Job, r=Reader, queues=list, count=cython.Py_ssize_t, i=cython.Py_ssize_t,
     lease_ns=cython.longlong, worker_id=str, hostname=str
@@ -42,5 +47,8 @@ cdef bytes _worker_data(str worker_id)
 cpdef fetch(Core core, bytes payload)
 
 
-@cython.locals(job=Job, lane=Lane, r=Reader, job_id=str, token=str, result=bytes, checkpoint=bytes)
+@cython.locals(
+    job=Job, lane=Lane, r=Reader, job_id=str, token=str, result=bytes, checkpoint=bytes,
+    step=bytes
+)
 cpdef ack(Core core, bytes payload)

@@ -1,7 +1,10 @@
 cimport cython
 
 from corvo._fast.ready cimport ReadyIndex
-from corvo.model cimport Queue
+from corvo.fsm.groups cimport Groups, stands
+from corvo.model cimport Job, Queue
+
+cdef int SEQ_BITS
 
 
 @cython.final
@@ -9,8 +12,23 @@ cdef class Lane:
     cdef public Queue queue
     cdef public unsigned long long first_place
     cdef public ReadyIndex ready
+    cdef public long long blocked
+    cdef public Groups groups
     cdef public dict active
+    cdef public object window
     cdef public bint woken
+    cdef public unsigned long long aging_seq
+    cdef public long long aging_ns
 
-    cpdef bint full(self) except -1
-    cpdef fetchable(self, int arriving=*, int leaving=*)
+    cpdef bint full(self, long long stamp_ns) except -1
+
+    @cython.locals(ungrouped=cython.ulonglong)
+    cpdef unsigned long long first(self) except? 0
+
+    @cython.locals(seq=cython.ulonglong, other=cython.ulonglong)
+    cpdef unsigned long long first_normal(self) except? 0
+
+    @cython.locals(queue=Queue, count=cython.longlong)
+    cpdef Py_ssize_t fetchable(
+        self, long long now_ns, long long arriving=*, long long leaving=*
+    ) except -1

@@ -6,8 +6,6 @@ and how many lines went where a block was dropped. How lines are cut into blocks
 sizes alone, not on what was flushed when.
 """
 
-from typing import final
-
 from corvo import ops
 from corvo._fast import keys
 from corvo._fast.codec import decode_fields
@@ -17,7 +15,6 @@ from corvo.limits import LOG_ATTEMPT_SIZE_MAX, LOG_BLOCK_SIZE, LOG_BLOCKS_MAX, L
 from corvo.model import Log, LogBlock, LogLine
 
 
-@final
 class LogRows:
     """Logs and blocks that changed since the last flush."""
 

@@ -1,6 +1,6 @@
 """Rows that are not jobs, as they will be after the next flush, over the base."""
 
-from typing import Final, final
+from typing import Final
 
 from corvo._fast import keys
 from corvo.kv.rows import Row, Rows
@@ -8,7 +8,6 @@ from corvo.kv.rows import Row, Rows
 ROW_SIZE: Final = 128  # memory of a row beside its value
 
 
-@final
 class RowOverlay:
     """Rows by key; None = deleted."""
 
@@ -46,7 +45,6 @@ class RowOverlay:
         self.size = 0
 
 
-@final
 class Links:
     """Sets of ids, one for each owner, of any size: one row without value for each member."""
 

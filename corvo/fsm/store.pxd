@@ -2,11 +2,14 @@ cimport cython
 
 from corvo._fast cimport keys
 from corvo.fsm cimport index_rows
-from corvo.kv cimport documents
+from corvo.fsm.event_log cimport EventLog
+from corvo.fsm.log_rows cimport LogRows
+from corvo.fsm.overlay cimport Links, RowOverlay
+from corvo.kv cimport documents, queue_documents
 from corvo.kv.meta cimport Meta
-from corvo.model cimport Job, Queue
+from corvo.model cimport Extras, Job, Queue
 
-cdef int SEQ_BITS, ACTIVE, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
+cdef int SEQ_BITS, ACTIVE, PENDING, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
 cdef long long JOB_SIZE, ROW_SIZE, BODY_INSIDE_SIZE_MAX
 cdef tuple ENDED
 
@@ -20,15 +23,21 @@ cdef class Store:
     cdef public dict jobs, places
     cdef public long long jobs_size, rows_size
     cdef long long _clean_size
-    cdef list _dirty, _blocks, _queues, _workers, _deletes
-    cdef dict _errors, _locks, _schedules
+    cdef list _dirty, _queues, _workers, _deletes
+    cdef dict _errors, _locks, _schedules, _tasks, _chunks, _batches
+    cdef public Links dependents, children, members
+    cdef public RowOverlay rows
+    cdef public LogRows logs
+    cdef public EventLog events
 
     @cython.locals(count=cython.longlong)
     cpdef documents(self)
+    cdef Py_ssize_t _links(self) except -1
 
     @cython.locals(job=Job, size=cython.longlong)
     cpdef flush(self)
 
+    @cython.locals(rows_size=cython.longlong)
     cpdef dirty_size(self)
 
     @cython.locals(job=Job)
@@ -39,9 +48,10 @@ cdef class Store:
     cpdef add(self, Job job)
     cpdef touch(self, Job job)
     cdef _enter(self, Job job)
+    cpdef Extras touch_extras(self, Job job)
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
     cpdef touch_queue(self, Queue queue)
-    cpdef add_block(self, long long first_seq, bytes block)
+    cpdef list index_rows(self, bytes prefix, bytes start, long long limit)
 
     @cython.locals(key=bytes)
     cdef _put_job(self, Job job, list puts, list heads, list bodies, list deletes)

@@ -408,6 +408,7 @@ def decode_task(task_id: str, data: bytes) -> Task:
         task.total,
     ) = values[1:7]
     task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    rest = values[7 + len(OUTCOMES) :]
     (
         task.next_chunk,
         task.chunks,
@@ -420,7 +421,7 @@ def decode_task(task_id: str, data: bytes) -> Task:
         task.created_ns,
         task.updated_ns,
         task.finished_ns,
-    ) = values[7 + len(OUTCOMES) :]
+    ) = rest
     return task
 
 

@@ -8,3 +8,5 @@ cdef class Meta:
     cdef public long long stamp_ns, fencing, event_seq, event_first_seq, event_log_size
     cdef public long long next_queue_number
     cdef public bytes hash
+    cdef public long long first_replay, next_replay
+    cdef public bint result_schemas

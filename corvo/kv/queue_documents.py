@@ -58,6 +58,7 @@ def decode_queue(name: str, data: bytes) -> Queue:
     queue = Queue(values[0], name)
     queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
     queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
+    rest = values[5 + QUEUE_COUNTS :]
     (
         queue.enqueued_total,
         queue.completed_total,
@@ -74,7 +75,7 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.aging_after_ns,
         queue.turn,
         queue.served,
-    ) = values[5 + QUEUE_COUNTS :]
+    ) = rest
     if destroyed:
         queue.name = destroyed
         queue.destroyed = True

@@ -25,9 +25,11 @@ cdef class Router:
     cdef readonly tuple routes
     cdef _Node _root
     cdef dict _literal, _leading
+    cdef object _with_key
 
     @cython.locals(route=Route)
     cpdef handle(self, Request request)
+    cdef _handle_headers(self, Request request, Route route)
 
     @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple)
     cpdef tuple match(self, str method, bytes path)

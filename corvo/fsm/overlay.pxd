@@ -1,0 +1,19 @@
+cimport cython
+
+
+@cython.final
+cdef class RowOverlay:
+    cdef object _base
+    cdef dict _rows
+    cdef public long long size
+
+    cpdef bytes get(self, bytes key)
+    cpdef put(self, bytes key, bytes row)
+
+
+@cython.final
+cdef class Links:
+    cdef object _base
+    cdef bytes _family
+    cdef dict _changes
+    cdef Py_ssize_t _count

@@ -1,0 +1,3 @@
+from corvo.model cimport Queue
+
+cpdef bytes encode_queue(Queue queue)
