@@ -8,7 +8,7 @@ from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm import index_rows
 from corvo.fsm.groups import Groups, stands
 from corvo.fsm.machine import Machine
-from corvo.kv import documents, queue_documents
+from corvo.kv import documents, log_documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
 from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
@@ -200,7 +200,7 @@ def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> N
 def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
     """The log of each job that has one names its blocks and what is in them, within the bounds."""
     logs = {
-        job_id: documents.decode_log(job_id, row)
+        job_id: log_documents.decode_log(job_id, row)
         for key, row in base.scan(keys.LOG)
         if (job_id := key[len(keys.LOG) :].decode())
     }
@@ -210,7 +210,7 @@ def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
         seq = 1
         sizes = Counter[int]()
         for block in log.blocks:
-            lines = documents.decode_log_block(
+            lines = log_documents.decode_log_block(
                 job_id, rows.pop(keys.log_block(job_id, block.first_seq))
             )
             assert (block.count, block.size) == (len(lines), sum(map(len, lines)))

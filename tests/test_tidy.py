@@ -68,6 +68,7 @@ PURE = (
     "corvo.kv.documents",
     "corvo.kv.memory",
     "corvo.kv.meta",
+    "corvo.kv.log_documents",
     "corvo.kv.queue_documents",
     "corvo.kv.rows",
     "corvo.fsm",

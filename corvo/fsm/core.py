@@ -44,6 +44,7 @@ DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of
 def _grouped(job: Job) -> bool:
     return job.extras is not None and job.extras.group_key != ""
 
+
 class Core:
     """State with its indexes. Every move of a job from state to state goes through `move`.
 

@@ -6,7 +6,7 @@ from corvo._fast.ready cimport DueHeap
 @cython.final
 cdef class DueTimes:
     cdef DueHeap _heap
-    cdef set _left
+    cdef readonly set _left
 
     cpdef push(self, long long due_ns, unsigned long long spot)
     cpdef leave(self, unsigned long long spot)

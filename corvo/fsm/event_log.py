@@ -5,6 +5,7 @@ its beginning only, block by block; the meta row says where it begins and how la
 """
 
 from collections.abc import Iterator
+
 from corvo._fast import keys
 from corvo.feed import Change
 from corvo.fsm.overlay import ROW_SIZE

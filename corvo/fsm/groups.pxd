@@ -28,9 +28,9 @@ cdef class Groups:
     cdef Queue _queue
     cdef RowOverlay _rows
     cdef public dict by_key
-    cdef ReadyIndex _rotation
+    cdef readonly ReadyIndex _rotation
     cdef dict _by_turn
-    cdef Places _normals
+    cdef readonly Places _normals
     cdef public ReadyIndex ready
     cdef public long long open
 

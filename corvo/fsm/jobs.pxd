@@ -7,7 +7,7 @@ from corvo.fsm.lane cimport Lane
 from corvo.model cimport Enqueued, Extras, Fetched, Job
 
 cdef Reader _reader
-cdef int ACTIVE, PRIORITIES, COMPLETED, EXPIRED_AT_FETCH_MAX
+cdef int ACTIVE, PRIORITIES, COMPLETED
 cdef list _ENQUEUED_DATA, _ATTEMPT_DATA
 
 cdef bytes _attempt_data(long long attempt)

@@ -9,7 +9,7 @@ sizes alone, not on what was flushed when.
 from corvo import ops
 from corvo._fast import keys
 from corvo._fast.codec import decode_fields
-from corvo.kv import documents
+from corvo.kv import log_documents
 from corvo.kv.rows import Row, Rows
 from corvo.limits import LOG_ATTEMPT_SIZE_MAX, LOG_BLOCK_SIZE, LOG_BLOCKS_MAX, LOG_SIZE_MAX
 from corvo.model import Log, LogBlock, LogLine
@@ -34,7 +34,7 @@ class LogRows:
         log = self._logs.get(job_id)
         if log is None:
             row = self._base.get(keys.log(job_id))
-            log = Log() if row is None else documents.decode_log(job_id, row)
+            log = Log() if row is None else log_documents.decode_log(job_id, row)
         return log
 
     def append(self, job_id: str, attempt: int, lines: list[bytes]) -> Log:
@@ -71,7 +71,7 @@ class LogRows:
             return lines
         row = self._base.get(key)
         assert row is not None, f"job {job_id} lacks its log block {block.first_seq}"
-        return documents.decode_log_block(job_id, row)
+        return log_documents.decode_log_block(job_id, row)
 
     def _drop(self, job_id: str, log: Log, attempt: int) -> None:
         """Bring the attempt, and then the whole log, within its bounds."""
@@ -141,9 +141,9 @@ class LogRows:
         """Everything that a flush has to write."""
         deletes += self._deletes
         for job_id, log in self._logs.items():
-            puts.append((keys.log(job_id), documents.encode_log(log)))
+            puts.append((keys.log(job_id), log_documents.encode_log(log)))
         for key, lines in self._blocks.items():
-            puts.append((key, documents.encode_log_block(lines)))
+            puts.append((key, log_documents.encode_log_block(lines)))
 
     def written(self) -> None:
         """The base has everything."""

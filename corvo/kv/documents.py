@@ -10,9 +10,8 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
-- *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
-  brought them has them (`ops.LINE_LAYOUT`).
-- *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`.
+- *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`. *Log*, *log block*: see
+  `corvo.kv.log_documents`.
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
@@ -37,8 +36,6 @@ from corvo.model import (
     ErrorRecord,
     Extras,
     Job,
-    Log,
-    LogBlock,
     Schedule,
     Task,
     Worker,
@@ -48,7 +45,6 @@ HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffufb"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
-LOG_LAYOUT: Final = "uuUUUUU"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
 TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
@@ -263,47 +259,6 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.has_logs,
     ) = decode_document(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
-
-
-def encode_log(log: Log) -> bytes:
-    """What the blocks of log lines of a job add up to."""
-    blocks = log.blocks
-    return encode_fields(
-        LOG_LAYOUT,
-        (
-            log.next_seq,
-            log.dropped,
-            [block.first_seq for block in blocks],
-            [block.attempt for block in blocks],
-            [block.count for block in blocks],
-            [block.size for block in blocks],
-            [block.dropped for block in blocks],
-        ),
-    )
-
-
-def decode_log(job_id: str, data: bytes) -> Log:
-    """The log of that job, without its lines."""
-    log = Log()
-    log.next_seq, log.dropped, *columns = decode_document(LOG_LAYOUT, data, "log of job", job_id)
-    if len({len(column) for column in columns}) != 1:
-        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
-    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
-        block = LogBlock(first_seq, attempt)
-        block.count, block.size, block.dropped = count, size, dropped
-        log.blocks.append(block)
-    return log
-
-
-def encode_log_block(lines: list[bytes]) -> bytes:
-    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
-    return encode_fields("B", (lines,))
-
-
-def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
-    """Encoded log lines of that job."""
-    lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
-    return lines
 
 
 def encode_worker(worker: Worker) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
-from corvo.kv import documents, meta, queue_documents
+from corvo.kv import documents, log_documents, meta, queue_documents
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -483,12 +483,12 @@ def test_a_newer_format_is_refused_whatever_follows() -> None:
 
 
 def test_a_log_round_trips_and_its_columns_agree() -> None:
-    row = documents.encode_log(_golden_log())
-    assert documents.encode_log(documents.decode_log("j", row)) == row
-    uneven = encode_fields(documents.LOG_LAYOUT, (1, 0, [1], [1], [1], [], [0]))
+    row = log_documents.encode_log(_golden_log())
+    assert log_documents.encode_log(log_documents.decode_log("j", row)) == row
+    uneven = encode_fields(log_documents.LOG_LAYOUT, (1, 0, [1], [1], [1], [], [0]))
     with pytest.raises(StorageError, match="columns do not match"):
-        documents.decode_log("j", uneven)
-    assert documents.decode_log_block("j", documents.encode_log_block([b"a"])) == [b"a"]
+        log_documents.decode_log("j", uneven)
+    assert log_documents.decode_log_block("j", log_documents.encode_log_block([b"a"])) == [b"a"]
 
 
 GOLDEN_CHANGES = [
@@ -563,8 +563,8 @@ DOCUMENTS = {
     "job body": lambda: documents.encode_body(_golden_job()),
     "job data": lambda: documents.encode_data(_golden_job()),
     "job extras": lambda: documents.encode_extras(_golden_extras()),
-    "log": lambda: documents.encode_log(_golden_log()),
-    "log block": lambda: documents.encode_log_block([b"line", b""]),
+    "log": lambda: log_documents.encode_log(_golden_log()),
+    "log block": lambda: log_documents.encode_log_block([b"line", b""]),
     "queue": lambda: queue_documents.encode_queue(_golden_queue()),
     "group": lambda: queue_documents.encode_group("g1", 7),
     "grant": lambda: queue_documents.encode_grant(3),

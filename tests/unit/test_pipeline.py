@@ -196,6 +196,7 @@ class Rig:
         self.machine = Machine()
         self.disk = Disk()
         clock = Clock(self.clock.read, self.clock.read, bytes)
+        self.on_jump = clock.on_jump
         parts: tuple[Any, ...] = (self.loop, clock, self.log, self.machine, self.disk)
         self.pipeline = Pipeline(*parts, 100)
         self.pipeline.start()
@@ -365,7 +366,7 @@ def test_a_jump_of_the_clock_opens_a_rate_limit(rig: Rig) -> None:
     rig.fetch(wait_ns=10_000 * SECOND)
     rig.loop.run()
     rig.machine.opening_ns = rig.clock.now_ns
-    rig.pipeline._clock.on_jump[0]()
+    rig.on_jump[0]()
     rig.loop.run()
     assert rig.log.entries == []  # it is looked at when it was to open, and not before
     rig.loop.move(3_001 * SECOND)
