@@ -512,7 +512,7 @@ class Core:
         aging_ns = lane.queue.aging_after_ns
         if aging_ns and spot >> SEQ_BITS != NORMAL:
             seq = lane.first_normal()
-            if seq and self._ready_since(lane, seq) + aging_ns <= self.stamp_ns:
+            if seq and aging_ns <= self.stamp_ns - self._ready_since(lane, seq):
                 return self.job_at(lane, NORMAL, seq)
         return self.job_at(lane, spot >> SEQ_BITS, spot & SEQ_MASK)
 

@@ -3,16 +3,19 @@
 import json
 from typing import Any
 
+import pytest
+from fsm_driver import Driver
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corvo import limits, ops
-from corvo._fast.codec import decode_frame, encode_fields
+from corvo._fast.codec import decode_fields, decode_frame, encode_fields
 from corvo._fast.http1 import H1Conn
 from corvo._fast.plain import PlainEnqueue, plain_ack
+from corvo._fast.replies import Request
 from corvo.clock import Clock
 from corvo.config import load
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, ResultSchemaError
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds, check_job_id
 from corvo.kv.memory import MemoryBase
@@ -55,19 +58,24 @@ PRODUCER = Producer(SERVICE)
 CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context
 
 
-def enqueue(body: bytes) -> bytes | None:
-    """What the handler proposes; None if it refuses."""
-    WORLD.ops.clear()
+def a_request(body: bytes) -> Request:
+    """A request whose client is gone already, as far as answers go."""
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
     connection = H1Conn(CONTEXT)
     (request,) = connection.feed(head + body)
+    connection.closed()
+    request.params = (JOB_ID,)
+    return request
+
+
+def enqueue(body: bytes) -> bytes | None:
+    """What the handler proposes; None if it refuses."""
+    WORLD.ops.clear()
     try:
-        PRODUCER.enqueue(request)
+        PRODUCER.enqueue(a_request(body))
     except CorvoError:
         assert not WORLD.ops
         return None
-    finally:
-        connection.closed()
     ((number, op),) = WORLD.ops
     assert number == ops.ENQUEUE.number and op[1] == len(JOB_ID)
     return op[:2] + JOB_ID.encode() + op[2 + len(JOB_ID) :]
@@ -182,3 +190,50 @@ def test_ack_is_the_same_by_either_way(job_id: str, token: str, start: str, end:
 
 def test_common_acks_are_plain() -> None:
     assert plain_ack(JOB_ID, b'{"lease_token":"1h9qp3w0"}')
+
+
+ENQUEUE = b'{"queue":"q","payload":{"a":1}}'
+
+
+def test_an_enqueue_that_says_more_is_not_plain() -> None:
+    plain = PlainEnqueue(b"", b"", 1_000)
+    for more in (b'"wait":"1s"', b'"unique_key":"k"', b'"hold":{}', b'"unknown":1'):
+        assert not plain.scan(ENQUEUE[:-1] + b"," + more + b"}")
+
+
+def test_under_a_guard_nothing_is_plain() -> None:
+    """Each proposes an op that has one effect only."""
+    worker = WorkerVerbs(SERVICE)
+    for handler, body, number in (
+        (PRODUCER.enqueue, ENQUEUE, ops.ENQUEUE.number),
+        (worker.ack, b'{"lease_token":"1h9qp3w0"}', ops.ACK.number),
+    ):
+        request = a_request(body)
+        SERVICE.guard = (b"key", b"fingerprint")
+        WORLD.ops.clear()
+        handler(request)
+        assert SERVICE.guard is None
+        ((outer, op),) = WORLD.ops
+        assert outer == ops.IDEMPOTENT.number
+        assert decode_fields(ops.IDEMPOTENT.layout, op)[4] == number
+
+
+def test_a_plain_ack_leaves_out_the_result_that_a_schema_wants() -> None:
+    driver = Driver()
+    driver.enqueue("job_1", result_schema=b'{"type":"integer"}')
+    driver.enqueue("job_2")
+    service = Service(CONFIG, CLOCK, driver.machine, PIPELINE, JobIds(CLOCK.random_bytes))
+    worker = WorkerVerbs(service)
+    for fetched in (driver.take(), driver.take()):
+        WORLD.ops.clear()
+        request = a_request(b'{"lease_token":"%s"}' % fetched.token.encode())
+        request.params = (fetched.job_id,)
+        if fetched.job_id == "job_1":
+            with pytest.raises(ResultSchemaError):
+                worker.ack(request)
+            assert not WORLD.ops
+        else:
+            worker.ack(request)
+            ((number, op),) = WORLD.ops
+            values = (fetched.job_id, fetched.token, b"", b"", b"")
+            assert (number, op) == (ops.ACK.number, encode_fields(ops.ACK.layout, values))

@@ -12,7 +12,7 @@ from corvo import feed, ops
 from corvo.errors import NotFound
 from corvo.fsm.lane import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, PAUSED, RATE
 from corvo.kv.memory import MemoryBase
-from corvo.limits import SECOND_NS
+from corvo.limits import DUE_MAX_NS, SECOND_NS
 from corvo.model import PENDING, RETRYING, SCHEDULED, Fetched
 
 
@@ -419,6 +419,16 @@ def test_a_normal_job_that_waited_too_long_is_next() -> None:
     put(driver, "-4")
     driver.advance(1_000)
     assert order(driver, 1) == "-c3"
+
+
+def test_the_longest_age_is_never_reached() -> None:
+    driver = Driver()
+    driver.do(ops.SET_QUEUE_OPTIONS, "q", [], DUE_MAX_NS + 1)
+    put(driver, "-1")
+    put(driver, "-c1", priority=0)
+    driver.advance(1_000)
+    driver.restart()
+    assert order(driver, 2) == "-c1 -1"
 
 
 def test_aging_among_groups() -> None:
