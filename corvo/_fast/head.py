@@ -4,6 +4,9 @@ llhttp has found the head well formed before; a callback for each field would co
 the rest of reading a request.
 """
 
+import re
+from typing import Final
+
 import cython
 
 if cython.compiled:
@@ -12,6 +15,11 @@ if cython.compiled:
 from corvo.errors import BadRequest, HeadersTooLarge
 
 _TAB, _LF, _CR, _SPACE, _COLON = 9, 10, 13, 32, 58
+
+HOST: Final = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
+)
+REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 @cython.cfunc

@@ -29,3 +29,5 @@ cdef class Decoder:
 cdef class Encoder:
     cdef readonly FieldTable table
     cdef Py_ssize_t _resized_to
+
+    cpdef bytes start_block(self)

@@ -273,14 +273,18 @@ class Encoder:
             self.table.resize(size)
             self._resized_to = size if self._resized_to < 0 else min(size, self._resized_to)
 
+    def start_block(self):
+        """What must stand in front of the next block: the new size of the table, if any."""
+        if self._resized_to < 0:
+            return b""
+        # The smallest one counts too: it may have dropped what the last one would keep.
+        sizes = sorted({self._resized_to, self.table.size_max})
+        self._resized_to = -1
+        return b"".join([encode_number(size, 0x1F, 0x20) for size in sizes])
+
     def encode(self, fields):
-        """The block of these pairs of name and value."""
+        """The instructions for these pairs of name and value."""
         pieces = []
-        if self._resized_to >= 0:
-            # The smallest one counts too: it may have dropped what the last one would keep.
-            for size in sorted({self._resized_to, self.table.size_max}):
-                pieces.append(encode_number(size, 0x1F, 0x20))
-            self._resized_to = -1
         for name, value in fields:
             number, named = self.table.find(name, value)
             if number and name not in _SECRET:

@@ -21,7 +21,7 @@ from typing import Final
 import cython
 import httptools
 
-from corvo._fast.head import find_byte, find_head_end, read_fields
+from corvo._fast.head import HOST, REQUEST_ID, find_byte, find_head_end, read_fields
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -47,11 +47,7 @@ _METHODS: Final = {
 }
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
-_HOST: Final = re.compile(
-    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
-)
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
-_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class _ChunkedBody:
@@ -294,7 +290,7 @@ class H1Conn(ReplyQueue):
         if target == b"*" and request.method == "OPTIONS":
             return target
         absolute = _ABSOLUTE.fullmatch(target)
-        if absolute is None or not _HOST.fullmatch(absolute.group(1)):
+        if absolute is None or not HOST.fullmatch(absolute.group(1)):
             raise BadRequest("the request target is neither a path nor an http URL")
         self._authority = absolute.group(1)
         target = absolute.group(2)
@@ -401,7 +397,7 @@ class H1Conn(ReplyQueue):
         request.keep_alive = self._parser.should_keep_alive()
         self._upgraded = request._upgrade_offered and self._parser.should_upgrade()
         given = request.request_id
-        if given is None or not _REQUEST_ID.fullmatch(given):
+        if given is None or not REQUEST_ID.fullmatch(given):
             request.request_id = self.context._new_request_id()
         self._started_ns = self._read_ns
         if self._phase != _FIELDS and request.expect is not None and not request._old_client:
@@ -455,7 +451,7 @@ class H1Conn(ReplyQueue):
             if not request._old_client:
                 raise BadRequest("header Host is missing")
         elif host != self.context._valid_host:
-            if not _HOST.fullmatch(host):
+            if not HOST.fullmatch(host):
                 raise BadRequest("header Host is not a host name with an optional port")
             self.context._valid_host = host
         if authority is not None:
@@ -539,7 +535,7 @@ class H1Conn(ReplyQueue):
         request = self._request
         if request is None:
             request = Request(self)
-        if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
+        if request.request_id is None or not REQUEST_ID.fullmatch(request.request_id):
             request.request_id = self.context._new_request_id()
         self._stop()
         request.body = b""

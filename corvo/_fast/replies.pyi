@@ -42,7 +42,7 @@ class Request:
     body: bytes
     keep_alive: bool
     head_only: bool
-    conn: ReplyQueue
+    conn: HttpConn
     peer: str
     params: tuple[str, ...]
     arrived_ns: int
@@ -61,19 +61,23 @@ class Request:
     ) -> None:
         """Complete the slot, exactly once; replies leave in the order of the requests."""
 
-class ReplyQueue:
-    """The answering half of a connection; a subclass reads."""
+class HttpConn:
+    """What the shell and the requests see of a connection, whichever protocol it speaks."""
 
     context: H1Context
     peer: str
     want_close: bool
     blocked: bool
     unsent_size: int
-    pending: int
     on_output: Callable[[], None] | None
     def __init__(
         self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
     ) -> None: ...
+
+class ReplyQueue(HttpConn):
+    """The answering half of a connection of HTTP/1.1; a subclass reads."""
+
+    pending: int
     @property
     def paused(self) -> bool: ...
     def data_to_send(self) -> bytes: ...
