@@ -6,11 +6,45 @@ the connection. Slips that cannot happen by accident are faults of the connectio
 stream: a reset is an answer that somebody could farm.
 """
 
+from typing import Final
+
 import cython
 
-IMPORTS
+from corvo._fast.budgets import Bucket
+from corvo._fast.frames import (
+    ACK,
+    CANCEL,
+    ENABLE_PUSH,
+    ENHANCE_YOUR_CALM,
+    FLOW_CONTROL_ERROR,
+    FRAME_SIZE_MAX,
+    HEADER_TABLE_SIZE,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_SIZE,
+    MAX_HEADER_LIST_SIZE,
+    NO_ERROR,
+    NO_RFC7540_PRIORITIES,
+    PING,
+    PROTOCOL_ERROR,
+    RST_STREAM,
+    SETTINGS,
+    SETTINGS_TIMEOUT,
+    STREAM_CLOSED,
+    WINDOW_MAX,
+    WINDOW_UPDATE,
+    ConnectionFault,
+    FrameReader,
+    frame,
+    goaway_frame,
+    settings_frame,
+    u32_frame,
+)
+from corvo._fast.hpack import TABLE_SIZE_MAX
+from corvo._fast.streams import ReplyStreams, Stream
 
-PREFACE_PHASE, SETTINGS_PHASE, OPEN_PHASE, STOPPED_PHASE = 0, 1, 2, 3
+# Phases of a connection, as `corvo._fast.http2` describes them.
+_PREFACE, _OPEN, _STOPPED = 0, 2, 3
 
 _STILL_THERE: Final = b"corvo-up"
 _LEAVING: Final = b"corvo-go"
@@ -24,7 +58,7 @@ class Control(ReplyStreams):
         ReplyStreams.__init__(self, context, peer, on_output)
         http2 = self._limits = context.http2
         now_ns = self._idle_ns
-        self._phase = PREFACE_PHASE
+        self._phase = _PREFACE
         self._ended = False
         self._read_ns = now_ns
         self._opened_ns = now_ns
@@ -64,13 +98,25 @@ class Control(ReplyStreams):
             + u32_frame(WINDOW_UPDATE, 0, http2.window_size - _WINDOW_DEFAULT)
         )
 
+    def drain(self):
+        """Answer what is in flight and what is under way to us, then close.
+
+        A peer learns from a first GOAWAY that it should go elsewhere; what it sent before it knew
+        has arrived when it has answered the ping behind that.
+        """
+        if self._phase == _PREFACE:
+            self._close()
+        elif self._phase != _STOPPED and not self._leave_due_ns:
+            self._leave_due_ns = self.context.monotonic() + self._limits.leave_wait_ns
+            self._push(goaway_frame(WINDOW_MAX, NO_ERROR, "") + frame(PING, 0, 0, _LEAVING))
+
     def _take_update(self):
         reader: FrameReader = self._reader
         if self._updates_earned:
             self._updates.add(self._updates_earned * self._limits.updates_per_data)
             self._updates_earned = 0
         if not self._updates.take(self._read_ns):
-            raise _too_many("window updates")
+            raise too_many("window updates")
         if reader.stream_id == 0:
             self._window += reader.value
             if self._window > WINDOW_MAX:
@@ -86,18 +132,18 @@ class Control(ReplyStreams):
             if stream.window > 0:
                 self._unpark(stream)
         elif reader.stream_id > self._last_id:
-            raise _idle()
+            raise idle_stream()
 
     def _take_reset(self):
         reader: FrameReader = self._reader
         if not self._resets.take(self._read_ns):
-            raise _too_many("resets")
+            raise too_many("resets")
         stream: Stream = self._streams.get(reader.stream_id)
         if stream is not None:
             stream.open = False
             self._forget(stream)
         elif reader.stream_id > self._last_id:
-            raise _idle()
+            raise idle_stream()
         else:
             self._late.pop(reader.stream_id, None)
 
@@ -113,12 +159,12 @@ class Control(ReplyStreams):
             return
         limits = self._limits
         if not self._pings.take(self._read_ns):
-            raise _too_many("pings")
+            raise too_many("pings")
         if not self._streams:
             if self._pinged_ns and self._read_ns - self._pinged_ns < limits.ping_spacing_ns:
                 self._strikes += 1
                 if self._strikes > limits.ping_strikes:
-                    raise _too_many("pings")
+                    raise too_many("pings")
             self._pinged_ns = self._read_ns
         self._push(frame(PING, ACK, 0, payload))
 
@@ -130,7 +176,7 @@ class Control(ReplyStreams):
             self._settings_due_ns = 0
             return
         if not self._settings.take(self._read_ns):
-            raise _too_many("settings")
+            raise too_many("settings")
         if reader.size > self._limits.settings_entries_max * 6:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many settings in one frame")
         self._apply_settings(data, reader.start, reader.end)
@@ -165,16 +211,16 @@ class Control(ReplyStreams):
     def _slip(self):
         """Something odd that does no harm if it stays rare."""
         if not self._slips.take(self._read_ns):
-            raise _too_many("slips")
+            raise too_many("slips")
 
     # Ending streams.
 
     def _take_late(self, stream_id):
         """A frame for a stream that is not there: fine if it is us who ended it."""
         if stream_id > self._last_id:
-            raise _idle()
+            raise idle_stream()
         if stream_id not in self._late:
-            raise _after_the_end()
+            raise after_the_end()
         self._slip()
 
     def _remember(self, stream_id):
@@ -190,7 +236,7 @@ class Control(ReplyStreams):
         """End a stream for a reason that lies with the peer, which must not be frequent."""
         self._own_resets_left -= 1
         if self._own_resets_left < 0 or not self._own_resets.take(self._read_ns):
-            raise _too_many("requests that had to be reset")
+            raise too_many("requests that had to be reset")
         self._remember(stream_id)
         self._push(u32_frame(RST_STREAM, stream_id, code))
 
@@ -259,7 +305,8 @@ class Control(ReplyStreams):
             self._forget(stream)
 
 
-def _too_many(what):
+def too_many(what):
+    """More of this than the budget allows."""
     return ConnectionFault(ENHANCE_YOUR_CALM, f"too many {what}")
 
 
@@ -267,9 +314,11 @@ def _too_wide():
     return ConnectionFault(FLOW_CONTROL_ERROR, "a window wider than 2**31 - 1")
 
 
-def _idle():
+def idle_stream():
+    """A stream that the peer has yet to open."""
     return ConnectionFault(PROTOCOL_ERROR, "a frame for a stream that was never opened")
 
 
-def _after_the_end():
+def after_the_end():
+    """A stream of which nothing more may come."""
     return ConnectionFault(STREAM_CLOSED, "a frame behind the end of its stream")

@@ -98,9 +98,7 @@ def _is_value(value):
         at += 1
     if at < size:
         return False
-    return size == 0 or (
-        p[0] != 32 and p[0] != 9 and p[size - 1] != 32 and p[size - 1] != 9
-    )
+    return size == 0 or (p[0] != 32 and p[0] != 9 and p[size - 1] != 32 and p[size - 1] != 9)
 
 
 def check_trailers(fields):

@@ -89,9 +89,7 @@ _STATIC_FIELDS: Final = (
 )
 _STATIC: Final = [Field(name, value) for name, value in _STATIC_FIELDS]
 _STATIC_FOUND: Final = {field: at for at, field in enumerate(_STATIC_FIELDS, 1)}
-_STATIC_NAMES: Final = {
-    name: at for at, (name, _) in reversed(tuple(enumerate(_STATIC_FIELDS, 1)))
-}
+_STATIC_NAMES: Final = {name: at for at, (name, _) in reversed(tuple(enumerate(_STATIC_FIELDS, 1)))}
 # Whoever can guess at these byte by byte must not learn from a length that a guess was right.
 _SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie", b"x-api-key"))
 

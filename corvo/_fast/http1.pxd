@@ -14,6 +14,8 @@ cdef int _QUESTION
 
 
 cdef class H1Conn(ReplyQueue):
+    cdef readonly object successor
+    cdef readonly bytes unread
     cdef int _phase
     cdef bint _ended, _served
     cdef long long _read_ns, _started_ns
@@ -36,6 +38,8 @@ cdef class H1Conn(ReplyQueue):
     cdef _keep_tail(self, bytes piece)
     cdef _parse(self, bytes piece)
     cdef _resume_after_upgrade(self)
+    cdef bint _may_give_way(self)
+    cdef _give_way(self, Request request, bytes settings)
     cdef _read_body_by(self, callbacks, bytes framing)
     cdef _take_line(self, Request request, bytes line)
     cdef bytes _take_other_target(self, Request request, bytes target)

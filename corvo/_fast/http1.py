@@ -22,6 +22,7 @@ import cython
 import httptools
 
 from corvo._fast.head import HOST, REQUEST_ID, find_byte, find_head_end, read_fields
+from corvo._fast.http2 import H2Conn, parse_offer
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -46,6 +47,7 @@ _METHODS: Final = {
     m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 }
 _BLANK_LINE: Final = b"\r\n\r\n"
+_PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 
@@ -67,6 +69,8 @@ class H1Conn(ReplyQueue):
     def __init__(self, context, peer="", on_output=None):
         ReplyQueue.__init__(self, context, peer, on_output)
         self._phase = _LINE
+        self.successor = None
+        self.unread = b""
         self._ended = False
         self._served = False
         self._read_ns = self._idle_ns
@@ -145,6 +149,8 @@ class H1Conn(ReplyQueue):
                 pos = self._read_length(data, pos)
             else:
                 pos = self._read_chunked(data, pos)
+        if self.successor is not None:
+            self.unread = data[pos:]
         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
         self._send_continue()
         if self._ended and not self._rest:
@@ -243,6 +249,9 @@ class H1Conn(ReplyQueue):
         try:
             self._take_line(request, line)
         except CorvoError as error:
+            if line == _PREFACE_LINE and not self._served and self._first is None:
+                self._give_way(None, b"")
+                return pos
             self._refuse(error)
             return end
         self._phase = _FIELDS
@@ -361,16 +370,37 @@ class H1Conn(ReplyQueue):
             self._refuse(BadRequest(f"malformed HTTP: {error}"))
 
     def _resume_after_upgrade(self):
-        """Read on as plain HTTP/1.1 after an offer to upgrade, which is never taken up.
+        """Read on as plain HTTP/1.1 after an offer to upgrade that is not taken up.
 
         llhttp takes the head of such a request for the end of it and drops the body.
         """
         self._upgraded = False
+        if self._phase == _FIELDS and self._may_give_way():
+            settings = parse_offer(b"".join(self._head))
+            if settings is not None:
+                self._give_way(self._request, settings)
+                return
         if self._phase == _LENGTH:
             self._read_body_by(self, b"Content-Length: %d" % self._body_left)
         elif self._phase != _CHUNKED:
             self._parser = httptools.HttpRequestParser(self)
             self._complete()
+
+    def _may_give_way(self):
+        """Only a request without a body, with nothing left to answer before it."""
+        return self._first is None and not self._request._old_client and not self._ended
+
+    def _give_way(self, request, settings):
+        """Go on in HTTP/2, with the request that offered it if there is one."""
+        if request is not None:
+            request.arrived_ns = self._read_ns
+        self._request = None
+        self._stop()
+        conn = H2Conn(self.context, self.peer, self.on_output)
+        if request is not None:
+            conn.adopt(request, settings)
+        self.on_output = None
+        self.successor = conn
 
     def _read_body_by(self, callbacks, framing):
         """Go on with a fresh parser that is told nothing but how the body is framed."""

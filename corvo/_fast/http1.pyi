@@ -1,8 +1,11 @@
+from corvo._fast.http2 import H2Conn
 from corvo._fast.replies import ReplyQueue, Request
 
 class H1Conn(ReplyQueue):
     """One HTTP/1.1 connection without its socket."""
 
+    successor: H2Conn | None  # goes on, with the bytes that are unread, when HTTP/2 is meant
+    unread: bytes
     @property
     def has_input(self) -> bool: ...
     @property

@@ -11,36 +11,23 @@ It goes through four phases:
 A header block may come in several frames, with nothing between them; they are collected and decoded
 as one. Bodies are copied out of the frames at once, and their bytes are returned to the windows of
 the peer with that: what may lie around is bounded by the size of a body and by the budget for all.
-
-Each thing that a peer can do without end, at little cost to itself, has a budget, and who exceeds
-one is told to calm down and loses the connection. Slips that cannot happen by accident are faults
-of the connection too, not of one stream: a reset is an answer that somebody could farm.
 """
 
+import re
+from base64 import urlsafe_b64decode
 from typing import Final
 
 import cython
 
-from corvo._fast.budgets import Bucket
 from corvo._fast.frames import (
     ACK,
-    CANCEL,
     CONTINUATION,
     DATA,
-    ENABLE_PUSH,
     END_HEADERS,
     ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
-    FRAME_SIZE_MAX,
     GOAWAY,
-    HEADER_TABLE_SIZE,
     HEADERS,
-    INITIAL_WINDOW_SIZE,
-    MAX_CONCURRENT_STREAMS,
-    MAX_FRAME_SIZE,
-    MAX_HEADER_LIST_SIZE,
-    NO_ERROR,
-    NO_RFC7540_PRIORITIES,
     PING,
     PRIORITY,
     PROTOCOL_ERROR,
@@ -48,22 +35,19 @@ from corvo._fast.frames import (
     REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
-    SETTINGS_TIMEOUT,
-    STREAM_CLOSED,
     WINDOW_MAX,
     WINDOW_UPDATE,
     ConnectionFault,
     FrameReader,
     frame,
-    goaway_frame,
-    settings_frame,
     u32_frame,
 )
+from corvo._fast.h2control import Control, after_the_end, too_many
 from corvo._fast.h2fields import check_trailers, read_fields
 from corvo._fast.head import HOST, REQUEST_ID
-from corvo._fast.hpack import TABLE_SIZE_MAX, Decoder
+from corvo._fast.hpack import Decoder
 from corvo._fast.replies import Request, reply_error
-from corvo._fast.streams import ReplyStreams, Stream
+from corvo._fast.streams import Stream
 from corvo.errors import (
     BadRequest,
     CorvoError,
@@ -75,35 +59,26 @@ from corvo.errors import (
 )
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SWITCHING: Final = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+SWITCHING: Final = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+)
 
 _PREFACE, _SETTINGS, _OPEN, _STOPPED = 0, 1, 2, 3
 # As C numbers, where every frame passes.
 _DATA, _HEADERS, _WINDOW_UPDATE, _CONTINUATION = DATA, HEADERS, WINDOW_UPDATE, CONTINUATION
 
 _CONTINUE: Final = b"\x08\x03100"
-_STILL_THERE: Final = b"corvo-up"
-_LEAVING: Final = b"corvo-go"
-_WINDOW_DEFAULT: Final = 65_535
+_BASE64URL: Final = re.compile(rb"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?")
 _OVERLOADED_RETRY_MS: Final = 1_000
 
 
-class H2Conn(ReplyStreams):
+class H2Conn(Control):
     """One HTTP/2 connection without its socket."""
 
     def __init__(self, context, peer="", on_output=None):
-        ReplyStreams.__init__(self, context, peer, on_output)
-        http2 = self._limits = context.http2
-        now_ns = self._idle_ns
-        self._phase = _PREFACE
-        self._ended = False
-        self._read_ns = now_ns
-        self._opened_ns = now_ns
-        # Input: bytes not looked at yet, and whether there may be a whole frame in them.
-        self._rest = b""
-        self._more = False
+        Control.__init__(self, context, peer, on_output)
+        http2 = self._limits
         self._ready = []
-        self._reader = FrameReader()
         self._decoder = Decoder(context.head_size_max, http2.fields_size_fatal)
         # The header block being read.
         self._block = []
@@ -115,11 +90,8 @@ class H2Conn(ReplyStreams):
         # Streams.
         self._streams_max = http2.streams_max
         self._stream_room = http2.stream_window_size
-        self._last_id = 0
-        self._accepts_max = WINDOW_MAX  # the last stream that is served
         self._receiving = {}
         self._continues = []
-        self._late = {}  # streams that we ended and of which frames may be under way
         self._room = http2.window_size
         self._room_max = http2.window_size
         self._credit = 0
@@ -158,7 +130,11 @@ class H2Conn(ReplyStreams):
         stream = Stream(1, request, self._initial_window, self._stream_room)
         stream.open = False
         self._streams[1] = stream
-        self._apply_settings(settings, 0, len(settings))
+        try:
+            self._apply_settings(settings, 0, len(settings))
+        except ConnectionFault as fault:
+            self._give_up(fault.code, fault.reason)
+            return
         self._control.insert(0, SWITCHING)
         self._control_size += len(SWITCHING)
         self.unsent_size += len(SWITCHING)
@@ -222,18 +198,6 @@ class H2Conn(ReplyStreams):
         except ConnectionFault as fault:
             self._give_up(fault.code, fault.reason)
 
-    def drain(self):
-        """Answer what is in flight and what is under way to us, then close.
-
-        A peer learns from a first GOAWAY that it should go elsewhere; what it sent before it knew
-        has arrived when it has answered the ping behind that.
-        """
-        if self._phase == _PREFACE:
-            self._close()
-        elif self._phase != _STOPPED and not self._leave_due_ns:
-            self._leave_due_ns = self.context.monotonic() + self._limits.leave_wait_ns
-            self._push(goaway_frame(WINDOW_MAX, NO_ERROR, "") + frame(PING, 0, 0, _LEAVING))
-
     def eof(self):
         """The peer sends no more: what is in flight is answered, parked requests are cancelled."""
         self._ended = True
@@ -282,7 +246,7 @@ class H2Conn(ReplyStreams):
             self._take_settings(data)
         elif kind == PRIORITY:
             if not self._priorities.take(self._read_ns):
-                raise _too_many("priorities")
+                raise too_many("priorities")
         elif kind == GOAWAY:
             # It wants no streams of ours, of which there are none; what it asked for it still gets.
             self._slip()
@@ -296,7 +260,7 @@ class H2Conn(ReplyStreams):
         stream: Stream = self._streams.get(reader.stream_id)
         if stream is not None:
             if not stream.open:
-                raise _after_the_end()
+                raise after_the_end()
             if not reader.ends_stream:
                 raise ConnectionFault(PROTOCOL_ERROR, "a trailer section that does not end")
         elif reader.stream_id & 1 == 0:
@@ -432,7 +396,7 @@ class H2Conn(ReplyStreams):
             self._take_late(reader.stream_id)
             return
         if not stream.open:
-            raise _after_the_end()
+            raise after_the_end()
         stream.room -= size
         if stream.room < 0:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "more data than the stream may send")
@@ -459,12 +423,12 @@ class H2Conn(ReplyStreams):
         if length == 0:
             self._empty_left -= 1
             if self._empty_left < 0:
-                raise _too_many("empty frames")
+                raise too_many("empty frames")
         elif length < limits.tiny_data:
             stream.tiny += limits.tiny_data - length
             self._tiny_left -= limits.tiny_data - length
             if self._tiny_left < 0:
-                raise _too_many("tiny frames")
+                raise too_many("tiny frames")
 
     def _add_data(self, stream, data):
         reader: FrameReader = self._reader
@@ -504,7 +468,7 @@ class H2Conn(ReplyStreams):
         if stream.body is not None:
             request.body = bytes(stream.body)
             stream.body = None
-        if stream.received or self._receiving:
+        if self._receiving:
             self._receiving.pop(stream.id, None)
         request._body_size = stream.held
         stream.held = 0
@@ -578,3 +542,29 @@ class H2Conn(ReplyStreams):
                 self._forget(stream)
         if not self._streams:
             self._close()
+
+
+def parse_offer(head):
+    """The settings in a request that offers to go on in HTTP/2; None = it makes no valid offer.
+
+    A proxy that does not know what it passes on would drop the header field Connection and all that
+    it names, so both must be there (RFC 7540, 3.2).
+    """
+    fields = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+    found = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
+    settings = [value for name, value in found if name == b"http2-settings"]
+    upgrades, connections = (
+        {
+            token.strip(b" \t").lower()
+            for name, value in found
+            if name == wanted
+            for token in value.split(b",")
+        }
+        for wanted in (b"upgrade", b"connection")
+    )
+    if b"h2c" not in upgrades or not connections >= {b"upgrade", b"http2-settings"}:
+        return None
+    if len(settings) != 1 or not _BASE64URL.fullmatch(settings[0]):
+        return None
+    payload = urlsafe_b64decode(settings[0] + b"=" * (-len(settings[0]) % 4))
+    return payload if len(payload) % 6 == 0 else None

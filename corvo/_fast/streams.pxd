@@ -21,7 +21,7 @@ cdef class Stream:
     cdef unsigned int id
     cdef Request request
     cdef bint open, discards, head_sent, gone, urgent
-    cdef Py_ssize_t room, credit, expected, received, tiny, sent
+    cdef Py_ssize_t room, credit, expected, received, held, tiny, sent
     cdef long long window, started_ns, read_ns, parked_ns
     cdef bytearray body
 

@@ -82,6 +82,7 @@ class Stream:
         self.credit = 0
         self.expected = -1  # bytes of body as announced, -1 = not announced
         self.received = 0
+        self.held = 0  # bytes of it that count in the budget for all bodies
         self.body = None
         self.discards = False  # the body is not wanted any more
         self.tiny = 0  # charged for data in crumbs
