@@ -66,6 +66,9 @@ class Control(ReplyStreams):
         self._rest = b""
         self._more = False
         self._reader = FrameReader()
+        # The stream whose header block is being read, 0 = none, and since when.
+        self._block_stream = 0
+        self._block_ns = 0
         self._last_id = 0
         self._accepts_max = WINDOW_MAX  # the last stream that is served
         self._late = {}  # streams that we ended and of which frames may be under way

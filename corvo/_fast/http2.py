@@ -82,12 +82,13 @@ class H2Conn(Control):
         self._decoder = Decoder(context.head_size_max, http2.fields_size_fatal)
         # The header block being read.
         self._block = []
-        self._block_stream = 0
         self._block_size = 0
         self._block_ends_stream = False
         self._block_empty = 0
-        self._block_ns = 0
         # Streams.
+        self._frames_max = http2.frames_per_turn
+        self._tiny_data = http2.tiny_data
+        self._priorities_per_stream = http2.priorities_per_stream
         self._streams_max = http2.streams_max
         self._stream_room = http2.stream_window_size
         self._receiving = {}
@@ -155,14 +156,15 @@ class H2Conn(Control):
             data = self._rest + data
         pos: cython.Py_ssize_t = 0
         frames: cython.Py_ssize_t = 0
-        frames_max: cython.Py_ssize_t = self._limits.frames_per_turn
         requests_max: cython.Py_ssize_t = self.context.pipeline_max
         reader: FrameReader = self._reader
         self._more = True
         try:
             if self._phase == _PREFACE:
                 pos = self._read_preface(data)
-            while frames < frames_max and len(ready) < requests_max and self._phase != _STOPPED:
+            while (
+                frames < self._frames_max and len(ready) < requests_max and self._phase != _STOPPED
+            ):
                 if self._phase == _PREFACE or not reader.read(data, pos):
                     self._more = False
                     break
@@ -309,7 +311,7 @@ class H2Conn(Control):
                 self._reset(stream, PROTOCOL_ERROR)
         elif stream_id > self._last_id:
             self._last_id = stream_id
-            self._priorities.add(self._limits.priorities_per_stream)
+            self._priorities.add(self._priorities_per_stream)
             self._strikes = 0
             if stream_id > self._accepts_max:
                 self._remember(stream_id)
@@ -414,7 +416,6 @@ class H2Conn(Control):
 
     def _charge(self, stream, length):
         """What a frame with little or no data costs; given back when the request is whole."""
-        limits = self._limits
         stream.credit += self._reader.size
         if stream.credit * 2 >= self._stream_room and not stream.discards:
             self._push(u32_frame(WINDOW_UPDATE, stream.id, stream.credit))
@@ -424,9 +425,9 @@ class H2Conn(Control):
             self._empty_left -= 1
             if self._empty_left < 0:
                 raise too_many("empty frames")
-        elif length < limits.tiny_data:
-            stream.tiny += limits.tiny_data - length
-            self._tiny_left -= limits.tiny_data - length
+        elif length < self._tiny_data:
+            stream.tiny += self._tiny_data - length
+            self._tiny_left -= self._tiny_data - length
             if self._tiny_left < 0:
                 raise too_many("tiny frames")
 
