@@ -110,6 +110,7 @@ class H1Context:
         self.body_idle_ns = limits.body_idle_ns
         self.body_rate_min = limits.body_rate_min
         self.keep_alive_idle_ns = limits.keep_alive_idle_ns
+        self.write_stall_ns = limits.write_stall_ns
         self.http2 = limits.http2
         self.monotonic = monotonic
         self.bodies_size = 0

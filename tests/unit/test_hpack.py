@@ -48,8 +48,10 @@ def test_stories() -> None:
         ours, encoder = decoder(), Encoder()
         for case in cases:
             wire = case.get("wire")
-            block = bytes.fromhex(wire) if wire else encoder.start_block() + encoder.encode(
-                headers(case)
+            block = (
+                bytes.fromhex(wire)
+                if wire
+                else encoder.start_block() + encoder.encode(headers(case))
             )
             assert pairs(ours, block) == headers(case), (story, case["seqno"])
 
