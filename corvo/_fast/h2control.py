@@ -290,9 +290,10 @@ class Control(ReplyStreams):
         """End everything, and say why."""
         self._close()
         self._forget_all()
-        self._control.append(goaway_frame(self._last_id, code, reason))
-        self._control_size += len(self._control[-1])
-        self.unsent_size += len(self._control[-1])
+        last = goaway_frame(self._last_id, code, reason)
+        self._control.append(last)
+        self._control_size += len(last)
+        self.unsent_size += len(last)
         self._announce()
 
     def _close(self):

@@ -299,5 +299,5 @@ class ReplyStreams(HttpConn):
 
 def _fields_of(lines):
     """Name and value of header lines."""
-    pairs = [line.split(b": ", 1) for line in lines.split(b"\r\n")[:-1]]
+    pairs = [line.split(b": ", 1) for line in lines.split(b"\r\n") if line]
     return [(name.lower(), value) for name, value in pairs]
