@@ -476,7 +476,7 @@ def flood(name: str, peer: Peer) -> list[frames.Frame]:
     opened = peer.headers(1, POST)
     return {
         "settings": many(100, frames.SettingsFrame(0)),
-        "settings in one frame": [frames.SettingsFrame(0, {n: 0 for n in range(99, 165)})],
+        "settings in one frame": [frames.SettingsFrame(0, dict.fromkeys(range(99, 165), 0))],
         "pings": [opened, *many(101, frames.PingFrame(0, b"12345678"))],
         "pings without work": many(5, frames.PingFrame(0, b"12345678")),
         "priorities": many(101, frames.PriorityFrame(1, 0, 1)),
