@@ -10,6 +10,8 @@ ARGS ?=
 ROUNDS ?= 200
 COUNT ?= 100
 MINUTES ?= 5
+SEED ?=
+STEPS ?= 3000
 # Tests run on all cores; those of one file stay together and share a server.
 SPREAD := -n auto --dist loadfile
 
@@ -23,8 +25,8 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug kills images fuzz bench bench-micro
-.PHONY: compare clean
+.PHONY: help server build test check format test-pure debug kills images sim mutants fuzz bench
+.PHONY: bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -60,6 +62,12 @@ kills: build  ## Kill a loaded server at random moments and at every failpoint (
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)
+
+sim: build  ## Simulate clusters that break: many seeds, or one (SEED=7 STEPS=3000 ARGS="--full")
+	PYTHONPATH=tests $(BIN)/python tools/simulate.py $(if $(SEED),--seed $(SEED)) --steps $(STEPS) $(ARGS)
+
+mutants: build  ## Put known bugs of Raft back, one at a time: does its scenario notice?
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)
 	$(PURE)/bin/$(PIP_INSTALL) atheris

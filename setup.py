@@ -42,8 +42,10 @@ MYPYC = {
         "corvo/feed.py",
         "corvo/kv/documents.py",
         "corvo/kv/meta.py",
+        "corvo/kv/queue_documents.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),
+    "corvo.raft": sources("corvo/consensus/raft/*.py"),
     "corvo.writes": sources(
         "corvo/checks.py",
         "corvo/clock.py",
@@ -56,6 +58,7 @@ MYPYC = {
         "corvo/net/documents.py",
         "corvo/net/router.py",
         "corvo/net/server.py",
+        "corvo/net/handlers/ends.py",
         "corvo/net/handlers/producer.py",
         "corvo/net/handlers/worker.py",
         "corvo/consensus/solo.py",

@@ -1,11 +1,14 @@
 """What many waiting jobs cost: start, memory, and time per operation.
 
     python bench/scale.py --jobs 1000,1000000,10000000 --queues 1
+    python bench/scale.py --jobs 1000,1000000 --state scheduled
 
-For each number of jobs a base is filled directly with its documents (through the server it would
-take minutes), a real server is started on it, and single fetches, acks and enqueues go through
-plain HTTP on one connection. Times per operation are CPU of the server process, which other
-work on the machine disturbs least; compare rows of one run with each other.
+`--state` is what the jobs wait for: pending, scheduled, retrying, or unique (pending, and each
+holds a unique key; the operations then use such keys too). For each number of jobs a base is filled
+directly with its documents (through the server it would take minutes), a real server is started on
+it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times per
+operation are CPU of the server process, which other work on the machine disturbs least; compare
+rows of one run with each other.
 """
 
 import argparse
@@ -18,17 +21,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from corvo._fast import keys
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
+from corvo.fsm import index_rows
 from corvo.ids import JobIds
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.kv.base import Base
 from corvo.kv.meta import Meta, encode_meta
-from corvo.model import PENDING, Job, Queue
+from corvo.model import PENDING, RETRYING, SCHEDULED, Job, Queue
 
 STEP = 20_000
 OPERATIONS = 5_000
@@ -36,7 +41,12 @@ PAYLOAD = json.dumps({"user": 12345, "template": "welcome", "text": "x" * 90}).e
 STAMP_NS = 1_760_000_000_000_000_000
 
 
-def fill(data_dir: Path, jobs: int, queues: int) -> None:
+STATES = {"pending": PENDING, "scheduled": SCHEDULED, "retrying": RETRYING, "unique": PENDING}
+DUE_NS = 4_000_000_000_000_000_000  # far ahead
+IDLE_S = 10
+
+
+def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
     """A base with `jobs` waiting jobs, spread over `queues` in turn."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
@@ -51,23 +61,37 @@ def fill(data_dir: Path, jobs: int, queues: int) -> None:
             queue = lanes[position % queues]
             job = Job(ids.new(STAMP_NS + position * 1000))
             job.payload = PAYLOAD
-            job.queue_number, job.seq, job.state = queue.number, queue.next_seq, PENDING
+            job.queue_number, job.seq, job.state = queue.number, queue.next_seq, STATES[kind]
             job.created_ns = job.ready_ns = STAMP_NS
+            job.event_seq = 1
+            if job.state != PENDING:
+                job.scheduled_ns = DUE_NS + position * 1000
+            if kind == "unique":
+                job.unique_key = b"key-%d" % position
             queue.next_seq += 1
             queue.enqueued_total += 1
-            queue.counts[PENDING * 3 + job.priority] += 1
+            queue.counts[job.state * 3 + job.priority] += 1
             rows.append((keys.job(job.id), documents.encode_head(job)))
             rows.append((keys.body(job.id), documents.encode_body(job)))
-            place = keys.pending(job.queue_number, job.priority, job.seq)
-            rows.append((place, job.id.encode()))
+            rows.append((index_rows.index_key(job), index_rows.index_value(job)))
+            if kind == "unique":
+                rows.append(lock_row(job))
         base.write(rows, [])
         progress(f"filling: {min(start + STEP, jobs):,} of {jobs:,} jobs")
     meta = Meta()
     meta.stamp_ns = STAMP_NS + jobs * 1000
+    meta.event_seq, meta.event_first_seq = 1, 2
     meta.next_queue_number = queues + 1
-    rows = [(keys.queue(queue.name), documents.encode_queue(queue)) for queue in lanes]
+    rows = [(keys.queue(queue.name), queue_documents.encode_queue(queue)) for queue in lanes]
     base.write([*rows, (keys.META, encode_meta(meta))], [])
     base.close()
+
+
+def lock_row(job: Job) -> tuple[bytes, bytes]:
+    """The row of the job's unique lock."""
+    digest = blake2b(job.unique_key, digest_size=keys.HASH_SIZE).digest()
+    lock = documents.encode_lock(job.id, 0, job.unique_key)
+    return keys.unique(job.queue_number, digest), lock
 
 
 def progress(text: str) -> None:
@@ -100,7 +124,7 @@ class Server:
         self.connection.request("POST", "/api/v1" + path, json.dumps(body))
         reply = self.connection.getresponse()
         text = reply.read()
-        assert reply.status in (200, 201), (path, reply.status, text)
+        assert reply.status in (200, 201, 202), (path, reply.status, text)
         return json.loads(text)
 
     def cpu_s(self) -> float:
@@ -122,15 +146,15 @@ class Server:
         self.process.wait(60)
 
 
-def measure(jobs: int, queues: int, folder: Path) -> list[str]:
+def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     """One row of the table."""
     data_dir = folder / "data"
-    fill(data_dir, jobs, queues)
+    fill(data_dir, jobs, queues, kind)
     size_mb = (data_dir / "state" / "data.mdb").stat().st_size / (1 << 20)
     server = Server(data_dir)
     start_mb = server.anonymous_mb()
     names = [f"scale-{number}" for number in range(1, queues + 1)]
-    count = min(OPERATIONS, jobs)
+    count = min(OPERATIONS, jobs) if STATES[kind] == PENDING else OPERATIONS
     times = []
     tokens = []
 
@@ -149,10 +173,20 @@ def measure(jobs: int, queues: int, folder: Path) -> list[str]:
         server.post(f"/ack/{job_id}", {"lease_token": token})
 
     def enqueue(number: int) -> None:
-        server.post("/enqueue", {"queue": names[number % queues], "payload": {"n": number}})
+        body = {"queue": names[number % queues], "payload": {"n": number}}
+        if kind == "unique":
+            body["unique_key"] = f"new-{number}"
+        server.post("/enqueue", body)
 
-    for operation in (fetch, ack, enqueue):
+    # Without a job that is ready there is nothing to fetch before the enqueues.
+    order = [fetch, ack, enqueue] if STATES[kind] == PENDING else [enqueue, fetch, ack]
+    for operation in order:
         timed(operation)
+    if order[0] == enqueue:
+        times.append(times.pop(0))
+    before = server.cpu_s()
+    time.sleep(IDLE_S)
+    idle = (server.cpu_s() - before) / IDLE_S
     end_mb = server.anonymous_mb()
     server.stop()
     again = Server(data_dir)
@@ -168,6 +202,7 @@ def measure(jobs: int, queues: int, folder: Path) -> list[str]:
         f"{start_mb:.0f}",
         f"{end_mb:.0f}",
         *(f"{time_us:.0f}" for time_us in times),
+        f"{idle:.1%}",
     ]
 
 
@@ -176,16 +211,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--jobs", default="1000,1000000", help="numbers of waiting jobs")
     parser.add_argument("--queues", default="1", help="numbers of queues")
+    parser.add_argument("--state", default="pending", choices=STATES, help="what jobs wait for")
     parser.add_argument("--folder", help="where the data goes (default: a temporary folder)")
     arguments = parser.parse_args()
     heads = ["jobs", "queues", "file MB", "start s", "restart s", "anon MB", "after MB"]
-    heads += ["fetch us", "ack us", "enqueue us"]
+    heads += ["fetch us", "ack us", "enqueue us", "idle CPU"]
     print("| " + " | ".join(heads) + " |")
     print("| " + " | ".join("---:" for _ in heads) + " |")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for queues in arguments.queues.split(","):
             for jobs in arguments.jobs.split(","):
-                row = measure(int(jobs), int(queues), Path(folder))
+                row = measure(int(jobs), int(queues), Path(folder), arguments.state)
                 progress("")
                 print("| " + " | ".join(row) + " |", flush=True)
 

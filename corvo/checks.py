@@ -7,7 +7,7 @@ import json
 
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
-from corvo.model import BACKOFFS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
+from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.times import parse_duration
 
 Duration = str | int | float | None
@@ -142,6 +142,23 @@ def lease_ns(value: Duration) -> int:
 def length_ns(value: Duration, field: str, absent: int = 0) -> int:
     """An optional duration as ops carry it: one of more than 292 years saturates."""
     return absent if value is None else min(parse_duration(value, field), limits.DUE_MAX_NS)
+
+
+def retention_ns(value: Duration, field: str) -> int:
+    """How long to keep something: a duration, or `forever`."""
+    return limits.DUE_MAX_NS if value == "forever" else length_ns(value, field)
+
+
+def hold_action(value: str | None) -> int:
+    """What happens when nobody decides about a held job in time."""
+    if value is None:
+        return 0
+    if value not in HOLD_ACTIONS:
+        raise ValidationError(
+            f"timeout_action {shown(value)} is unknown (use {', '.join(HOLD_ACTIONS)})",
+            field="timeout_action",
+        )
+    return HOLD_ACTIONS.index(value)
 
 
 def length_ms(value: Duration, field: str, absent: int) -> int:

@@ -105,6 +105,19 @@ def _duration(text: str) -> int:
         raise ValueError("a duration, such as 500ms") from None
 
 
+def _retention(text: str) -> int:
+    if text == "forever":
+        return limits.DUE_MAX_NS
+    try:
+        return min(parse_duration(text), limits.DUE_MAX_NS)
+    except ValidationError:
+        raise ValueError("a duration such as 7d, or forever") from None
+
+
+def _own_retention(text: str) -> int | None:
+    return _retention(text) if text else None
+
+
 def _choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -195,6 +208,40 @@ class Config:
         "Writes in flight before new ones are answered with 429.",
         also="raft-max-pending",
     )
+    idempotency_retention_ns: int = _option(
+        "idempotency-retention",
+        format_duration(limits.IDEMPOTENCY_KEPT_NS),
+        _duration,
+        "How long the outcome of a request with an Idempotency-Key is kept.",
+    )
+    idempotency_max_entries: int = _option(
+        "idempotency-max-entries",
+        str(limits.IDEMPOTENCY_ENTRIES),
+        _number(1, limits.IDEMPOTENCY_ENTRIES_MAX),
+        "How many such outcomes are kept at most.",
+    )
+    retention_ns: int = _option(
+        "retention",
+        format_duration(limits.RETENTION_DEFAULT_NS),
+        _retention,
+        "How long jobs are kept that have ended, unless their queue says otherwise; a duration, or"
+        " forever.",
+    )
+    retention_completed_ns: int | None = _option(
+        "retention-completed", "", _own_retention, "The same for completed jobs alone."
+    )
+    retention_dead_ns: int | None = _option(
+        "retention-dead", "", _own_retention, "The same for dead jobs alone."
+    )
+    retention_cancelled_ns: int | None = _option(
+        "retention-cancelled", "", _own_retention, "The same for cancelled jobs alone."
+    )
+    retention_interval_ns: int = _option(
+        "retention-interval",
+        "1h",
+        _duration,
+        "How often the server looks for jobs to remove because they ended long ago.",
+    )
     test_clock: bool = _option(
         "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
     )
@@ -202,6 +249,12 @@ class Config:
     settings: tuple[tuple[str, str, str], ...] = ()
     # Given options that mean nothing to this server.
     ignored: tuple[str, ...] = ()
+
+
+def retention_by_ending(config: Config) -> list[int]:
+    """How long jobs are kept that have ended, by model.ENDINGS."""
+    own = config.retention_completed_ns, config.retention_dead_ns, config.retention_cancelled_ns
+    return [config.retention_ns if keep_ns is None else keep_ns for keep_ns in own]
 
 
 OPTIONS: Final[tuple[Option, ...]] = tuple(
@@ -215,7 +268,6 @@ _ACCESS: Final = "access control is not part of this version"
 _TRACING: Final = "tracing is not part of this version"
 _STREAMS: Final = "worker streams are not part of this version"
 _RATES: Final = "rate limits per client are not part of this version"
-_RETENTION: Final = "removal of finished jobs by age is not part of this version"
 ABSENT: Final[dict[str, tuple[str, str]]] = {
     "join": (_CLUSTERS, ""),
     "discover": (_CLUSTERS, ""),
@@ -240,8 +292,6 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "rate-limit-read-burst": (_RATES, ""),
     "rate-limit-write-rps": (_RATES, ""),
     "rate-limit-write-burst": (_RATES, ""),
-    "retention": (_RETENTION, ""),
-    "retention-interval": (_RETENTION, ""),
     "stream-max-inflight": (_STREAMS, ""),
     "stream-max-open": (_STREAMS, ""),
     "stream-max-fps": (_STREAMS, ""),

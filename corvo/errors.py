@@ -88,6 +88,13 @@ class LeaseLost(CorvoError):
     status = 409
 
 
+class IdempotencyMismatch(CorvoError):
+    """The idempotency key was used with another request."""
+
+    code = "IDEMPOTENCY_MISMATCH"
+    status = 422
+
+
 class UniqueConflict(CorvoError):
     """Another live job holds the unique key."""
 
@@ -116,6 +123,13 @@ class HeadersTooLarge(CorvoError):
     status = 431
 
 
+class ResultSchemaError(CorvoError):
+    """A result does not meet the schema of its job, which stays active; `validation_errors`."""
+
+    code = "RESULT_SCHEMA_VALIDATION_ERROR"
+    status = 422
+
+
 class Overloaded(CorvoError):
     """Too much work in flight; `retry_after_ms` says when to come back."""
 
@@ -134,6 +148,13 @@ class NotReady(CorvoError):
     """The server is starting or stopping."""
 
     code = "NOT_READY"
+    status = 503
+
+
+class MirrorUnavailable(CorvoError):
+    """Search and everything that rests on it cannot be served now."""
+
+    code = "MIRROR_UNAVAILABLE"
     status = 503
 
 

@@ -3,9 +3,11 @@
 `data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?, "schedule_slot_ns"?}`,
 started `{"attempt", "worker_id"}`, progress what the worker sent, failed `{"attempt", "error"?}` (a
 long error is in its error record only), retrying `{"attempts_remaining", "next_attempt_ns"}`, dead
-and reclaimed `{"reason"}`, queue.configured `{"max_concurrency"}`, schedule.set `{"schedule_id",
-"revision"}`, schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id",
-"schedule_slot_ns", "reason"}`; nothing for the others.
+and reclaimed `{"reason"}`, cancelled, held and rejected `{"reason"?, "by"?}`, approved `{"reason"?,
+"by"?, "note"?}`, moved and reprioritized `{"from", "to"}`, queue.configured `{"max_concurrency"}`
+or `{"retention_ns"}`, queue.cleared `{"jobs"}`, schedule.set `{"schedule_id", "revision"}`,
+schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id", "schedule_slot_ns",
+"reason"}`; nothing for the others.
 """
 
 from typing import Final, final
@@ -32,6 +34,18 @@ EVENT_TYPES: Final = (
     "schedule.set",
     "schedule.deleted",
     "schedule.skipped",
+    "expired",
+    "held",
+    "approved",
+    "rejected",
+    "requeued",
+    "moved",
+    "reprioritized",
+    "queue.drained",
+    "queue.cleared",
+    "queue.deleted",
+    "unblocked",
+    "unlocked",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -53,6 +67,21 @@ QUEUE_CONFIGURED: Final = 16
 SCHEDULE_SET: Final = 17
 SCHEDULE_DELETED: Final = 18
 SCHEDULE_SKIPPED: Final = 19
+EXPIRED: Final = 20
+HELD: Final = 21
+APPROVED: Final = 22
+REJECTED: Final = 23
+REQUEUED: Final = 24
+MOVED: Final = 25
+REPRIORITIZED: Final = 26
+QUEUE_DRAINED: Final = 27
+QUEUE_CLEARED: Final = 28
+QUEUE_DELETED: Final = 29
+UNBLOCKED: Final = 30
+UNLOCKED: Final = 31  # its unique lock was released by hand
+
+# Events with which the life of a job ends, unless it is retried.
+ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
 @final

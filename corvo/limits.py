@@ -26,8 +26,26 @@ GROUP_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
 WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
+RESULT_SCHEMA_SIZE_MAX: Final = 64 * KIB
+RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, references followed
 RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
+
+# Log lines of jobs. A block is a row; what is over a bound goes block by block, the oldest first.
+LOG_LINES_MAX: Final = 1_000  # in one call
+LOG_CALL_SIZE_MAX: Final = 256 * KIB
+LOG_BLOCK_SIZE: Final = 16 * KIB
+LOG_ATTEMPT_SIZE_MAX: Final = MIB
+LOG_SIZE_MAX: Final = 16 * MIB  # of all attempts of a job
+LOG_BLOCKS_MAX: Final = 1_024
+
+# Pages of answers: items, and bytes after which a page ends (it has at least one item).
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
+EVENTS_PAGE_MAX: Final = 200  # of one job: each may be in another block
+PAGE_SIZE_MAX: Final = MIB
+EVENTS_LOOKED_AT_MAX: Final = 10_000  # for one page of the events of a queue
+EXPLAINED_JOBS_MAX: Final = 10  # holders, workers that an explanation names
 
 # Requests.
 ENQUEUE_BATCH_MAX: Final = 10_000
@@ -38,9 +56,16 @@ FETCH_QUEUES_MAX: Final = 256
 FETCH_REPLY_SIZE_MAX: Final = 8 * MIB
 FETCH_WAIT_DEFAULT_S: Final = 30
 FETCH_WAIT_MAX_S: Final = 60
+END_WAIT_DEFAULT_S: Final = 30
+END_WAIT_MAX_S: Final = 60
 LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
+
+# Rate limits and groups of queues. A rate limit remembers what it let pass, 16 bytes a stamp.
+RATE_MAX: Final = 1_000_000
+RATE_WINDOW_MAX_NS: Final = 366 * 86_400 * SECOND_NS
+CONCURRENCY_MAX: Final = 1_000_000_000
 
 # Retry: delays saturate here, whatever base and attempt say.
 RETRY_BASE_DELAY_DEFAULT_MS: Final = 5_000
@@ -62,6 +87,20 @@ TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
+# Tasks on many jobs go on in steps of so many jobs, each an entry of its own; what came of them is
+# known for a day, of the newest ones.
+STEP_JOBS: Final = 100
+BULK_IDS_MAX: Final = 100_000
+TASKS_MAX: Final = 1_000
+TASK_KEPT_NS: Final = 86_400 * SECOND_NS
+RESULTS_PAGE_MAX: Final = 1_000
+
+# Retention.
+RETENTION_DEFAULT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGE_JOBS_MAX: Final = 100  # in one entry
+HOLD_TEXT_SIZE_MAX: Final = 4 * KIB
+FEEDBACK_SIZE_MAX: Final = 16 * KIB
+
 # Schedules. A slot that is later than SLOT_LATE_MAX_NS counts as missed.
 SCHEDULES_MAX: Final = 10_000
 CRON_SIZE_MAX: Final = 256
@@ -72,6 +111,22 @@ SLOT_LATE_MAX_NS: Final = 5 * SECOND_NS
 FIRINGS_MAX: Final = 100  # in one entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
+
+# Composition. Finished batches are kept for BATCH_KEPT_NS.
+DEPENDENCIES_MAX: Final = 1_000
+CHAIN_STEPS_MAX: Final = 1_000
+CHAIN_SIZE_MAX: Final = 256 * KIB
+EXIT_REASON_SIZE_MAX: Final = KIB
+SETTLED_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
+BATCH_KEPT_NS: Final = 7 * 86_400 * SECOND_NS
+PURGED_BATCHES_MAX: Final = 1_000  # in one entry
+MEMBERS_SHOWN_MAX: Final = 100
+
+# Idempotency keys: outcomes are kept that long and that many, by default.
+IDEMPOTENCY_KEY_SIZE_MAX: Final = KIB
+IDEMPOTENCY_KEPT_NS: Final = 86_400 * SECOND_NS
+IDEMPOTENCY_ENTRIES: Final = 1_000_000
+IDEMPOTENCY_ENTRIES_MAX: Final = 100_000_000
 
 # Log and entries.
 ENTRY_SIZE_MAX: Final = 20 * MIB
@@ -85,6 +140,16 @@ PENDING_SIZE_MAX: Final = 256 * MIB
 OUTCOME_WAIT_NS: Final = 10 * SECOND_NS
 RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
+
+# Raft. The inflight window is per follower; the uncommitted tail is what a leader without quorum
+# still takes.
+RAFT_APPEND_SIZE_MAX: Final = MIB
+RAFT_INFLIGHT_MAX: Final = 256
+RAFT_INFLIGHT_SIZE_MAX: Final = 64 * MIB
+RAFT_UNCOMMITTED_MAX: Final = 4_096
+RAFT_UNCOMMITTED_SIZE_MAX: Final = 128 * MIB
+RAFT_APPLYING_SIZE_MAX: Final = 32 * MIB
+RAFT_PROMOTE_LAG_MAX: Final = 1_000
 
 # Overlay and flush.
 FLUSH_DOCUMENTS: Final = 1_000
@@ -172,8 +237,13 @@ assert PAYLOAD_SIZE_MAX < BODY_SIZE_MAX < ENTRY_SIZE_MAX
 assert RESULT_SIZE_MAX + CHECKPOINT_SIZE_MAX < BODY_SIZE_MAX
 assert ENTRY_SEAL_SIZE + BODY_SIZE_MAX <= ENTRY_SIZE_MAX
 assert ENTRY_SIZE_MAX + WAL_RECORD_OVERHEAD_MAX < WAL_SEGMENT_SIZE
+assert RAFT_APPEND_SIZE_MAX <= RAFT_INFLIGHT_SIZE_MAX
+assert min(RAFT_UNCOMMITTED_SIZE_MAX, RAFT_APPLYING_SIZE_MAX) >= ENTRY_SIZE_MAX
 assert LEASE_MIN_S <= LEASE_DEFAULT_S <= LEASE_MAX_S
 assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
+assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
+assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
+assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert HEAD_SIZE_MAX <= H2_BLOCK_SIZE_MAX <= H2_FIELDS_SIZE_FATAL

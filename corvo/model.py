@@ -31,6 +31,10 @@ STATES: Final = (
 # By state: a job that has ended has no place in its queue any more.
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
+# States that retention is about, and what stands for the server's setting in a queue's own.
+ENDINGS: Final = (COMPLETED, DEAD, CANCELLED)
+KEEP_DEFAULT: Final = -1
+
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 PRIORITIES: Final = len(PRIORITY_NAMES)
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
@@ -38,7 +42,21 @@ UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 OVERLAPS: Final = ("allow", "skip")
 CATCH_UPS: Final = ("none", "last", "all")
 ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
-HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "keep")
+HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "none")
+LOG_LEVELS: Final = ("debug", "info", "warn", "error")
+# What can be done to many jobs at once; append only.
+ACTIONS: Final = (
+    "retry",
+    "delete",
+    "cancel",
+    "move",
+    "requeue",
+    "change_priority",
+    "hold",
+    "approve",
+    "reject",
+    "run",
+)
 
 # Parts of a job that a flush has to write.
 DIRTY_HEAD: Final = 1
@@ -50,6 +68,9 @@ DIRTY_EXTRAS: Final = 8
 FAILED: Final = 0
 LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
+EXPIRED: Final = 3
+REJECTED: Final = 4
+DEPENDENCY: Final = 5
 ERROR_KINDS: Final = (
     "failed",
     "lease_expired",
@@ -72,7 +93,7 @@ class Extras:
         self.batch_id: str = ""
         self.chain_id: str = ""
         self.chain_step: int = 0  # from 0; -1 = on_exit, -2 = on_failure
-        self.chain: bytes = b""  # JSON text of the definition
+        self.chain: bytes = b""  # definition, layout ops.CHAIN_LAYOUT
         self.depends_on: list[str] = []
         self.on_dependency_failure: int = 0
         self.result_schema: bytes = b""
@@ -81,6 +102,12 @@ class Extras:
         self.hold_reason: str = ""
         self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
         self.hold_action: int = 0
+        self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
+        self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
+        self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
+        self.has_logs: bool = False
+        # Overlay bookkeeping, never stored: pending, but not ready.
+        self.blocked: bool = False
 
 
 @final
@@ -113,7 +140,7 @@ class Job:
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
         self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # when it last became pending
+        self.ready_ns: int = 0  # when it was first pending in this place
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -144,6 +171,7 @@ class Job:
         self.resident: bool = False  # the overlay knows it
         self.deleted: bool = False
         self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
+        self.stored_expiry: bytes = b""  # likewise of the row of its expiry
 
 
 @final
@@ -163,7 +191,26 @@ class Queue:
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
         self.expired_total: int = 0  # leases
+        self.draining: bool = False  # paused, and some jobs are still active
+        self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
+        self.destroyed: bool = False  # to be forgotten when its last job is gone
+        # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
+        self.retention_ns: list[int] = [KEEP_DEFAULT] * len(ENDINGS)
+        self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
+        self.rate_window_ns: int = 0
+        self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
+        self.aging_after_ns: int = 0  # normal jobs that waited so long are next; 0 = never
+        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.groups`
+        self.served: int = 0  # last turn of the jobs without a group key
         self.dirty: bool = False
+
+    def row_name(self) -> str:
+        """What its row is called; no other queue can have the name of one that is destroyed."""
+        return f"\x7f{self.number}" if self.destroyed else self.name
+
+    def doomed(self) -> bool:
+        """Whether it has jobs that a clear or its own end has doomed."""
+        return self.destroyed or self.cleared_seq > 0
 
     def jobs(self, state: int) -> int:
         """How many of its jobs are in this state."""
@@ -206,6 +253,54 @@ class Schedule:
         self.last_job_id: str = ""
 
 
+# What came of an action on one job of many: DONE; SKIPPED, there is no such job or its state does
+# not allow it; CONFLICT, another job is in the way.
+OUTCOMES: Final = ("done", "skipped", "conflict")
+DONE: Final = 0
+SKIPPED: Final = 1
+CONFLICT: Final = 2
+
+TASK_KINDS: Final = ("clear", "destroy", "bulk")
+CLEAR: Final = 0
+DESTROY: Final = 1
+BULK: Final = 2
+
+TASK_STATES: Final = ("running", "completed", "cancelled")
+TASK_RUNNING: Final = 0
+TASK_COMPLETED: Final = 1
+TASK_CANCELLED: Final = 2
+
+
+@final
+class Batch:
+    """Jobs whose ends are counted together. Its open members are rows of their own; `pending` is
+    the size of that set, so each end is counted once. A callback is empty or of layout
+    ops.FOLLOWER_LAYOUT."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.on_success: bytes = b""
+        self.on_complete: bytes = b""
+        self.on_death: bytes = b""
+        self.created_ns: int = 0
+        self.finished_ns: int = 0  # when the last member ended; nothing joins after that
+        self.total: int = 0
+        self.pending: int = 0
+        self.succeeded: int = 0
+        self.failed: int = 0
+
+
+@final
+class Ended:
+    """A job has ended; what hangs on that is yet to be done."""
+
+    def __init__(self, job: Job, state: int, result: bytes = b"", step: bytes = b"") -> None:
+        self.job = job
+        self.state = state  # COMPLETED, DEAD, CANCELLED, or states.NOWHERE
+        self.result = result  # as the ack had it
+        self.step = step  # of an ack, layout ops.STEP_LAYOUT
+
+
 @final
 class ErrorRecord:
     """One failed attempt. `error` and `backtrace` are JSON string texts as received."""
@@ -216,6 +311,99 @@ class ErrorRecord:
         self.error = error
         self.backtrace = backtrace
         self.at_ns = at_ns
+
+
+@final
+class Task:
+    """Something that is done to many jobs step by step, a few in one entry: a clear, the end of a
+    queue, or an action on many jobs. `counts` are by OUTCOMES."""
+
+    def __init__(self, id: str, kind: int) -> None:
+        self.id = id
+        self.kind = kind  # an index of TASK_KINDS
+        self.state: int = TASK_RUNNING
+        self.queue_number: int = 0  # of a clear, or of the queue that ends
+        self.queue: str = ""
+        self.action: int = 0
+        self.arguments: bytes = b""
+        self.total: int = 0  # jobs that there were when it was accepted
+        self.counts: list[int] = [0] * len(OUTCOMES)
+        # Of a task on given jobs: chunks of ids to come. Any task: chunks of results, from 0.
+        self.next_chunk: int = 0
+        self.chunks: int = 0
+        # Of a task on all jobs of some states: those with seq below that of their queue's cut.
+        self.cut_numbers: list[int] = []
+        self.cut_seqs: list[int] = []
+        # Where it walks: family of index rows, key to go on from, whether it did anything since
+        # its first family, and how many times it has seen all families.
+        self.family: int = 0
+        self.cursor: bytes = b""
+        self.stirred: bool = False
+        self.rounds: int = 0
+        self.created_ns: int = 0
+        self.updated_ns: int = 0
+        self.finished_ns: int = 0
+
+    def running(self) -> bool:
+        """Whether there are steps to come."""
+        return self.state == TASK_RUNNING
+
+    def processed(self) -> int:
+        """Jobs seen so far."""
+        return sum(self.counts)
+
+
+@final
+class LogBlock:
+    """Log lines of one attempt that are kept, and dropped, together."""
+
+    def __init__(self, first_seq: int, attempt: int) -> None:
+        self.first_seq = first_seq
+        self.attempt = attempt
+        self.count: int = 0
+        self.size: int = 0
+        self.dropped: int = 0  # lines of this attempt that were dropped in front of it
+
+
+@final
+class Log:
+    """What is left of the log lines of a job. Each line has a number, `seq`, from 1 on."""
+
+    def __init__(self) -> None:
+        self.next_seq: int = 1
+        self.dropped: int = 0  # lines of attempts that have no block any more
+        self.blocks: list[LogBlock] = []
+
+    def dropped_of(self, attempt: int) -> int:
+        """How many lines of an attempt (0 = of all) were dropped."""
+        count = 0 if attempt else self.dropped
+        for block in self.blocks:
+            if attempt in (0, block.attempt):
+                count += block.dropped
+        return count
+
+
+@final
+class LogLine:
+    """One log line. `message` is a JSON string text as received."""
+
+    def __init__(self, seq: int, attempt: int, level: int, at_ns: int, message: bytes) -> None:
+        self.seq = seq
+        self.attempt = attempt
+        self.level = level
+        self.at_ns = at_ns
+        self.message = message
+
+
+@final
+class UniqueLock:
+    """A unique lock that still counts."""
+
+    def __init__(self, queue: str, key: bytes, holder: Job, expires_ns: int) -> None:
+        self.queue = queue
+        self.key = key
+        self.holder = holder
+        self.expires_ns = expires_ns  # 0 = as long as its mode says
 
 
 # Results of ops. An op that is refused has a CorvoError as its result.
@@ -230,6 +418,15 @@ class Enqueued:
         self.state = state  # of the new job, or of the job that holds the unique key
         self.duplicate = duplicate
         self.result = result  # of a completed holder
+
+
+@final
+class EnqueuedBatch:
+    """Result of EnqueueBatch: one Enqueued for each job, and the batch that was made."""
+
+    def __init__(self, jobs: list[Enqueued], batch_id: str) -> None:
+        self.jobs = jobs
+        self.batch_id = batch_id
 
 
 @final
@@ -249,6 +446,8 @@ class Fetched:
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token
+        self.feedback = b"" if job.extras is None else job.extras.feedback
+        self.result_schema = b"" if job.extras is None else job.extras.result_schema
 
 
 @final
@@ -268,3 +467,12 @@ class Acked:
     def __init__(self) -> None:
         self.count: int = 0
         self.refused: list[tuple[int, CorvoError]] = []
+
+
+@final
+class Logged:
+    """Result of AppendLogs: the newest line, and how many of this attempt were dropped so far."""
+
+    def __init__(self, seq: int, dropped: int) -> None:
+        self.seq = seq
+        self.dropped = dropped

@@ -17,8 +17,9 @@ from pathlib import Path
 import uvloop
 
 from corvo import __version__, failpoints, limits, logs
+from corvo.background import Background
 from corvo.clock import Clock, TestClock
-from corvo.config import Address, Config
+from corvo.config import Address, Config, retention_by_ending
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
@@ -27,6 +28,7 @@ from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
+from corvo.net.idempotency import Idempotency
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
@@ -65,6 +67,14 @@ class Node:
             loop, self.clock, self.log, self.machine, self.base, config.max_pending
         )
         self.scheduler = Scheduler(loop, self.clock, self.machine, self.pipeline)
+        self.background = Background(
+            loop,
+            self.clock,
+            self.machine,
+            self.pipeline,
+            retention_by_ending(config),
+            config.retention_interval_ns,
+        )
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
         self.report = Report(config, self.clock, self.log, self.machine, self.pipeline)
@@ -108,6 +118,7 @@ class Node:
         )
         self.pipeline.start()
         self.scheduler.start()
+        self.background.start()
         # What lives now lives long: keep it out of the collector's sight, and never let the
         # oldest generation be walked while requests wait.
         gc.collect()
@@ -117,7 +128,8 @@ class Node:
     async def listen(self) -> None:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
-        router = Router(routes(self.service, admin, self.config.test_clock))
+        with_key = Idempotency(self.service).handle
+        router = Router(routes(self.service, admin, self.config.test_clock), with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
@@ -175,6 +187,7 @@ class Node:
     def close(self) -> None:
         """Flush and close the stores."""
         self.scheduler.close()
+        self.background.close()
         self.pipeline.close()
         self.log.close()
         self.base.close()

@@ -50,24 +50,39 @@ STAMP: Final = _op(0, "Stamp", "qq")  # stamp_ns, seed
 # parent_id, unique_key, unique_until (an index of model.UNIQUE_UNTIL), unique_period_ns,
 # extras (layout EXTRAS_LAYOUT; absent on the plain path)
 ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuub")
-ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "B")  # Enqueue payloads
+# Enqueue payloads, batch that they make (layout BATCH_LAYOUT; absent = none)
+ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "Bb")
 # queues, worker_id, hostname, lease_ns, reply_size_max
 FETCH: Final = _op(3, "Fetch", "Sssuu", FETCHES)
-# job_id, lease_token, result, checkpoint
-ACK: Final = _op(4, "Ack", "ssbb", LEASES)
+# job_id, lease_token, result, checkpoint, step of a chain (layout STEP_LAYOUT; absent = go on)
+ACK: Final = _op(4, "Ack", "ssbbb", LEASES)
 # job_id, lease_token, error (JSON string text), backtrace (JSON string text), no_retry,
 # retry_after_ns (-1 = by backoff), provider_error
 FAIL: Final = _op(5, "Fail", "ssbbfif", LEASES)
 HEARTBEAT: Final = _op(6, "Heartbeat", "B", LEASES)  # beats, layout BEAT_LAYOUT
 RETRY_JOB: Final = _op(7, "RetryJob", "s")
 CANCEL_JOB: Final = _op(8, "CancelJob", "sf")  # job_id, force
+# job_id, queue, reset_attempts, keep_priority
+MOVE_JOB: Final = _op(9, "MoveJob", "ssff")
 DELETE_JOB: Final = _op(10, "DeleteJob", "s")
-PAUSE_QUEUE: Final = _op(11, "PauseQueue", "s")
+PAUSE_QUEUE: Final = _op(11, "PauseQueue", "sf")  # queue, drain (say when none is active)
 RESUME_QUEUE: Final = _op(12, "ResumeQueue", "s")
+# queue, task_id: the task that deletes the jobs
+CLEAR_QUEUE: Final = _op(13, "ClearQueue", "ss")
+DELETE_QUEUE: Final = _op(14, "DeleteQueue", "ss")
 SET_CONCURRENCY: Final = _op(15, "SetConcurrency", "su")  # queue, max (0 removes)
+SET_THROTTLE: Final = _op(16, "SetThrottle", "suu")  # queue, rate, window_ms
+REMOVE_THROTTLE: Final = _op(17, "RemoveThrottle", "s")  # queue
+# task_id (empty = keep no record of it), job_ids, all (instead of job_ids), action (an index of
+# model.ACTIONS), arguments (layout ACTION_LAYOUT)
+BULK_ACTION: Final = _op(20, "BulkAction", "sSfub")
+CLEAN_UNIQUE: Final = _op(21, "CleanUnique", "B")  # row keys of locks whose time is over
 ACK_BATCH: Final = _op(23, "AckBatch", "B", LEASES)  # Ack payloads
 # queues, worker_id, hostname, lease_ns, reply_size_max, count
 FETCH_BATCH: Final = _op(25, "FetchBatch", "Sssuuu", FETCHES)
+EXPIRE_JOBS: Final = _op(46, "ExpireJobs", "S")  # job_ids
+# job_ids, how long to keep jobs in each state of model.ENDINGS unless their queue says otherwise
+PURGE_JOBS: Final = _op(47, "PurgeJobs", "SU")
 # schedule_id, revision it was made from (0 = new), name, cron, timezone, job (an Enqueue payload
 # without id), enabled, overlap (an index of model.OVERLAPS), catch_up (an index of
 # model.CATCH_UPS), catch_up_limit, next_ns (0 = none)
@@ -77,23 +92,33 @@ FIRE_SCHEDULE: Final = _op(50, "FireSchedule", "B")  # firings, layout FIRING_LA
 REMOVE_STALE_WORKERS: Final = _op(59, "RemoveStaleWorkers", "q")  # cutoff_ns
 TRIM_EVENTS: Final = _op(61, "TrimEvents", "u")  # drop the blocks that end at or below this seq
 # job_id, lease_token, delay_ns (0 = none), checkpoint
-RELEASE: Final = _op(62, "Release", "ssub", LEASES)
+# and whether the delivery never left the server
+RELEASE: Final = _op(62, "Release", "ssubf", LEASES)
 EXPIRE_LEASES: Final = _op(63, "ExpireLeases", "S")  # job_ids
 PROMOTE_DUE: Final = _op(64, "PromoteDue", "S")  # job_ids
+BULK_STEP: Final = _op(65, "BulkStep", "suf")  # task_id, most jobs to touch, stop (the task)
+SET_GROUP_LIMIT: Final = _op(66, "SetGroupLimit", "su")  # queue, max of each group (0 removes)
+# queue, how long to keep jobs in each state of model.ENDINGS (0 = as the server says, else the
+# time and 1 ns; empty = leave it as it is), aging_after_ns + 1 (0 = leave it as it is)
+SET_QUEUE_OPTIONS: Final = _op(67, "SetQueueOptions", "sUu")
 RUN_SCHEDULE: Final = _op(68, "RunSchedule", "ss")  # schedule_id, job_id
+# job_id, lease_token, lines (layout LINE_LAYOUT)
+APPEND_LOGS: Final = _op(69, "AppendLogs", "ssB", LEASES)
+# queue, unique_key, job_id that must hold it (empty = whoever does)
+RELEASE_LOCK: Final = _op(70, "ReleaseLock", "sbs")
+# key, fingerprint of the request, how long and how many outcomes are kept (ns, count), number and
+# payload of the op that is to have one effect only; it has the order of that op
+IDEMPOTENT: Final = _op(71, "Idempotent", "bbuuub")
+PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
+# job_id of the first job that has ended while dependents have not heard of it. Every entry goes on
+# telling them; this op sees to it that there is one.
+SETTLE: Final = _op(73, "Settle", "s")
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node.
 for _number, _name in (
-    (9, "MoveJob"),
-    (13, "ClearQueue"),
-    (14, "DeleteQueue"),
-    (16, "SetThrottle"),
-    (17, "RemoveThrottle"),
     (18, "Promote"),
     (19, "Reclaim"),
-    (20, "BulkAction"),
-    (21, "CleanUnique"),
     (22, "CleanRateLimit"),
     (24, "Multi"),
     (26, "SetBudget"),
@@ -116,8 +141,6 @@ for _number, _name in (
     (43, "DeleteWebhook"),
     (44, "UpdateWebhookStatus"),
     (45, "SetNamespaceRateLimit"),
-    (46, "ExpireJobs"),
-    (47, "PurgeJobs"),
     (51, "SetApprovalPolicy"),
     (52, "DeleteApprovalPolicy"),
     (53, "AddScores"),
@@ -127,19 +150,32 @@ for _number, _name in (
     (57, "UpsertOrgAPIKey"),
     (58, "DeleteOrgAPIKey"),
     (60, "SetWebhookCursor"),
-    (65, "BulkStep"),
-    (66, "SetGroupLimit"),
-    (67, "SetQueueOptions"),
 ):
     _op(_number, _name, "")
 
 # What only some new jobs have: group_key, expire_after_ns (0 = never), batch_id, chain_id,
-# chain_step, chain (JSON text), depends_on, on_dependency_failure (an index of
+# chain_step, chain (layout CHAIN_LAYOUT), depends_on, on_dependency_failure (an index of
 # model.ON_DEPENDENCY_FAILURE), hold (whether to start held), hold_reason, hold_timeout_ns (0 =
 # none), hold_action (an index of model.HOLD_ACTIONS), result_schema (JSON text)
 EXTRAS_LAYOUT: Final = "sussibSufsuub"
+# What an action on jobs may need: target queue, reset_attempts and keep_priority (move), priority
+# (change_priority), force (cancel), reason, by, note, feedback (JSON text), revise (reject),
+# hold_timeout_ns (0 = none), hold_action (an index of model.HOLD_ACTIONS)
+ACTION_LAYOUT: Final = "sffufsssbfuu"
+# A chain: its steps, then what follows a death and what follows the end (absent = nothing), each of
+# layout FOLLOWER_LAYOUT.
+CHAIN_LAYOUT: Final = "Bbb"
+# A job that follows another one: queue, payload (absent = none).
+FOLLOWER_LAYOUT: Final = "sb"
+# Of an ack: whether the chain ends here, and why.
+STEP_LAYOUT: Final = "fs"
+# A batch: batch_id, on_success, on_complete, on_death (layout FOLLOWER_LAYOUT, absent = none).
+BATCH_LAYOUT: Final = "sbbb"
 # One job of a Heartbeat: job_id, lease_token, progress, checkpoint.
 BEAT_LAYOUT: Final = "ssbb"
+# One line of an AppendLogs: level (an index of model.LOG_LEVELS), at_ns, message (JSON string
+# text).
+LINE_LAYOUT: Final = "utb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
 # (0 = none: it was missed), next_ns.
 FIRING_LAYOUT: Final = "suuuu"

@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloa
 from corvo.feed import Change
 from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
-from corvo.waiting import DONE, IN_FLIGHT, PARKED, Wait, WaitingFetches
+from corvo.waiting import DONE, IN_FLIGHT, PARKED, Openings, Wait, WaitingFetches, WaitingForEnds
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +32,22 @@ Slot = tuple[Callable[[Any, Any], None], Any]
 # Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
 # deletes) frees something or is small.
 _ADDS_WORK = frozenset(
-    op.number for op in (ops.ENQUEUE, ops.ENQUEUE_BATCH, ops.FIRE_SCHEDULE, ops.RUN_SCHEDULE)
+    op.number
+    for op in (
+        ops.ENQUEUE,
+        ops.ENQUEUE_BATCH,
+        ops.FIRE_SCHEDULE,
+        ops.RUN_SCHEDULE,
+        ops.APPEND_LOGS,
+    )
 )
 _ENDS_LEASES = frozenset(
     op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
 )
 
 _TICK_S = 1.0
+# A stamp may run a little late against the loop's timer; waking again this much later is enough.
+_LATE_S = 0.001
 
 # Bounds of the durations of an entry's steps: 50 µs to 1 s.
 ENTRY_BOUNDS_NS = tuple(
@@ -75,7 +84,10 @@ class State(Flushable, Protocol):
     def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
     def take_changes(self) -> list[Change]: ...
     def take_woken(self) -> list[str]: ...
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int: ...
+    def fetchable(
+        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
+    ) -> int: ...
+    def opens_ns(self, queue: str, now_ns: int) -> int: ...
     def worker_seen_ns(self, worker_id: str) -> int: ...
 
 
@@ -120,8 +132,12 @@ class Pipeline:
         self._tried_in_vain: list[Wait] = []
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
+        self._openings = Openings()
+        self._opening_timer: Any = None
+        self._opening_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
+        self.ends = WaitingForEnds(loop, clock.elapsed_ns)
         self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
@@ -143,6 +159,7 @@ class Pipeline:
         self.open = False
         for wait in self.waiting.all():
             self._finish(wait, [])
+        self.ends.answer_all()
 
     @property
     def idle(self) -> bool:
@@ -152,10 +169,11 @@ class Pipeline:
     def close(self) -> None:
         """Write what is dirty to the base and stop the timers."""
         self.open = False
-        for timer in (self._deadline_timer, self._tick_timer):
+        for timer in (self._deadline_timer, self._opening_timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()
-        self._deadline_timer = self._tick_timer = None
+        self._deadline_timer = self._opening_timer = self._tick_timer = None
+        self.ends.close()
         self.flusher.close()
 
     @property
@@ -165,8 +183,9 @@ class Pipeline:
 
     # ---- in ----
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         """Put an op into the next entry; `slot` is called with (argument, result) after apply.
+        `number` and `payload` are those of the op around it, if it travels inside another one.
 
         Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
         """
@@ -175,16 +194,24 @@ class Pipeline:
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
-        self._add(op, payload, slot)
+        self._add(op, payload, slot, number)
         if not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
 
-    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         if op.number in _ENDS_LEASES:
             self._leaving += 1
-        self._batcher.add(op.order, op.number, payload, slot)
+        self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
+
+    def later(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call back when other requests have had their turn; an answer given then goes out."""
+        self._loop.call_soon(self._later, callback, args)
+
+    def _later(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        callback(*args)
+        self._after_turn()
 
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
@@ -281,16 +308,22 @@ class Pipeline:
         self._arriving = {}
         for name in arriving:
             check[name] = None
+        now_ns = self._clock.stamp()
         for name in check:
             waiters = self.waiting.waiting(name)
             if not waiters:
                 continue
-            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving)
+            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving, now_ns)
             for _ in range(min(waiters, count)):
                 wait = self.waiting.take(name)
                 if wait is None:
                     break
                 self._try(wait)
+            if count < waiters:
+                opens_ns = self._machine.opens_ns(name, now_ns)
+                if opens_ns:
+                    self._openings.expect(name, opens_ns)
+                    self._arm_opening()
         self._settle_new_waits()
 
     def _try(self, wait: Wait) -> None:
@@ -380,7 +413,7 @@ class Pipeline:
 
     def _give_back(self, jobs: list[Fetched]) -> None:
         for job in jobs:
-            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b""))
+            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b"", True))
             self._add(ops.RELEASE, payload, None)
         if jobs and not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
@@ -407,6 +440,8 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
+            if self.ends.count:
+                self.ends.take(machine.take_changes())
         self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):
@@ -475,10 +510,33 @@ class Pipeline:
         self._arm_deadline()
         self._after_turn()
 
+    def _arm_opening(self) -> None:
+        """Wake when the first of the rate limits opens that fetches wait for."""
+        opens_ns = self._openings.next_ns()
+        if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
+            return
+        if self._opening_timer is not None:
+            self._opening_timer.cancel()
+        self._opening_armed_ns = opens_ns
+        delay = max(0, opens_ns - self._clock.stamp()) / 1e9
+        self._opening_timer = self._loop.call_later(delay + _LATE_S, self._on_opening)
+
+    def _on_opening(self) -> None:
+        self._opening_timer = None
+        for name in self._openings.due(self._clock.stamp()):
+            self._to_check[name] = None
+        self._arm_opening()
+        if self._to_check and not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
+
     def _on_clock_jump(self) -> None:
+        if self._opening_timer is not None:
+            self._opening_timer.cancel()
+        self._on_opening()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
+        self.ends.check_time()
         self._on_deadline()
 
 

@@ -9,7 +9,7 @@ from corvo.config import Address, Config
 from corvo.consensus.log import Log
 from corvo.fsm.machine import Machine
 from corvo.limits import WORKER_OFFLINE_NS
-from corvo.model import PRIORITIES, STATES, Queue
+from corvo.model import PENDING, PRIORITIES, STATES, Queue
 from corvo.net import scrape
 from corvo.net.router import Route
 from corvo.net.server import Server
@@ -68,6 +68,7 @@ class Report:
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
             "waiting_fetches": pipeline.waiting.count,
+            "waiting_for_ends": pipeline.ends.count,
             "overload_total": meters.overloads,
             "applied_total": meters.ops,
             "entries_total": meters.entries,
@@ -110,7 +111,11 @@ class Report:
             ready_ns = self._machine.oldest_ready_ns(queue.name, priority)
             ages.append(max(0, now_ns - ready_ns) / 1e9 if ready_ns else 0.0)
         jobs = [queue.jobs(state) for state in range(len(STATES))]
-        return scrape.QueueSample(queue.name, jobs, ages)
+        groups, group_blocked = self._machine.group_counts(queue.name)
+        closed = self._machine.opens_ns(queue.name, now_ns) > 0
+        ready = queue.jobs(PENDING) - self._machine.blocked_count(queue.name)
+        rate_blocked = ready - group_blocked if closed else 0
+        return scrape.QueueSample(queue.name, jobs, ages, groups, group_blocked, rate_blocked)
 
     def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
         machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
@@ -136,6 +141,7 @@ class Report:
             "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
             "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
             "corvo_overlay_bytes": machine.overlay_size,
+            "corvo_idempotency_entries": machine.replays,
             "corvo_clock_pauses": self._clock.pauses,
         }
         if self._server is not None:

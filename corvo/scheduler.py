@@ -64,6 +64,8 @@ class Scheduler:
 
     def check(self) -> None:
         """Called after each apply: wake earlier when something is due earlier."""
+        if self._machine.unsettled:
+            self._settle()
         due_ns = self._next_ns()
         if due_ns and (self._timer is None or due_ns < self._armed_ns):
             self._arm(due_ns)
@@ -73,6 +75,10 @@ class Scheduler:
         if self._grace_fencing and (not due_ns or self._grace_until_ns < due_ns):
             return self._grace_until_ns
         return due_ns
+
+    def _settle(self) -> None:
+        """Go on with telling dependents of the end of a job, one entry after the other."""
+        self._submit(ops.SETTLE, encode_fields(ops.SETTLE.layout, (self._machine.unsettled,)))
 
     def _arm(self, due_ns: int) -> None:
         if self._timer is not None:
@@ -89,6 +95,8 @@ class Scheduler:
         now_ns = self._clock.stamp()
         if now_ns >= self._grace_until_ns:
             self._grace_fencing = 0
+        if ops.EXPIRE_JOBS.number not in self._proposed:
+            self._propose(ops.EXPIRE_JOBS, machine.due_expiries(now_ns, limits.DUE_IDS_MAX))
         if ops.PROMOTE_DUE.number not in self._proposed:
             self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_IDS_MAX))
         if ops.EXPIRE_LEASES.number not in self._proposed:
@@ -96,6 +104,8 @@ class Scheduler:
             self._propose(ops.EXPIRE_LEASES, ids)
         if ops.FIRE_SCHEDULE.number not in self._proposed:
             self._propose(ops.FIRE_SCHEDULE, self._firings(now_ns))
+        if machine.unsettled:
+            self._settle()
         due_ns = self._next_ns()
         if due_ns:
             # What is due now was just named, and wakes us again when it is applied. A stamp that
@@ -148,9 +158,25 @@ class Scheduler:
             if any(worker.seen_ns < cutoff_ns for worker in machine.workers()):
                 payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
                 self._submit(ops.REMOVE_STALE_WORKERS, payload)
+            self._purge_batches(now_ns)
+
+    def _purge_batches(self, now_ns: int) -> None:
+        keep_ns = limits.BATCH_KEPT_NS
+        ids = self._machine.old_batches(now_ns - keep_ns, limits.PURGED_BATCHES_MAX)
+        if ids:
+            self._submit(ops.PURGE_BATCHES, encode_fields(ops.PURGE_BATCHES.layout, (ids, keep_ns)))
 
     def _on_clock_jump(self) -> None:
         self._wake()
 
 
-_DUE_OPS = frozenset({ops.PROMOTE_DUE.number, ops.EXPIRE_LEASES.number, ops.FIRE_SCHEDULE.number})
+_DUE_OPS = frozenset(
+    op.number
+    for op in (
+        ops.EXPIRE_JOBS,
+        ops.PROMOTE_DUE,
+        ops.EXPIRE_LEASES,
+        ops.FIRE_SCHEDULE,
+        ops.SETTLE,
+    )
+)

@@ -13,10 +13,11 @@ from corvo._fast.codec import encode_fields
 from corvo.checks import shown
 from corvo.clock import Clock
 from corvo.config import Config
-from corvo.errors import NotFound
+from corvo.errors import NotFound, ValidationError
 from corvo.fsm.machine import Machine
-from corvo.ids import PREFIX, SCHEDULE_PREFIX, JobIds
-from corvo.model import Job, Queue, Schedule
+from corvo.fsm.replays import REPLAYABLE
+from corvo.ids import BATCH_PREFIX, CHAIN_PREFIX, PREFIX, SCHEDULE_PREFIX, TASK_PREFIX, JobIds
+from corvo.model import ACTIONS, ENDED, Batch, Job, Queue, Schedule, Task
 from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
@@ -32,29 +33,67 @@ class Service:
         self.machine = machine
         self.pipeline = pipeline
         self._ids = ids
+        # Idempotency key and fingerprint of the request whose handler is running; the op that it
+        # proposes has one effect only.
+        self.guard: tuple[bytes, bytes] | None = None
+        self._task_watches: dict[str, list[Slot]] = {}
+        pipeline.on_applied.append(self._look_at_tasks)
 
     # ---- writes ----
 
     def enqueue(self, queue: str, values: tuple[Any, ...], slot: Slot) -> None:
         """Propose one job; `values` are those of the Enqueue layout after the id."""
         payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
-        self.pipeline.submit(ops.ENQUEUE, payload, slot)
+        self._propose(ops.ENQUEUE, payload, slot)
         self.pipeline.expect(queue, 1)
 
-    def enqueue_batch(self, queues: list[str], jobs: list[tuple[Any, ...]], slot: Slot) -> None:
-        """Propose many jobs in one op: all are taken or none."""
+    def enqueue_batch(
+        self, queues: list[str], jobs: list[tuple[Any, ...]], batch: bytes, slot: Slot
+    ) -> None:
+        """Propose many jobs in one op, and the batch they make: all are taken or none."""
         stamp_ns = self.clock.stamp()
         payloads = [
             encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
         ]
-        payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads,))
-        self.pipeline.submit(ops.ENQUEUE_BATCH, payload, slot)
+        payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads, batch))
+        self._propose(ops.ENQUEUE_BATCH, payload, slot)
         for queue in queues:
             self.pipeline.expect(queue, 1)
 
     def new_schedule_id(self) -> str:
         """An id for a schedule that is about to be made."""
-        return SCHEDULE_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+        return self._new_id(SCHEDULE_PREFIX)
+
+    def new_batch_id(self) -> str:
+        """An id for a batch that is about to be made."""
+        return self._new_id(BATCH_PREFIX)
+
+    def new_chain_id(self) -> str:
+        """An id for a chain that is about to begin."""
+        return self._new_id(CHAIN_PREFIX)
+
+    def _new_id(self, prefix: str) -> str:
+        return prefix + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+
+    def new_task_id(self) -> str:
+        """An id for a task on many jobs."""
+        return TASK_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+
+    def act(self, action: str, job_id: str, arguments: bytes, slot: Slot) -> None:
+        """Propose an action on one job; the result is a list with its word or error."""
+        values = ("", [job_id], False, ACTIONS.index(action), arguments)
+        self.submit(ops.BULK_ACTION, values, slot)
+
+    def watch_task(self, task_id: str, slot: Slot) -> None:
+        """Call the slot with the task when it is done."""
+        self._task_watches.setdefault(task_id, []).append(slot)
+
+    def _look_at_tasks(self) -> None:
+        for task_id in list(self._task_watches):
+            task = self.machine.task(task_id)
+            if task is None or not task.running():
+                for callback, argument in self._task_watches.pop(task_id):
+                    callback(argument, task)
 
     def run_schedule(self, schedule: Schedule, slot: Slot) -> None:
         """Propose a job of a schedule by hand."""
@@ -62,7 +101,21 @@ class Service:
 
     def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
         """Propose any other op from the values of its layout."""
-        self.pipeline.submit(op, encode_fields(op.layout, values), slot)
+        self._propose(op, encode_fields(op.layout, values), slot)
+
+    def _propose(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+        if self.guard is None:
+            self.pipeline.submit(op, payload, slot)
+            return
+        if op.number not in REPLAYABLE:
+            raise ValidationError("this request takes no Idempotency-Key")
+        key, fingerprint = self.guard
+        self.guard = None
+        kept_ns = self.config.idempotency_retention_ns
+        entries = self.config.idempotency_max_entries
+        values = (key, fingerprint, kept_ns, entries, op.number, payload)
+        payload = encode_fields(ops.IDEMPOTENT.layout, values)
+        self.pipeline.submit(op, payload, slot, ops.IDEMPOTENT.number)
 
     def fetch(
         self,
@@ -76,6 +129,8 @@ class Service:
         answer: Callable[[Wait, Any], None],
     ) -> Wait:
         """Wait for up to `count` jobs (0 = one, as a single fetch)."""
+        if self.guard is not None:
+            raise ValidationError("a fetch takes no Idempotency-Key: each one gets other jobs")
         values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
         if count:
             payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
@@ -95,12 +150,31 @@ class Service:
             raise NotFound(f"job {shown(job_id)} not found")
         return job
 
+    def may_end(self, job_id: str) -> bool:
+        """Whether the job exists and has not ended."""
+        job = self.machine.job(job_id)
+        return job is not None and not ENDED[job.state]
+
+    def batch(self, batch_id: str) -> Batch:
+        """A batch of the applied state, or NotFound."""
+        batch = self.machine.batch(batch_id)
+        if batch is None:
+            raise NotFound(f"batch {shown(batch_id)} not found")
+        return batch
+
     def queue(self, name: str) -> Queue:
         """A queue that exists, or NotFound."""
         queue = self.machine.queue(name)
         if queue is None:
             raise NotFound(f"queue {shown(name)} not found")
         return queue
+
+    def task(self, task_id: str) -> Task:
+        """A task on many jobs, or NotFound."""
+        task = self.machine.task(task_id)
+        if task is None:
+            raise NotFound(f"bulk operation {shown(task_id)} not found")
+        return task
 
     def schedule(self, key: str) -> Schedule:
         """A schedule by id or name, or NotFound."""

@@ -4,11 +4,26 @@ from typing import Any
 
 from corvo import ops
 from corvo._fast.codec import encode_fields, encode_frame
+from corvo.errors import CorvoError
 from corvo.firing import firings
 from corvo.fsm.machine import Machine
+from corvo.kv import documents
 from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
-from corvo.model import CATCH_UPS, OVERLAPS, Enqueued, Fetched, Job, Schedule
+from corvo.model import (
+    ACTIONS,
+    CATCH_UPS,
+    OVERLAPS,
+    Acked,
+    Enqueued,
+    EnqueuedBatch,
+    Failed,
+    Fetched,
+    Job,
+    Logged,
+    Schedule,
+    Task,
+)
 from corvo.ops import Op
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -32,13 +47,90 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "extras": b"",
 }
 
+ARGUMENT_FIELDS: dict[str, Any] = {
+    "target": "",
+    "reset_attempts": False,
+    "keep_priority": True,
+    "priority": 0,
+    "force": False,
+    "reason": "",
+    "by": "",
+    "note": "",
+    "feedback": b"",
+    "revise": False,
+    "hold_timeout_ns": 0,
+    "hold_action": 0,
+}
+EXTRAS_FIELDS: dict[str, Any] = {
+    "group_key": "",
+    "expire_after_ns": 0,
+    "batch_id": "",
+    "chain_id": "",
+    "chain_step": 0,
+    "chain": b"",
+    "depends_on": [],
+    "on_dependency_failure": 0,
+    "hold": False,
+    "hold_reason": "",
+    "hold_timeout_ns": 0,
+    "hold_action": 0,
+    "result_schema": b"",
+}
+
 Step = tuple[Op, tuple[Any, ...]]
 
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
-    """An Enqueue op with defaults for everything that is not given."""
+    """An Enqueue op with defaults for everything that is not given; extras are given as fields."""
+    extras = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
+    if extras:
+        values = tuple((EXTRAS_FIELDS | extras).values())
+        fields["extras"] = encode_fields(ops.EXTRAS_LAYOUT, values)
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
+
+
+def encode_arguments(**fields: Any) -> bytes:
+    """The arguments of an action, with defaults for everything that is not given."""
+    assert fields.keys() <= ARGUMENT_FIELDS.keys()
+    return encode_fields(ops.ACTION_LAYOUT, tuple((ARGUMENT_FIELDS | fields).values()))
+
+
+def encode_extras(**fields: Any) -> bytes:
+    """The extras of an enqueue, with defaults for everything that is not given."""
+    assert fields.keys() <= EXTRAS_FIELDS.keys()
+    return encode_fields(ops.EXTRAS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
+
+
+def follower(queue: str, payload: bytes = b"") -> bytes:
+    """A job that follows another one."""
+    return encode_fields(ops.FOLLOWER_LAYOUT, (queue, payload))
+
+
+def chain(*steps: bytes, on_failure: bytes = b"", on_exit: bytes = b"") -> bytes:
+    """A chain of followers."""
+    return encode_fields(ops.CHAIN_LAYOUT, (list(steps), on_failure, on_exit))
+
+
+def batch_step(
+    batch_id: str,
+    *jobs: Step,
+    on_success: bytes = b"",
+    on_complete: bytes = b"",
+    on_death: bytes = b"",
+) -> Step:
+    """An EnqueueBatch op of jobs that make a batch; each has to name it."""
+    values = (batch_id, on_success, on_complete, on_death)
+    batch = encode_fields(ops.BATCH_LAYOUT, values)
+    return ops.ENQUEUE_BATCH, ([encode_step(job) for job in jobs], batch)
+
+
+def idempotent_step(
+    key: bytes, step: Step, fingerprint: bytes = b"f", keep_s: int = 86_400, count: int = 1_000
+) -> Step:
+    """An op that is to have one effect only."""
+    values = (key, fingerprint, keep_s * SECOND_NS, count, step[0].number, encode_step(step))
+    return ops.IDEMPOTENT, values
 
 
 def schedule_step(
@@ -127,9 +219,14 @@ class Driver:
         return result
 
     def ack(
-        self, job_id: str, token: str = "", result: bytes = b"", checkpoint: bytes = b""
+        self,
+        job_id: str,
+        token: str = "",
+        result: bytes = b"",
+        checkpoint: bytes = b"",
+        step: bytes = b"",
     ) -> Any:
-        return self.do(ops.ACK, job_id, token, result, checkpoint)
+        return self.do(ops.ACK, job_id, token, result, checkpoint, step)
 
     def fail(
         self,
@@ -149,9 +246,15 @@ class Driver:
         return answers[job_id]
 
     def release(
-        self, job_id: str, token: str = "", delay_s: float = 0, checkpoint: bytes = b""
+        self,
+        job_id: str,
+        token: str = "",
+        delay_s: float = 0,
+        checkpoint: bytes = b"",
+        undelivered: bool = False,
     ) -> Any:
-        return self.do(ops.RELEASE, job_id, token, round(delay_s * SECOND_NS), checkpoint)
+        values = (job_id, token, round(delay_s * SECOND_NS), checkpoint, undelivered)
+        return self.do(ops.RELEASE, *values)
 
     def cancel(self, job_id: str, force: bool = False) -> Any:
         return self.do(ops.CANCEL_JOB, job_id, force)
@@ -160,10 +263,32 @@ class Driver:
         """What the leader's timers do when something is due."""
         while ids := self.machine.due_promotions(self.now_ns, 1000):
             self.do(ops.PROMOTE_DUE, ids)
+        while ids := self.machine.due_expiries(self.now_ns, 1000):
+            self.do(ops.EXPIRE_JOBS, ids)
         while ids := self.machine.due_leases(self.now_ns, 1000):
             self.do(ops.EXPIRE_LEASES, ids)
         while due := self.machine.due_schedules(self.now_ns, 1000):
             self.do(ops.FIRE_SCHEDULE, [f for row in due for f in firings(row, self.now_ns)])
+
+    def act(self, action: str, *ids: str, **arguments: Any) -> Any:
+        """What came of an action on one job, or a list for several."""
+        values = ([*ids], False, ACTIONS.index(action), encode_arguments(**arguments))
+        results: list[Any] = self.do(ops.BULK_ACTION, "", *values)
+        return results[0] if len(ids) == 1 else results
+
+    def bulk(self, action: str, *ids: str, task_id: str = "bulk_1", **arguments: Any) -> Task:
+        """A task on the given jobs, or on all, as far as its first step brings it."""
+        values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments))
+        task: Task = self.do(ops.BULK_ACTION, task_id, *values)
+        return task
+
+    def step(self, limit: int = 100) -> int:
+        """Steps until no task is running; how many it took."""
+        count = 0
+        while running := self.machine.running_tasks():
+            self.do(ops.BULK_STEP, running[0].id, limit, False)
+            count += 1
+        return count
 
     def schedule(self, key: str) -> Schedule:
         schedule = self.machine.schedule(key)
@@ -177,3 +302,29 @@ class Driver:
 
     def state(self, job_id: str) -> int:
         return self.job(job_id).state
+
+
+def plain(result: Any) -> Any:
+    """A result in a form that can be compared."""
+    if isinstance(result, list):
+        return [plain(item) for item in result]
+    if isinstance(result, EnqueuedBatch):
+        return plain(result.jobs), result.batch_id
+    if isinstance(result, CorvoError):
+        return type(result).__name__, result.message, result.fields
+    if isinstance(result, Acked):
+        return result.count, [(position, plain(error)) for position, error in result.refused]
+    if isinstance(result, Enqueued):
+        return result.job_id, result.state, result.duplicate, result.result
+    if isinstance(result, Task):
+        return result.id, documents.encode_task(result)
+    if isinstance(result, Schedule):
+        return result.id, documents.encode_schedule(result)
+    if isinstance(result, Logged):
+        return result.seq, result.dropped
+    if isinstance(result, Failed):
+        return result.state, result.next_attempt_ns, result.attempts_remaining
+    if isinstance(result, Fetched):
+        fields = (result.job_id, result.queue, result.token, result.fencing, result.attempt)
+        return (*fields, result.payload, result.checkpoint, result.lease_ns)
+    return result

@@ -202,7 +202,9 @@ class _Jobs:
         )
         fetched = self.apply(ops.FETCH, [fetch] * BATCH)
         layout = ops.ACK.layout
-        acks = [codec.encode_fields(layout, (job.job_id, job.token, b"", b"")) for job in fetched]
+        acks = [
+            codec.encode_fields(layout, (job.job_id, job.token, b"", b"", b"")) for job in fetched
+        ]
         self.apply(ops.ACK, acks)
 
 

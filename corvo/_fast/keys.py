@@ -5,8 +5,10 @@ fixed width, texts are UTF-8. No prefix is the beginning of another one. `corvo.
 families. Arguments come from validated jobs and from our own counters, so a wrong one is a bug
 and an assertion; so is a key of the wrong shape in the parsers.
 
-A row that waits for a time (active, scheduled, retrying) has that time in its value, with the
-fencing number and the job id: it is found by place, and the heaps are rebuilt by one scan.
+A row that waits for a time (active, scheduled, retrying, held, expiring) has that time in its
+value, with the fencing number and the job id: it is found by place, and the heaps are rebuilt by
+one scan. In the value of any row of a job that stands in a group, a zero byte, the priority and the
+group's key follow the job id.
 """
 
 import cython
@@ -20,16 +22,32 @@ BODY = b"jb|"
 DATA = b"jd|"
 ERROR = b"je|"
 EXTRAS = b"jx|"
+LOG = b"jl|"
+LOG_BLOCK = b"jlb|"
 PENDING = b"p|"
 ACTIVE = b"a|"
 SCHEDULED = b"s|"
 RETRYING = b"r|"
+HELD = b"h|"
+EXPIRING = b"x|"
 FINISHED = b"t|"
 QUEUE = b"qc|"
+GROUP = b"g|"
+GRANT = b"l|"
 UNIQUE = b"u|"
 WORKER = b"w|"
 SCHEDULE = b"sc|"
 EVENTS = b"ev|"
+TASK = b"bt|"
+TASK_CHUNK = b"bc|"
+BLOCKED = b"k|"
+DEPENDENT = b"d|"
+UNSETTLED = b"ds|"
+CHILD = b"c|"
+BATCH = b"b|"
+BATCH_MEMBER = b"bm|"
+BATCH_FINISHED = b"bf|"
+REPLAY = b"ik|"
 META = b"m|"
 
 HASH_SIZE = 16
@@ -146,6 +164,21 @@ def extras(job_id: str) -> bytes:
     return _text(EXTRAS, job_id)
 
 
+def log(job_id: str) -> bytes:
+    """Row of what the job's blocks of log lines add up to."""
+    return _text(LOG, job_id)
+
+
+def log_blocks(job_id: str) -> bytes:
+    """Prefix of the job's blocks of log lines."""
+    return _text(LOG_BLOCK, job_id) + b"\0"
+
+
+def log_block(job_id: str, first_seq: cython.ulonglong) -> bytes:
+    """Row of the block of log lines that starts with this seq."""
+    return _integers(log_blocks(job_id), first_seq, 8, 0, 0, 0, 0)
+
+
 def errors(job_id: str) -> bytes:
     """Prefix of the job's error records."""
     return _text(ERROR, job_id) + b"\0"
@@ -181,13 +214,13 @@ def parse_pending(key: bytes) -> tuple:
 
 
 def placed(family: bytes, number: cython.ulonglong, seq: cython.ulonglong) -> bytes:
-    """Row of an active, scheduled or retrying job (by family); its value is a `due`."""
+    """Row of an active, scheduled, retrying, held or expiring job; its value is a `due`."""
     assert len(family) == 2
     return _integers(family, number, 4, seq, 8, 0, 0)
 
 
 def parse_placed(key: bytes) -> tuple:
-    """(queue number, seq) of a row of any of the three families."""
+    """(queue number, seq) of a row of any of these families."""
     assert len(key) == 14 and key[1:2] == b"|", key
     p: cython.p_uchar = _pointer(key[:2], key, 12)
     return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
@@ -202,20 +235,140 @@ def parse_due(value: bytes) -> tuple:
     """(due_ns, fencing, job id)"""
     assert len(value) > 16, value
     p: cython.p_uchar = _pointer(b"", value, len(value))
-    return _get_integer(p, 0, 8), _get_integer(p, 8, 8), value[16:].decode()
+    return _get_integer(p, 0, 8), _get_integer(p, 8, 8), parse_id(value[16:])
+
+
+def grouped(value: bytes, priority: cython.ulonglong, group: str) -> bytes:
+    """Value of the index row of a job that stands in a group."""
+    return value + bytes((0, priority)) + group.encode()
+
+
+def parse_id(value: bytes) -> str:
+    """The job id in the value of a pending or finished row."""
+    return value.partition(b"\0")[0].decode()
+
+
+def parse_group(value: bytes, at: cython.Py_ssize_t) -> tuple:
+    """(priority, group key) in the value of an index row, in which the job id starts at `at`; the
+    key is empty when the job stands in no group."""
+    end: cython.Py_ssize_t = value.find(b"\0", at)
+    if end < 0:
+        return 0, ""
+    return value[end + 1], value[end + 2 :].decode()
 
 
 def finished(
-    finished_ns: cython.ulonglong, number: cython.ulonglong, seq: cython.ulonglong
+    number: cython.ulonglong,
+    state: cython.ulonglong,
+    finished_ns: cython.ulonglong,
+    seq: cython.ulonglong,
 ) -> bytes:
-    """Row of a job that has ended, in order of time; its value is the job id."""
-    return _integers(FINISHED, finished_ns, 8, number, 4, seq, 8)
+    """Row of a job that has ended, by queue and state in order of time; its value is the id."""
+    assert state < 256
+    return _integers(FINISHED, number << 8 | state, 5, finished_ns, 8, seq, 8)
 
 
 def parse_finished(key: bytes) -> tuple:
-    """(finished_ns, queue number, seq)"""
-    p: cython.p_uchar = _pointer(FINISHED, key, 20)
-    return _get_integer(p, 2, 8), _get_integer(p, 10, 4), _get_integer(p, 14, 8)
+    """(queue number, state, finished_ns, seq)"""
+    p: cython.p_uchar = _pointer(FINISHED, key, 21)
+    number, state = _get_integer(p, 2, 4), _get_integer(p, 6, 1)
+    return number, state, _get_integer(p, 7, 8), _get_integer(p, 15, 8)
+
+
+def of_queue(family: bytes, number: cython.ulonglong) -> bytes:
+    """Prefix of the rows of one queue in a family of index rows."""
+    return _integers(family, number, 4, 0, 0, 0, 0)
+
+
+def parse_number(key: bytes) -> int:
+    """The queue number in the key of an index row of any family."""
+    p: cython.p_uchar = _pointer(key[:2], key, len(key) - 2)
+    return _get_integer(p, 2, 4)
+
+
+def parse_seq(key: bytes) -> int:
+    """The seq in the key of an index row of any family."""
+    p: cython.p_uchar = _pointer(key[:2], key, len(key) - 2)
+    return _get_integer(p, len(key) - 8, 8)
+
+
+def finished_in(number: cython.ulonglong, state: cython.ulonglong) -> bytes:
+    """Prefix of the rows of the jobs of a queue that have ended in a state."""
+    return _integers(FINISHED, number << 8 | state, 5, 0, 0, 0, 0)
+
+
+def task(task_id: str) -> bytes:
+    """Row of a task on many jobs."""
+    return _text(TASK, task_id)
+
+
+def parse_task(key: bytes) -> str:
+    """The task's id."""
+    return _name(TASK, key)
+
+
+def task_chunk(task_id: str, number: cython.ulonglong) -> bytes:
+    """Row of some of the job ids of a task."""
+    return _integers(_text(TASK_CHUNK, task_id) + b"\0", number, 4, 0, 0, 0, 0)
+
+
+def links(family: bytes, owner: str) -> bytes:
+    """Prefix of the links of one owner: dependents or children of a job, members of a batch."""
+    return _text(family, owner) + b"\0"
+
+
+def link(family: bytes, owner: str, member: str) -> bytes:
+    """Row of one link; its value is empty."""
+    return _text(links(family, owner), member)
+
+
+def parse_link(family: bytes, key: bytes) -> tuple:
+    """(owner, member)"""
+    assert key.startswith(family), key
+    owner, _, member = key[len(family) :].partition(b"\0")
+    return owner.decode(), member.decode()
+
+
+def unsettled(job_id: str) -> bytes:
+    """Row of a job that has ended while some of its dependents have not heard of it yet."""
+    return _text(UNSETTLED, job_id)
+
+
+def parse_unsettled(key: bytes) -> str:
+    """The job's id."""
+    return _name(UNSETTLED, key)
+
+
+def batch(batch_id: str) -> bytes:
+    """Row of a batch."""
+    return _text(BATCH, batch_id)
+
+
+def parse_batch(key: bytes) -> str:
+    """The batch's id."""
+    return _name(BATCH, key)
+
+
+def batch_finished(finished_ns: cython.ulonglong, batch_id: str) -> bytes:
+    """Row of a batch that has finished, in order of time."""
+    return _integers(BATCH_FINISHED, finished_ns, 8, 0, 0, 0, 0) + _text(b"", batch_id)
+
+
+def parse_batch_finished(key: bytes) -> tuple:
+    """(finished_ns, batch id)"""
+    p: cython.p_uchar = _pointer(b"", key, len(key))
+    return _get_integer(p, 3, 8), key[11:].decode()
+
+
+def replay(number: cython.ulonglong) -> bytes:
+    """Row of the outcome of a request that carried an idempotency key, in order of time."""
+    return _integers(REPLAY, number, 8, 0, 0, 0, 0)
+
+
+def parse_replay(key: bytes) -> int:
+    """The outcome's number."""
+    p: cython.p_uchar = _pointer(REPLAY, key, 8)
+    return _get_integer(p, 3, 8)
 
 
 def queue(name: str) -> bytes:
@@ -228,10 +381,37 @@ def parse_queue(key: bytes) -> str:
     return _name(QUEUE, key)
 
 
+def group(number: cython.ulonglong, group_number: cython.ulonglong) -> bytes:
+    """Row of a group of jobs in queue `number`."""
+    return _integers(GROUP, number, 4, group_number, 8, 0, 0)
+
+
+def parse_group_key(key: bytes) -> tuple:
+    """(queue number, group number)"""
+    p: cython.p_uchar = _pointer(GROUP, key, 12)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
+
+
+def grant(number: cython.ulonglong, stamp_ns: cython.ulonglong) -> bytes:
+    """Row of what queue `number`, which has a rate limit, handed out at one stamp."""
+    return _integers(GRANT, number, 4, stamp_ns, 8, 0, 0)
+
+
+def parse_grant(key: bytes) -> tuple:
+    """(queue number, stamp_ns)"""
+    p: cython.p_uchar = _pointer(GRANT, key, 12)
+    return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
+
+
 def unique(number: cython.ulonglong, key_hash: bytes) -> bytes:
     """Row of a unique lock in queue `number`; the value has the full key to compare with."""
     assert len(key_hash) == HASH_SIZE
     return _integers(UNIQUE, number, 4, 0, 0, 0, 0) + key_hash
+
+
+def unique_of(number: cython.ulonglong) -> bytes:
+    """Prefix of the unique locks in queue `number`."""
+    return _integers(UNIQUE, number, 4, 0, 0, 0, 0)
 
 
 def parse_unique(key: bytes) -> tuple:

@@ -1,9 +1,12 @@
-"""What is ready, and what is due: the two indexes in memory behind a fetch and a timer.
+"""What is ready, and what is due: the indexes in memory behind a fetch and a timer.
 
 `ReadyIndex` holds the places (seq) of the ready jobs of one queue, per priority: a sorted window
 of the next few in front of a roaring bitmap of the rest. A short queue lives in the window alone;
 a long one pays a refill per 64 jobs. Sizes are our own counts, because `len()` and `min()` of a
 bitmap walk all of it.
+
+`Places` is an ordered set for where there are very many of them and most are small: the same window
+and bitmap, but the window grows with its content and the bitmap is made when it is needed.
 
 `DueHeap` is a binary heap of (due, key) packed into 16 bytes an entry. It is never told that an
 entry has become pointless: its owner finds out when the entry comes to the top, and asks for a
@@ -103,6 +106,21 @@ class ReadyIndex:
             at -= 1
         self.start[priority] = start + 1
 
+    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.Py_ssize_t:
+        """How many jobs are served before one that has this place."""
+        assert 0 <= priority < PRIORITIES
+        i: cython.Py_ssize_t
+        number: cython.Py_ssize_t = 0
+        for i in range(priority):
+            number += self.count(i)
+        for i in range(self.start[priority], self.stop[priority]):
+            if self.window[priority][i] >= seq:
+                return number
+            number += 1
+        if self.behind[priority] > 0 and seq > 0:
+            number += self.rest[priority].rank(seq - 1)
+        return number
+
     def first(self) -> cython.ulonglong:
         """The place of the job to serve next, which stays where it is; 0 when none is ready."""
         priority: cython.Py_ssize_t
@@ -145,6 +163,125 @@ class ReadyIndex:
         i: cython.Py_ssize_t
         for i in range(start, stop):
             self.window[priority][i - start] = self.window[priority][i]
+
+
+@cython.cclass
+class Places:
+    """An ordered set of positive numbers below 2**64."""
+
+    window: c_array
+    at: cython.p_ulonglong  # the window's memory
+    room: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    behind: cython.Py_ssize_t
+    rest: object
+
+    def __init__(self):
+        self.window = self.rest = None
+        self.room = self.start = self.stop = self.behind = 0
+
+    def __len__(self):
+        return self.stop - self.start + self.behind
+
+    def add(self, place: cython.ulonglong) -> cython.void:
+        """Put a number in. It must not be there already."""
+        size: cython.Py_ssize_t = self.stop - self.start
+        last: cython.ulonglong = self.at[self.stop - 1] if size > 0 else 0
+        if place > last and (self.behind > 0 or size == WINDOW):
+            self._put_behind(place)
+            return
+        if size == WINDOW:  # a smaller one comes: the last one makes room
+            self._put_behind(last)
+            self.stop -= 1
+        if self.stop == self.room:
+            self._make_room()
+        i: cython.Py_ssize_t = self.stop
+        while i > self.start and self.at[i - 1] > place:
+            self.at[i] = self.at[i - 1]
+            i -= 1
+        assert i == self.start or self.at[i - 1] != place, "it is there already"
+        self.at[i] = place
+        self.stop += 1
+
+    def remove(self, place: cython.ulonglong) -> cython.void:
+        """Take a number out. It must be there."""
+        if self.start == self.stop or place > self.at[self.stop - 1]:
+            self.rest.remove(place)
+            self.behind -= 1
+            return
+        i: cython.Py_ssize_t = self.start
+        while self.at[i] < place:
+            i += 1
+        assert self.at[i] == place, "it is not there"
+        while i > self.start:
+            self.at[i] = self.at[i - 1]
+            i -= 1
+        self.start += 1
+
+    def first(self) -> cython.ulonglong:
+        """The smallest number, 0 when there is none."""
+        return self.first_from(0)
+
+    def first_from(self, low: cython.ulonglong) -> cython.ulonglong:
+        """The smallest number that is not below `low`, 0 when there is none."""
+        if self.start == self.stop:
+            if self.behind == 0:
+                return 0
+            self._refill()
+        i: cython.Py_ssize_t
+        for i in range(self.start, self.stop):
+            if self.at[i] >= low:
+                return self.at[i]
+        if self.behind > 0:
+            for place in self.rest.iter_equal_or_larger(low):
+                return place
+        return 0
+
+    @cython.cfunc
+    def _put_behind(self, place: cython.ulonglong) -> cython.void:
+        if self.rest is None:
+            self.rest = BitMap64()
+        self.rest.add(place)
+        self.behind += 1
+
+    @cython.cfunc
+    def _make_room(self) -> cython.void:
+        """Room for one more at the end of the window, which is not full."""
+        i: cython.Py_ssize_t
+        if self.start > 0:
+            for i in range(self.start, self.stop):
+                self.at[i - self.start] = self.at[i]
+            self.stop -= self.start
+            self.start = 0
+            return
+        if self.window is None:
+            self.window = array("Q")
+        self._grow(2 * self.room if self.room else 2)
+
+    @cython.cfunc
+    def _grow(self, room: cython.Py_ssize_t) -> cython.void:
+        self.window.frombytes(bytes(8 * (room - self.room)))
+        self.room = room
+        self.at = self.window.data.as_ulonglongs if cython.compiled else self.window
+
+    @cython.cfunc
+    def _refill(self) -> cython.void:
+        """Move the next few from the bitmap into the empty window."""
+        if self.room < WINDOW:
+            self._grow(WINDOW)
+        stop: cython.Py_ssize_t = 0
+        place: cython.ulonglong = 0
+        for place in self.rest.iter_equal_or_larger(0):
+            self.at[stop] = place
+            stop += 1
+            if stop == WINDOW:
+                break
+        assert stop > 0, "count and bitmap disagree"
+        self.rest.remove_range(self.at[0], place + 1)
+        self.behind -= stop
+        self.start = 0
+        self.stop = stop
 
 
 @cython.cfunc

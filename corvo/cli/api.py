@@ -60,21 +60,29 @@ class Client:
         self.prefix = url.path.rstrip("/")
         self._timeout_s = timeout_s
 
-    def get(self, path: str) -> bytes:
-        """The body of a GET."""
-        return self.request("GET", path)
+    def get(self, path: str, wait_s: float = 0) -> bytes:
+        """The body of a GET; `wait_s` is how long the server may take on purpose."""
+        return self.request("GET", path, None, wait_s)
 
-    def post(self, path: str, body: object, wait_s: float = 0) -> bytes:
-        """The body of the answer to a POST; `wait_s` is how long the server may take on purpose."""
-        return self.request("POST", path, msgspec.json.encode(body), wait_s)
+    def post(self, path: str, body: object, wait_s: float = 0, key: str | None = None) -> bytes:
+        """The body of the answer to a POST; `wait_s` is how long the server may take on purpose,
+        `key` the Idempotency-Key."""
+        return self.request("POST", path, msgspec.json.encode(body), wait_s, key)
 
     def request(
-        self, method: str, path: str, body: bytes | None = None, wait_s: float = 0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        wait_s: float = 0,
+        key: str | None = None,
     ) -> bytes:
         """The body of a 2xx answer (empty for 204). Anything else raises."""
         connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
         connection = connect(self.host, self.port, timeout=self._timeout_s + wait_s)
         headers = {"Accept": "application/json", "Connection": "close"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
         if body is not None:
             headers["Content-Type"] = "application/json"
         begun = time.monotonic()

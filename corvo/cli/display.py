@@ -78,11 +78,14 @@ def error(
         click.echo(visible(hint), err=True)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns padded with two spaces; on a terminal the first column gives way to fit."""
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], giving_way: Sequence[int] = (0,)
+) -> None:
+    """Print columns padded with two spaces; on a terminal some columns, a name or an id, give way
+    so that it fits. Counts and times must stay whole."""
     cells = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _terminal_table(heads, cells)
+        _terminal_table(heads, cells, giving_way)
         return
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for row in [heads, *cells]:
@@ -90,7 +93,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         click.echo("  ".join(padded).rstrip())
 
 
-def _terminal_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _terminal_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], giving_way: Sequence[int]
+) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
@@ -98,9 +103,11 @@ def _terminal_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
     console = Console()
     widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
-    # Only the first column (a name or an id) gives way: counts must stay whole.
-    room = console.width - sum(widths[1:]) - 2 * len(widths[1:])
-    widths[0] = min(widths[0], max(room, NAME_WIDTH_MIN))
+    for _ in range(sum(widths) + 2 * (len(widths) - 1) - console.width):
+        widest = max(giving_way, key=lambda column: widths[column])
+        if widths[widest] <= NAME_WIDTH_MIN:
+            break
+        widths[widest] -= 1
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for head, width in zip(heads, widths, strict=True):
         grid.add_column(head, no_wrap=True, overflow="ellipsis", width=width)

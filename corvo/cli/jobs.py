@@ -5,7 +5,13 @@ import msgspec
 
 from corvo.cli.api import segment
 from corvo.cli.options import DURATION, JSON, Session, client_options
-from corvo.model import BACKOFFS, PRIORITY_NAMES, UNIQUE_UNTIL
+from corvo.model import (
+    BACKOFFS,
+    HOLD_ACTIONS,
+    ON_DEPENDENCY_FAILURE,
+    PRIORITY_NAMES,
+    UNIQUE_UNTIL,
+)
 
 
 class Enqueued(msgspec.Struct):
@@ -13,6 +19,8 @@ class Enqueued(msgspec.Struct):
 
     job_id: str
     status: str
+    result: msgspec.Raw = msgspec.Raw()
+    last_error: str = ""
 
 
 class Status(msgspec.Struct):
@@ -68,16 +76,77 @@ class Status(msgspec.Struct):
     type=click.Choice(UNIQUE_UNTIL),
     help="What frees the key.  [server's default: final]",
 )
+@click.option("--expire-after", type=DURATION, help="Dead if it has not ended by then.")
+@click.option("--hold-reason", metavar="REASON", help="Hold it: it runs when it is approved.")
+@click.option("--hold-timeout", type=DURATION, help="How long to hold it at most.")
+@click.option(
+    "--hold-timeout-action",
+    type=click.Choice(HOLD_ACTIONS),
+    help="What happens when nobody decides in time.  [server's default: cancel]",
+)
+@click.option("--group-key", metavar="KEY", help="Group of jobs of the queue that it is one of.")
 @click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
+@click.option(
+    "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."
+)
+@click.option(
+    "--wait", type=DURATION, help="Wait so long for the job to end, a minute at most, and print it."
+)
+@click.option(
+    "--depends-on",
+    multiple=True,
+    metavar="JOB-ID",
+    help="Not before this job has ended; can be given many times.",
+)
+@click.option(
+    "--on-dependency-failure",
+    type=click.Choice(ON_DEPENDENCY_FAILURE),
+    help="What becomes of the job if such a job fails.  [server's default: fail]",
+)
+@click.option(
+    "--chain", type=JSON, metavar="OBJECT", help="Jobs that follow: steps, on_failure, on_exit."
+)
+@click.option("--batch-id", metavar="BATCH-ID", help="Open batch that the job joins.")
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    help="Sent again with this key, the same command makes no second job.",
+)
 @client_options
-def enqueue(session: Session, queue: str, payload: msgspec.Raw, **options: object) -> None:
+def enqueue(
+    session: Session,
+    queue: str,
+    payload: msgspec.Raw,
+    wait: float | None,
+    idempotency_key: str | None,
+    **options: object,
+) -> None:
     """Put a job into a queue.
 
     PAYLOAD is JSON text, - for standard input, or @file."""
-    given = {name: value for name, value in options.items() if value is not None}
-    answer = session.client.post("/api/v1/enqueue", {"queue": queue, "payload": payload, **given})
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    hold = {
+        name: given.pop(option)
+        for name, option in (
+            ("reason", "hold_reason"),
+            ("timeout", "hold_timeout"),
+            ("timeout_action", "hold_timeout_action"),
+        )
+        if option in given
+    }
+    if hold:
+        given["hold"] = hold
+    if wait is not None:
+        given["wait"] = wait
+    body = {"queue": queue, "payload": payload, **given}
+    answer = session.client.post("/api/v1/enqueue", body, wait or 0, key=idempotency_key)
     job = session.decode(answer, Enqueued)
-    session.show(answer, f"Job enqueued: {job.job_id} (status: {job.status})")
+    lines = [f"Job enqueued: {job.job_id} (status: {job.status})"]
+    if bytes(job.result):
+        lines.append(f"Result: {bytes(job.result).decode()}")
+    if job.last_error:
+        lines.append(f"Last error: {job.last_error}")
+    session.show(answer, *lines)
 
 
 @click.command()

@@ -1,11 +1,18 @@
-"""Commands on queues: queues, pause, resume, concurrency."""
+"""Commands on queues: list, pause, drain, limit, clear, destroy."""
+
+import functools
+import time
 
 import click
 import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
-from corvo.cli.options import Session, client_options
+from corvo.cli.flow import words
+from corvo.cli.options import DURATION, Session, client_options
+from corvo.errors import ValidationError
+
+_POLL_S = 0.2
 
 
 class Queue(msgspec.Struct):
@@ -16,16 +23,38 @@ class Queue(msgspec.Struct):
     pending: int = 0
     active: int = 0
     held: int = 0
+    scheduled: int = 0
+    retrying: int = 0
     completed: int = 0
     dead: int = 0
+    draining: bool = False
+    max_concurrency: int = 0
+    rate_limit: int = 0
+    rate_window_ms: int = 0
+    group_concurrency: int = 0
+    aging_after: float = 0
+
+    def paused_word(self) -> str:
+        """The cell PAUSED."""
+        return "draining" if self.draining else "yes" if self.paused else ""
 
     def counts(self) -> list[str]:
         """The cells PENDING to DEAD."""
-        numbers = (self.pending, self.active, self.held, self.completed, self.dead)
-        return [str(number) for number in numbers]
+        waiting = (self.pending, self.active, self.held, self.scheduled, self.retrying)
+        return [str(number) for number in (*waiting, self.completed, self.dead)]
+
+    def limits(self) -> str:
+        """The cell LIMITS."""
+        parts = (
+            (self.max_concurrency, f"{self.max_concurrency} active"),
+            (self.rate_limit, f"{self.rate_limit}/{words(self.rate_window_ms / 1000)}"),
+            (self.group_concurrency, f"{self.group_concurrency} a group"),
+            (self.aging_after, f"aging {words(self.aging_after)}"),
+        )
+        return ", ".join(text for value, text in parts if value)
 
 
-COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "COMPLETED", "DEAD"]
+COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "SCHEDULED", "RETRYING", "COMPLETED", "DEAD"]
 
 
 @click.command()
@@ -38,8 +67,8 @@ def queues(session: Session) -> None:
         session.show(answer, "No queues")
         return
     display.table(
-        ["QUEUE", *COUNT_HEADS, "PAUSED"],
-        [[row.name, *row.counts(), "yes" if row.paused else ""] for row in rows],
+        ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"],
+        [[row.name, *row.counts(), row.paused_word(), row.limits()] for row in rows],
     )
 
 
@@ -74,3 +103,66 @@ def concurrency(session: Session, queue: str, maximum: int) -> None:
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/concurrency", {"max": maximum})
     what = f"set to {maximum}" if maximum else "limit removed"
     session.show(answer, f"Queue {queue} concurrency {what}")
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--wait/--no-wait", default=True, help="Wait until no job is active.")
+@click.option("--timeout", type=DURATION, help="How long to wait at most.")
+@functools.partial(client_options, with_timeout=False)
+def drain(session: Session, queue: str, wait: bool, timeout: float | None) -> None:
+    """Pause a queue and wait until its active jobs are done."""
+    path = f"/api/v1/queues/{segment(queue)}"
+    answer = session.client.post(f"{path}/drain", {})
+    if not (session.as_json and wait):
+        session.show(answer, f"Queue {queue} draining")
+    if not wait:
+        return
+    begun = time.monotonic()
+    while session.decode(answer := session.client.get(path), Queue).active:
+        if timeout is not None and time.monotonic() - begun >= timeout:
+            raise ValidationError(f"queue {queue} still has active jobs after {timeout:g} s")
+        time.sleep(_POLL_S)
+    session.show(answer, f"Queue {queue} drained")
+
+
+@click.command()
+@click.argument("queue")
+@client_options
+def clear(session: Session, queue: str) -> None:
+    """Delete the pending and scheduled jobs of a queue."""
+    answer = session.client.post(f"/api/v1/queues/{segment(queue)}/clear", {})
+    session.show(answer, f"Queue {queue} cleared")
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--confirm", is_flag=True, help="Really do it.")
+@client_options
+def destroy(session: Session, queue: str, confirm: bool) -> None:
+    """Delete a queue, all its jobs and its settings."""
+    if not confirm:
+        raise ValidationError(f"use --confirm to delete queue {queue} and all its jobs")
+    path = f"/api/v1/queues/{segment(queue)}?confirm=true"
+    session.show(session.client.request("DELETE", path), f"Queue {queue} destroyed")
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--completed", metavar="DURATION", help="For completed jobs.")
+@click.option("--dead", metavar="DURATION", help="For dead jobs.")
+@click.option("--cancelled", metavar="DURATION", help="For cancelled jobs.")
+@client_options
+def retention(session: Session, queue: str, **kept: str | None) -> None:
+    """Set how long a queue keeps jobs that have ended.
+
+    A duration, forever, or default for what the server says."""
+    body = {
+        name: None if value == "default" else value
+        for name, value in kept.items()
+        if value is not None
+    }
+    if not body:
+        raise ValidationError("give --completed, --dead or --cancelled")
+    answer = session.client.post(f"/api/v1/queues/{segment(queue)}/retention", body)
+    session.show(answer, f"Queue {queue} retention set")

@@ -140,16 +140,16 @@ def _describe(job: Job, server: str) -> list[str]:
 @token_option
 @click.option("--result", type=JSON, help="What the job produced (JSON, - or @file).")
 @click.option("--checkpoint", type=JSON, help="Last checkpoint (JSON, - or @file).")
+@click.option(
+    "--step-status",
+    type=click.Choice(["continue", "exit"]),
+    help="Whether the chain of the job goes on.  [server's default: continue]",
+)
+@click.option("--exit-reason", metavar="TEXT", help="Given to the last job of the chain.")
 @client_options
-def ack(
-    session: Session,
-    job_id: str,
-    token: str | None,
-    result: msgspec.Raw | None,
-    checkpoint: msgspec.Raw | None,
-) -> None:
+def ack(session: Session, job_id: str, token: str | None, **options: object) -> None:
     """Report that a fetched job is done."""
-    body = _given(lease_token=token, result=result, checkpoint=checkpoint)
+    body = _given(lease_token=token, **options)
     answer = session.client.post(f"/api/v1/ack/{segment(job_id)}", body)
     session.show(answer, f"Job {job_id}: {session.decode(answer, Acked).state}")
 

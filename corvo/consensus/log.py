@@ -6,19 +6,24 @@ it, or where the entries are kept.
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Final, Protocol, final
+
+# What the data of an entry is.
+FRAME: Final = 0  # ops for the state machine; empty: the no-op with which a leader begins its term
+CONFIGURATION: Final = 1  # the members of the cluster from this entry on; nothing to apply
 
 
 @final
 class Entry:
-    """One committed entry. Empty data is the no-op with which a leader begins its term."""
+    """One entry of the log."""
 
-    __slots__ = ("data", "index", "term")
+    __slots__ = ("data", "index", "kind", "term")
 
-    def __init__(self, index: int, term: int, data: bytes) -> None:
+    def __init__(self, index: int, term: int, data: bytes, kind: int = FRAME) -> None:
         self.index = index
         self.term = term
         self.data = data
+        self.kind = kind
 
     def __repr__(self) -> str:
         return f"Entry({self.index}, {self.term}, {len(self.data)} bytes)"

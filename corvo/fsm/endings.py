@@ -1,11 +1,29 @@
-"""The ways a job ends. Whatever hangs on the end of a job hangs on these four functions, each of
-which takes a job that is touched and leaves it in its last state (or nowhere)."""
+"""The ways a job ends. Whatever hangs on the end of a job hangs on `complete`, `cancel`, `die` and
+`delete`, each of which takes a job that is touched and leaves it in its last state (or nowhere).
+
+Batches, chains and dependents hear of it right after the op (`corvo.fsm.aftermath`), so that the
+end of one job can bring about the end of others without recursion.
+"""
+
+from typing import Final
 
 from corvo import feed
 from corvo.fsm import states, unique
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.model import CANCELLED, COMPLETED, DEAD, Job
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    ENDED,
+    EXPIRED,
+    Ended,
+    ErrorRecord,
+    Job,
+)
+
+EXPIRED_TEXT: Final = b'"job expired"'
 
 
 def end_lease(job: Job) -> None:
@@ -16,8 +34,8 @@ def end_lease(job: Job) -> None:
     job.hostname = ""
 
 
-def complete(core: Core, lane: Lane, job: Job) -> None:
-    """Its worker has acked it."""
+def complete(core: Core, lane: Lane, job: Job, result: bytes, step: bytes) -> None:
+    """Its worker has acked it, with a result (empty = none) and a word about its chain."""
     state = states.next_state(job.state, states.ACK)
     assert state == COMPLETED
     end_lease(job)
@@ -27,22 +45,26 @@ def complete(core: Core, lane: Lane, job: Job) -> None:
     if job.unique_key:
         unique.release(core, lane, job, unique.COMPLETED)
     core.emit(lane, job, feed.COMPLETED, b"")
+    if job.extras is not None:
+        core.ended.append(Ended(job, state, result, step))
 
 
-def cancel(core: Core, lane: Lane, job: Job, trigger: int) -> None:
-    """The job goes to cancelled, by the trigger that leads there."""
+def cancel(core: Core, lane: Lane, job: Job, trigger: int, data: bytes = b"") -> None:
+    """The job goes to cancelled, by the trigger that leads there; `data` is the event's."""
     state = states.next_state(job.state, trigger)
     assert state == CANCELLED
     end_lease(job)
     job.failed_ns = core.stamp_ns
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.CANCELLED)
-    core.emit(lane, job, feed.CANCELLED, b"")
+    core.emit(lane, job, feed.CANCELLED, data)
+    if job.extras is not None:
+        core.ended.append(Ended(job, state))
 
 
-def die(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
-    """The job has no attempts left."""
-    state = states.next_state(job.state, states.EXHAUST)
+def die(core: Core, lane: Lane, job: Job, reason: bytes, trigger: int = states.EXHAUST) -> None:
+    """The job has no attempts left, or goes to dead by another trigger."""
+    state = states.next_state(job.state, trigger)
     assert state == DEAD
     end_lease(job)
     job.failed_ns = core.stamp_ns
@@ -50,11 +72,30 @@ def die(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
     core.move(lane, job, state)
     unique.release(core, lane, job, unique.DEAD)
     core.emit(lane, job, feed.DEAD, reason)
+    if job.extras is not None:
+        core.ended.append(Ended(job, state))
+
+
+def overdue(core: Core, job: Job) -> bool:
+    """Whether the time of a job that expires is over."""
+    return job.extras is not None and 0 < job.extras.expires_ns <= core.stamp_ns
+
+
+def expire(core: Core, lane: Lane, job: Job) -> None:
+    """The job has not ended in time, and gets no other attempt."""
+    core.store.add_error(job, ErrorRecord(job.attempt, EXPIRED, EXPIRED_TEXT, b"", core.stamp_ns))
+    core.emit(lane, job, feed.EXPIRED, b"")
+    trigger = states.EXHAUST if job.state == ACTIVE else states.EXPIRE
+    die(core, lane, job, b'{"reason":"expired"}', trigger)
 
 
 def delete(core: Core, lane: Lane, job: Job) -> None:
     """The job goes, with everything that hangs on it."""
     unique.release(core, lane, job, unique.DELETED)
+    if job.extras is not None and not ENDED[job.state]:
+        core.ended.append(Ended(job, states.NOWHERE))
+    if job.parent_id:
+        core.store.children.remove(job.parent_id, job.id)
     core.move(lane, job, states.next_state(job.state, states.DELETE))
     core.emit(lane, job, feed.DELETED, b"")
     core.store.delete(job)

@@ -7,11 +7,10 @@ from typing import Any, Final
 from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.errors import CorvoError
-from corvo.fsm import endings, leases, states, unique
+from corvo.fsm import batches, dependencies, endings, leases, states, unique
 from corvo.fsm.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.fsm.timers import drop_promoted
 from corvo.limits import (
     RELEASE_DELAY_MAX_NS,
     RELEASE_DELAY_MIN_NS,
@@ -23,12 +22,13 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     FAILED,
+    HELD,
     PRIORITIES,
     RETRYING,
-    SCHEDULED,
     STATES,
     Acked,
     Enqueued,
+    EnqueuedBatch,
     ErrorRecord,
     Extras,
     Failed,
@@ -38,6 +38,10 @@ from corvo.model import (
 
 # Counted for each job of a batch reply beside its texts.
 FETCHED_OVERHEAD: Final = 512
+# A fetch gives up when it finds more jobs than this that have expired.
+EXPIRED_AT_FETCH_MAX: Final = 100
+# Position of the extras in an Enqueue.
+_EXTRAS: Final = 16
 # A longer error is in its error record only, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
 # Of a release that is told to wait because there were so many: doublings up to the longest delay.
@@ -59,23 +63,43 @@ def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
     fields = decode_fields(ops.ENQUEUE.layout, payload)
     job_id: str = fields[0]
+    if fields[_EXTRAS]:
+        refusal = _extras_refusal(core, fields[_EXTRAS], "")
+        if refusal is not None:
+            return refusal
     return create(core, job_id, fields, "", 0)
 
 
+def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | None:
+    """Why a job cannot have these extras; `opening` is the batch that this op makes."""
+    fields: tuple[Any, ...] = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    batch_id: str = fields[2]
+    depends_on: list[str] = fields[6]
+    refusal = None
+    if batch_id and batch_id != opening:
+        refusal = batches.refusal(core, batch_id)
+    if refusal is None and depends_on:
+        refusal = dependencies.refusal(core, depends_on)
+    return refusal
+
+
 def create(
-    core: Core, job_id: str, fields: tuple[Any, ...], schedule_id: str, slot_ns: int
+    core: Core,
+    job_id: str,
+    fields: tuple[Any, ...],
+    schedule_id: str,
+    slot_ns: int,
+    extras: Extras | None = None,
 ) -> Enqueued:
-    """A new job from the fields of an Enqueue, whoever asked for it."""
+    """A new job from the fields of an Enqueue, whoever asked for it, and with given extras if the
+    fields have none."""
     stamp_ns = core.stamp_ns
     lane = core.lane(fields[1])
     unique_key: bytes = fields[13]
     if unique_key:
-        lock = unique.live_lock(core, lane, unique_key)
-        if lock is not None:
-            holder = core.store.find(lock[0])
-            assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
-            result = holder.result if holder.state == COMPLETED else b""
-            return Enqueued(holder.id, holder.state, True, result)
+        duplicate = _duplicate(core, lane, unique_key)
+        if duplicate is not None:
+            return duplicate
     job = Job(job_id)
     (
         _,
@@ -94,15 +118,22 @@ def create(
         job.unique_key,
         job.unique_until,
         job.unique_period_ns,
-        extras,
+        extras_payload,
     ) = fields
     job.created_ns = stamp_ns
-    if extras:
-        _take_extras(job, extras, stamp_ns)
+    failed = None
+    held = False
+    if extras_payload:
+        extras = Extras()
+        held = _take_extras(core, extras, extras_payload)
+    if extras is not None:
+        job.extras, job.has_extras = extras, True
+        if extras.depends_on:
+            failed = dependencies.wait_for(core, job, extras.depends_on)
     trigger = states.SCHEDULE
-    if job.scheduled_ns <= stamp_ns:
+    if job.scheduled_ns <= stamp_ns or held:
         job.scheduled_ns = 0
-        trigger = states.ENQUEUE
+        trigger = states.ENQUEUE_HELD if held else states.ENQUEUE
     state = states.next_state(states.NOWHERE, trigger)
     core.add(lane, job, state)
     if unique_key:
@@ -113,13 +144,33 @@ def create(
         job.schedule_slot_ns = slot_ns
         data = _scheduled_data(data, schedule_id, slot_ns)
     core.emit(lane, job, feed.ENQUEUED, data)
-    return Enqueued(job_id, state, False, b"")
+    if state == HELD and extras is not None:
+        core.emit(lane, job, feed.HELD, reason_data(extras.hold_reason, ""))
+    if job.parent_id:
+        core.store.children.add(job.parent_id, job_id)
+    if extras is not None and extras.batch_id:
+        batches.join(core, job, extras.batch_id)
+    if failed is not None:
+        dependencies.fail(core, lane, job, failed[0], failed[1])
+    return Enqueued(job_id, job.state, False, b"")
 
 
-def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
-    """What a new job has beyond the others. Its hold is the affair of whoever enters it."""
-    extras = Extras()
+def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
+    """The answer to a new job whose key another one holds."""
+    lock = unique.live_lock(core, lane, unique_key)
+    if lock is None:
+        return None
+    holder = core.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    result = holder.result if holder.state == COMPLETED else b""
+    return Enqueued(holder.id, holder.state, True, result)
+
+
+def _take_extras(core: Core, extras: Extras, payload: bytes) -> bool:
+    """What a new job has beyond the others; whether it is to be held."""
+    stamp_ns = core.stamp_ns
     expire_after_ns: int
+    held: bool
     hold_timeout_ns: int
     (
         extras.group_key,
@@ -130,18 +181,31 @@ def _take_extras(job: Job, payload: bytes, stamp_ns: int) -> None:
         extras.chain,
         extras.depends_on,
         extras.on_dependency_failure,
-        _,
+        held,
         extras.hold_reason,
         hold_timeout_ns,
         extras.hold_action,
         extras.result_schema,
     ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    if extras.result_schema:
+        core.meta.result_schemas = True
     if expire_after_ns:
         extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:
         extras.hold_ends_ns = min(stamp_ns + hold_timeout_ns, TIME_MAX_NS)
-    job.extras = extras
-    job.has_extras = True
+    return held
+
+
+def reason_data(reason: str, by: str, more: bytes = b"") -> bytes:
+    """Data of an event that somebody caused: why, and who; `more` are other members."""
+    parts: list[bytes] = []
+    if reason:
+        parts.append(b'"reason":' + dumps(reason).encode())
+    if by:
+        parts.append(b'"by":' + dumps(by).encode())
+    if more:
+        parts.append(more)
+    return b"{" + b",".join(parts) + b"}" if parts else b""
 
 
 def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
@@ -151,9 +215,25 @@ def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
 
 
 def enqueue_batch(core: Core, payload: bytes) -> object:
-    """Many jobs, each with a result of its own."""
-    items: list[bytes] = decode_fields(ops.ENQUEUE_BATCH.layout, payload)[0]
-    return [enqueue(core, item) for item in items]
+    """Many jobs, taken all or none, and the batch that they make."""
+    items: list[bytes]
+    opening: bytes
+    items, opening = decode_fields(ops.ENQUEUE_BATCH.layout, payload)
+    batch_id = ""
+    if opening:
+        batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
+    decoded: list[tuple[Any, ...]] = []
+    for index, item in enumerate(items):
+        fields = decode_fields(ops.ENQUEUE.layout, item)
+        if fields[_EXTRAS]:
+            refusal = _extras_refusal(core, fields[_EXTRAS], batch_id)
+            if refusal is not None:
+                refusal.fields["index"] = index
+                return refusal
+        decoded.append(fields)
+    if opening:
+        batches.new_batch(core, opening)
+    return EnqueuedBatch([create(core, fields[0], fields, "", 0) for fields in decoded], batch_id)
 
 
 def _start(
@@ -180,6 +260,21 @@ def _worker_data(worker_id: str) -> bytes:
     return b',"worker_id":' + dumps(worker_id).encode() + b"}"
 
 
+def _next_job(core: Core, lane: Lane) -> Job | None:
+    """The job that is served next. Those before it that have expired are dead from now on."""
+    job = core.ready_job(lane)
+    expired = 0
+    while job is not None and job.extras is not None and endings.overdue(core, job):
+        if expired == EXPIRED_AT_FETCH_MAX:  # it takes too long: another fetch goes on
+            core.wake(lane)
+            return None
+        core.store.touch(job)
+        endings.expire(core, lane, job)
+        expired += 1
+        job = core.ready_job(lane)
+    return job
+
+
 def fetch(core: Core, payload: bytes) -> object:
     """One job from the first queue in the given order that has one."""
     queues: list[str]
@@ -190,9 +285,9 @@ def fetch(core: Core, payload: bytes) -> object:
     core.see_worker(worker_id, hostname, queues)
     for name in queues:
         lane = core.lanes.get(name)
-        if lane is None or lane.full():
+        if lane is None or lane.full(core.stamp_ns):
             continue
-        job = core.ready_job(lane)
+        job = _next_job(core, lane)
         if job is not None:
             worker = _worker_data(worker_id)
             return _start(core, lane, job, worker_id, hostname, lease_ns, worker)
@@ -220,7 +315,7 @@ def fetch_batch(core: Core, payload: bytes) -> object:
         for lane in lanes:
             if len(fetched) == count:
                 return fetched
-            job = None if lane.full() else core.ready_job(lane)
+            job = None if lane.full(core.stamp_ns) else _next_job(core, lane)
             if job is None:
                 continue
             room -= FETCHED_OVERHEAD + len(job.payload) + len(job.tags) + len(job.checkpoint)
@@ -238,8 +333,9 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     token: str
     result: bytes
     checkpoint: bytes
-    job_id, token, result, checkpoint = decode_fields(ops.ACK.layout, payload)
-    job = core.store.find(job_id)
+    step: bytes
+    job_id, token, result, checkpoint, step = decode_fields(ops.ACK.layout, payload)
+    job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     if token and job.state == COMPLETED and token == leases.token(job):
@@ -253,7 +349,7 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     lane = core.lane_of(job)
     job.releases = 0
     job.provider_error = False
-    endings.complete(core, lane, job)
+    endings.complete(core, lane, job, result, step)
     return None
 
 
@@ -282,7 +378,7 @@ def fail(core: Core, payload: bytes) -> object:
     job_id, token, error, backtrace, no_retry, retry_after_ns, provider_error = decode_fields(
         ops.FAIL.layout, payload
     )
-    job = core.store.find(job_id)
+    job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     refusal = leases.refusal(job, token, states.FAIL)
@@ -306,6 +402,9 @@ def fail(core: Core, payload: bytes) -> object:
         return Failed(CANCELLED, 0, 0)
     if no_retry or remaining == 0:
         endings.die(core, lane, job, b'{"reason":"failed"}')
+        return Failed(job.state, 0, 0)
+    if endings.overdue(core, job):
+        endings.expire(core, lane, job)
         return Failed(job.state, 0, 0)
     return _retry_later(core, lane, job, retry_after_ns, remaining)
 
@@ -337,7 +436,7 @@ def heartbeat(core: Core, payload: bytes) -> object:
         progress: bytes
         checkpoint: bytes
         job_id, token, progress, checkpoint = decode_fields(ops.BEAT_LAYOUT, item)
-        job = core.store.find(job_id)
+        job = core.find(job_id)
         if job is None or leases.refusal(job, token, states.HEARTBEAT) is not None:
             answers[job_id] = "lost"
         else:
@@ -352,8 +451,9 @@ def release(core: Core, payload: bytes) -> object:
     token: str
     delay_ns: int
     checkpoint: bytes
-    job_id, token, delay_ns, checkpoint = decode_fields(ops.RELEASE.layout, payload)
-    job = core.store.find(job_id)
+    undelivered: bool
+    job_id, token, delay_ns, checkpoint, undelivered = decode_fields(ops.RELEASE.layout, payload)
+    job = core.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     refusal = leases.refusal(job, token, states.RELEASE)
@@ -363,9 +463,15 @@ def release(core: Core, payload: bytes) -> object:
     lane = core.lane_of(job)
     if checkpoint:
         core.store.set_data(job, checkpoint, b"", b"")
+    if undelivered and lane.window is not None:
+        lane.window.give_back(job.started_ns)
+        core.wake(lane)
     if job.cancel_requested_ns:
         endings.cancel(core, lane, job, states.WITHDRAW)
         return CANCELLED
+    if endings.overdue(core, job):
+        endings.expire(core, lane, job)
+        return job.state
     job.attempt -= 1
     job.releases += 1
     delay_ns = max(delay_ns, release_delay_ns(job.releases))
@@ -386,98 +492,3 @@ def release_delay_ns(releases: int) -> int:
     if doublings < 0:
         return 0
     return min(RELEASE_DELAY_MIN_NS << min(doublings, _DOUBLINGS_MAX), RELEASE_DELAY_MAX_NS)
-
-
-def retry_job(core: Core, payload: bytes) -> object:
-    """Run again from the start, at the tail of the queue."""
-    job_id: str = decode_fields(ops.RETRY_JOB.layout, payload)[0]
-    job = core.store.find(job_id)
-    if job is None:
-        return leases.not_found(job_id)
-    state = states.next_state(job.state, states.RETRY)
-    if state == states.REFUSED:
-        return states.invalid_state(job_id, job.state, states.RETRY)
-    lane = core.lane_of(job)
-    if job.unique_key:
-        conflict = unique.take_again(core, lane, job)
-        if conflict is not None:
-            return conflict
-    core.store.touch(job)
-    job.attempt = 0
-    job.releases = 0
-    job.completed_ns = 0
-    job.failed_ns = 0
-    job.provider_error = False
-    core.move(lane, job, state, tail=True)
-    core.emit(lane, job, feed.RETRIED, b"")
-    return None
-
-
-def cancel_job(core: Core, payload: bytes) -> object:
-    """Stop a job. An active one is only marked, unless forced."""
-    job_id: str
-    force: bool
-    job_id, force = decode_fields(ops.CANCEL_JOB.layout, payload)
-    job = core.store.find(job_id)
-    if job is None:
-        return leases.not_found(job_id)
-    trigger = states.FORCE_CANCEL if force else states.CANCEL
-    state = states.next_state(job.state, trigger)
-    if state == states.REFUSED:
-        return states.invalid_state(job_id, job.state, trigger)
-    lane = core.lane_of(job)
-    if state == ACTIVE:
-        if not job.cancel_requested_ns:
-            core.store.touch(job)
-            job.cancel_requested_ns = core.stamp_ns
-            core.emit(lane, job, feed.CANCELLING, b"")
-        return "cancelling"
-    core.store.touch(job)
-    endings.cancel(core, lane, job, trigger)
-    return "cancelled"
-
-
-def delete_job(core: Core, payload: bytes) -> object:
-    """Remove a job and everything that hangs on it; its worker finds the lease lost."""
-    job_id: str = decode_fields(ops.DELETE_JOB.layout, payload)[0]
-    job = core.store.find(job_id)
-    if job is None:
-        return leases.not_found(job_id)
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    endings.delete(core, lane, job)
-    return None
-
-
-def promote_due(core: Core, payload: bytes) -> object:
-    """Scheduled and retrying jobs whose time has come; the result says how many."""
-    ids: list[str] = decode_fields(ops.PROMOTE_DUE.layout, payload)[0]
-    promoted = 0
-    for job_id in ids:
-        job = core.store.find(job_id)
-        if job is None:
-            continue
-        state = states.next_state(job.state, states.PROMOTE)
-        if state == states.REFUSED or job.scheduled_ns > core.stamp_ns:
-            continue
-        core.store.touch(job)
-        lane = core.lane_of(job)
-        tail = job.state == SCHEDULED and not job.keeps_place
-        core.move(lane, job, state, tail)
-        core.emit(lane, job, feed.PROMOTED, b"")
-        promoted += 1
-    drop_promoted(core)
-    return promoted
-
-
-def expire_leases(core: Core, payload: bytes) -> object:
-    """Active jobs whose lease has ended; the result says how many."""
-    ids: list[str] = decode_fields(ops.EXPIRE_LEASES.layout, payload)[0]
-    expired = 0
-    for job_id in ids:
-        job = core.store.find(job_id)
-        if job is None or job.state != ACTIVE or job.lease_expires_ns > core.stamp_ns:
-            continue
-        leases.expire(core, core.lane_of(job), job)
-        expired += 1
-    return expired

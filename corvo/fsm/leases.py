@@ -93,6 +93,8 @@ def expire(core: Core, lane: Lane, job: Job) -> None:
     core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))
     if job.cancel_requested_ns:
         endings.cancel(core, lane, job, states.WITHDRAW)
+    elif endings.overdue(core, job):
+        endings.expire(core, lane, job)
     elif phantom:
         job.attempt -= 1
         _reclaim(core, lane, job, b'{"reason":"delivery_unknown"}')

@@ -1,27 +1,86 @@
 """The replicated state machine: committed entries in, results, state and change records out."""
 
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Final, final
 
 from corvo import ops
+from corvo._fast import keys
 from corvo._fast.codec import CodecError, decode_fields, decode_frame
 from corvo.errors import StorageError, UnknownOp
 from corvo.feed import Change
-from corvo.fsm import jobs, leases, queues, schedules, timers
+from corvo.fsm import (
+    aftermath,
+    batches,
+    jobs,
+    leases,
+    logs,
+    people,
+    queues,
+    reads,
+    replays,
+    schedules,
+    tasks,
+    timed,
+    timers,
+    unique,
+)
 from corvo.fsm.core import Core
-from corvo.fsm.store import FlushReport
+from corvo.fsm.groups import SEQ_MASK, Group
+from corvo.fsm.lane import Obstacle
+from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
-from corvo.limits import EVENT_LOG_SIZE_MAX, EVENT_TRIM_BLOCKS_MAX
-from corvo.model import ACTIVE, ErrorRecord, Job, Queue, Schedule, Worker
-
-ERRORS_READ_MAX: Final = 1_000
-EVENTS_READ_MAX: Final = 1_000
+from corvo.limits import (
+    EVENT_LOG_SIZE_MAX,
+    EVENT_TRIM_BLOCKS_MAX,
+    EVENTS_LOOKED_AT_MAX,
+    PAGE_MAX,
+)
+from corvo.model import (
+    ACTIVE,
+    Batch,
+    ErrorRecord,
+    Job,
+    Log,
+    LogLine,
+    Queue,
+    Schedule,
+    Task,
+    UniqueLock,
+    Worker,
+)
 
 Apply = Callable[[Core, bytes], object]
 
+
+def _function(number: int, index: int) -> Apply:
+    function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
+    if function is None:
+        name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
+        raise UnknownOp(f"entry {index} has op {number}{name}, which this version does not have")
+    return function
+
+
+def idempotent(core: Core, payload: bytes) -> object:
+    """The op inside has one effect, however often it comes; its result is the one it had."""
+    key: bytes
+    fingerprint: bytes
+    keep_ns: int
+    count: int
+    number: int
+    inner: bytes
+    key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
+    found = replays.find(core, key, fingerprint, keep_ns)
+    if found is not None:
+        return found[0]
+    result = _function(number, core.meta.applied_index + 1)(core, inner)
+    replays.keep(core, key, fingerprint, result, keep_ns, count)
+    return result
+
+
 _APPLY: Final[dict[int, Apply]] = {
     ops.ENQUEUE.number: jobs.enqueue,
-    ops.ENQUEUE_BATCH.number: jobs.enqueue_batch,
+    ops.ENQUEUE_BATCH.number: aftermath.enqueue_batch,
     ops.FETCH.number: jobs.fetch,
     ops.FETCH_BATCH.number: jobs.fetch_batch,
     ops.ACK.number: jobs.ack,
@@ -29,20 +88,37 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.FAIL.number: jobs.fail,
     ops.HEARTBEAT.number: jobs.heartbeat,
     ops.RELEASE.number: jobs.release,
-    ops.RETRY_JOB.number: jobs.retry_job,
-    ops.CANCEL_JOB.number: jobs.cancel_job,
-    ops.DELETE_JOB.number: jobs.delete_job,
-    ops.PROMOTE_DUE.number: jobs.promote_due,
-    ops.EXPIRE_LEASES.number: jobs.expire_leases,
+    ops.RETRY_JOB.number: people.retry_job,
+    ops.CANCEL_JOB.number: people.cancel_job,
+    ops.DELETE_JOB.number: people.delete_job,
+    ops.PROMOTE_DUE.number: timed.promote_due,
+    ops.EXPIRE_LEASES.number: timed.expire_leases,
+    ops.EXPIRE_JOBS.number: timed.expire_jobs,
+    ops.PURGE_JOBS.number: timed.purge_jobs,
+    ops.CLEAN_UNIQUE.number: timed.clean_unique,
+    ops.MOVE_JOB.number: people.move_job,
+    ops.BULK_ACTION.number: tasks.bulk_action,
+    ops.BULK_STEP.number: tasks.bulk_step,
+    ops.CLEAR_QUEUE.number: tasks.clear_queue,
+    ops.DELETE_QUEUE.number: tasks.delete_queue,
+    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.PAUSE_QUEUE.number: queues.pause_queue,
     ops.RESUME_QUEUE.number: queues.resume_queue,
     ops.SET_CONCURRENCY.number: queues.set_concurrency,
+    ops.SET_THROTTLE.number: queues.set_throttle,
+    ops.REMOVE_THROTTLE.number: queues.remove_throttle,
+    ops.SET_GROUP_LIMIT.number: queues.set_group_limit,
     ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
     ops.TRIM_EVENTS.number: queues.trim_events,
     ops.SET_SCHEDULE.number: schedules.set_schedule,
     ops.DELETE_SCHEDULE.number: schedules.delete_schedule,
     ops.FIRE_SCHEDULE.number: schedules.fire_schedule,
     ops.RUN_SCHEDULE.number: schedules.run_schedule,
+    ops.APPEND_LOGS.number: logs.append_logs,
+    ops.RELEASE_LOCK.number: unique.release_lock,
+    ops.PURGE_BATCHES.number: batches.purge_batches,
+    ops.SETTLE.number: aftermath.settle,
+    ops.IDEMPOTENT.number: idempotent,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
 
@@ -104,13 +180,17 @@ class Machine:
     def apply(self, index: int, term: int, data: bytes) -> list[object]:
         """Apply one committed entry and return one result per op after the Stamp.
 
-        Enqueue -> Enqueued; EnqueueBatch -> list[Enqueued | CorvoError]; Fetch -> Fetched | None;
+        Enqueue -> Enqueued; EnqueueBatch -> EnqueuedBatch; Fetch -> Fetched | None;
         FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
-        CancelJob -> "cancelled" | "cancelling"; PauseQueue, ResumeQueue, SetConcurrency -> None;
-        PromoteDue, ExpireLeases, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+        CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
+        SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
+        ClearQueue, DeleteQueue -> Task; BulkAction -> Task, or without a task id a list with the
+        word or CorvoError of each job; BulkStep -> Task | None; PromoteDue, ExpireLeases,
+        ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int); TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued.
+        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
+        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -137,19 +217,15 @@ class Machine:
             raise StorageError(f"entry {index} does not begin with a stamp")
         functions: list[Apply] = []
         for number, _ in frame[1:]:
-            function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
-            if function is None:
-                name = f" {ops.OPS[number].name}" if number in ops.OPS else ""
-                raise UnknownOp(
-                    f"entry {index} has op {number}{name}, which this version does not have"
-                )
-            functions.append(function)
+            functions.append(_function(number, index))
         core = self._core
         stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
         core.begin(term, stamp_ns, seed)
         for position, function in enumerate(functions, 1):
             core.position = position
             results.append(function(core, frame[position][1]))
+            if core.ended or core.unsettled:
+                aftermath.follow_ends(core)
         core.end()
 
     def take_changes(self) -> list[Change]:
@@ -164,20 +240,67 @@ class Machine:
         woken = core.woken
         core.woken = []
         for name in woken:
-            core.lanes[name].woken = False
+            lane = core.lanes.get(name)
+            if lane is not None:
+                lane.woken = False
         return woken
 
     # Reads.
 
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
-        """Jobs a fetch could get now, min(ready, free slots) and 0 when paused; or could get
-        behind ops that add `arriving` jobs and end `leaving` leases."""
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
+        """Jobs that fetches could get at the stamp `now_ns` (0 = the last one): what is ready, as
+        far as pause, limits and groups let it go; or could get behind ops that add `arriving` jobs
+        and end `leaving` leases."""
         lane = self._core.lanes.get(queue)
-        return arriving if lane is None else lane.fetchable(arriving, leaving)
+        if lane is None:
+            return arriving
+        return lane.fetchable(max(now_ns, self._meta.stamp_ns), arriving, leaving)
+
+    def opens_ns(self, queue: str, now_ns: int) -> int:
+        """The stamp at which the rate limit of a queue lets the next job pass; 0 when it is not
+        the rate limit that keeps its ready jobs."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.window is None or lane.first() == 0:
+            return 0
+        return lane.window.opens_ns(max(now_ns, self._meta.stamp_ns))
+
+    def rate_used(self, queue: str, now_ns: int) -> int:
+        """Jobs that a queue with a rate limit has handed out in the window that ends now."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.window is None:
+            return 0
+        return lane.window.used(max(now_ns, self._meta.stamp_ns))
+
+    def group_counts(self, queue: str) -> tuple[int, int]:
+        """Groups of a queue, and ready jobs in them that cannot be fetched because of the others
+        in their group."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, 0
+        return len(lane.groups.by_key), len(lane.groups.ready) - lane.groups.open
+
+    def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
+        """How many groups a queue has, and some of them in order of key, behind a key."""
+        lane = self._core.lanes.get(queue)
+        if lane is None or lane.groups is None:
+            return 0, []
+        by_key = lane.groups.by_key
+        names = nsmallest(limit, [key for key in by_key if key > after])
+        return len(by_key), [by_key[key] for key in names]
+
+    def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
+        """What keeps a pending job from being fetched now, beside its place in line."""
+        lane = self._core.lane_of(job)
+        found = lane.obstacles(job, max(now_ns, self._meta.stamp_ns))
+        for obstacle in found:
+            if obstacle.place:
+                seq = obstacle.place & SEQ_MASK
+                obstacle.job_id = timers.waiting_in(self._core, lane.first_place | seq)
+        return found
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
-        return self._store.find(job_id)
+        return self._core.find(job_id)
 
     def queue(self, name: str) -> Queue | None:
         """The queue of that name."""
@@ -213,25 +336,113 @@ class Machine:
         names = self._core.schedule_names
         return [self._core.schedules[names[name]] for name in sorted(names)]
 
-    def errors(self, job_id: str, limit: int = ERRORS_READ_MAX) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
-        job = self._store.find(job_id)
-        return [] if job is None else self._store.errors(job, limit)
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch of that id."""
+        return self._store.batch(batch_id)
 
-    def events(self, job_id: str, limit: int = EVENTS_READ_MAX) -> list[Change]:
-        """The newest events of a job, the oldest of them first. The chain ends where the log was
-        trimmed."""
-        job = self._store.find(job_id)
-        found: list[Change] = []
-        seq = 0 if job is None else job.event_seq
-        while seq and len(found) < limit:
-            change = self._store.event(seq)
-            if change is None:
-                break
-            found.append(change)
-            seq = change.previous
-        found.reverse()
-        return found
+    def batch_members(self, batch_id: str, limit: int) -> list[str]:
+        """Ids of jobs of a batch that have not ended, the first ones in order of id."""
+        return self._store.members.members(batch_id, limit)
+
+    def children(self, job_id: str, limit: int) -> list[str]:
+        """Ids of jobs that name this one as their parent, the first ones in order of id."""
+        return self._store.children.members(job_id, limit)
+
+    def blocked_count(self, queue: str) -> int:
+        """Pending jobs of a queue that wait for other jobs."""
+        lane = self._core.lanes.get(queue)
+        return 0 if lane is None else lane.blocked
+
+    @property
+    def replays(self) -> int:
+        """Outcomes that are kept of requests with an idempotency key."""
+        return self._meta.next_replay - self._meta.first_replay
+
+    def errors(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job, the oldest of them first, cut by count and by bytes
+        but never to nothing. With `before` those in front of the record of that number (from 1)."""
+        job = self._core.find(job_id)
+        if job is None:
+            return []
+        skip = max(0, job.error_count - before + 1) if before else 0
+        return self._store.errors(job, limit, size_max, skip)
+
+    def events(
+        self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
+    ) -> list[Change]:
+        """The newest events of a job, the oldest of them first, cut by count and by bytes but never
+        to nothing. With `before` those in front of the event of that seq. The chain ends where the
+        log was trimmed."""
+        job = self._core.find(job_id)
+        return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
+
+    def event(self, seq: int) -> Change | None:
+        """One event; None when it was trimmed."""
+        return self._store.events.find(seq) if 0 < seq <= self.event_seq else None
+
+    def queue_events(
+        self, queue: str, before: int, limit: int, size_max: int
+    ) -> tuple[list[Change], int]:
+        """See `reads.events_before`; `before` 0 begins with the newest."""
+        before = before or self.event_seq + 1
+        looked_at_max = EVENTS_LOOKED_AT_MAX
+        return reads.events_before(self._core, queue, before, limit, size_max, looked_at_max)
+
+    def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
+        """Events of everything behind a seq, in order, cut by count and by bytes."""
+        return reads.events_after(self._core, seq, limit, size_max)
+
+    @property
+    def event_first_seq(self) -> int:
+        """Seq of the oldest event that the log still has."""
+        return self._meta.event_first_seq
+
+    def log(self, job: Job) -> Log:
+        """What is left of the log lines of a job."""
+        return self._store.logs.find(job.id)
+
+    def log_lines(
+        self, job: Job, attempt: int, after: int, limit: int, size_max: int
+    ) -> tuple[list[LogLine], bool]:
+        """See `log_rows.LogRows.read`."""
+        return self._store.logs.read(job.id, attempt, after, limit, size_max)
+
+    def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+        """See `reads.locks`."""
+        return reads.locks(self._core, queue, behind, limit)
+
+    def jobs_before(self, job: Job) -> int:
+        """How many ready jobs of its queue are served before this ready one."""
+        return reads.jobs_before(self._core, job)
+
+    def holders(self, queue: str, limit: int) -> list[Job]:
+        """Some active jobs of a queue, those that hold their lease longest first."""
+        return reads.holders(self._core, queue, limit)
+
+    def workers_of(self, queue: str) -> list[Worker]:
+        """The workers that last asked for jobs of this queue, the one heard of last first."""
+        return reads.workers_of(self._core, queue)
+
+    def task(self, task_id: str) -> Task | None:
+        """The task of that id."""
+        return self._core.tasks.get(task_id)
+
+    def running_tasks(self) -> list[Task]:
+        """Tasks that have steps to come, for BulkStep."""
+        return self._core.running
+
+    def task_results(
+        self, task: Task, start: int, kind: int, limit: int
+    ) -> tuple[list[tuple[str, int]], int]:
+        """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
+        the position behind them; 0 when there are no more. See `corvo.fsm.tasks`."""
+        return tasks.results(self._core, task, start, kind, limit)
+
+    def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
+        """How many jobs an action on all jobs would be tried on, and some of them."""
+        return tasks.matching(self._core, action, limit)
 
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""
@@ -241,7 +452,7 @@ class Machine:
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
         """When the first ready job of this priority became ready; 0 when there is none."""
         lane = self._core.lanes.get(queue)
-        seq = 0 if lane is None else lane.ready.first_of(priority)
+        seq = 0 if lane is None else lane.oldest(priority)
         if lane is None or seq == 0:
             return 0
         return self._core.job_at(lane, priority, seq).ready_ns
@@ -249,6 +460,16 @@ class Machine:
     def lease_token(self, job: Job) -> str:
         """Token of the live lease; empty unless the job is active."""
         return leases.token(job) if job.state == ACTIVE else ""
+
+    def result_schema(self, job_id: str, token: str) -> bytes:
+        """The JSON Schema that the result of an ack with this token has to meet; empty when there
+        is none, or when the ack will be refused anyway."""
+        if not self._meta.result_schemas:
+            return b""
+        job = self._core.find(job_id)
+        if job is None or job.state != ACTIVE or job.extras is None:
+            return b""
+        return b"" if token and token != leases.token(job) else job.extras.result_schema
 
     # Timers: what the leader proposes.
 
@@ -260,6 +481,10 @@ class Machine:
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
         return timers.due_promotions(self._core, now_ns, limit)
+
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
+        return timers.due_expiries(self._core, now_ns, limit)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Ids of active jobs whose lease has ended, for ExpireLeases.
@@ -273,13 +498,44 @@ class Machine:
         """Schedules whose next run has come, for FireSchedule."""
         return timers.due_schedules(self._core, now_ns, limit)
 
+    @property
+    def unsettled(self) -> str:
+        """Id of the first job that has ended while dependents have not heard of it, for Settle;
+        empty when there is none."""
+        return self._core.next_unsettled[0] if self._core.next_unsettled else ""
+
+    def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
+        """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is
+        not old."""
+        ids: list[str] = []
+        for key, _ in self._store.base.scan(keys.BATCH_FINISHED):
+            finished_ns, batch_id = keys.parse_batch_finished(key)
+            if finished_ns > cutoff_ns or len(ids) == limit:
+                break
+            if self._store.batch(batch_id) is not None:
+                ids.append(batch_id)
+        return ids
+
+    def due_purges(
+        self, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
+    ) -> tuple[list[str], int]:
+        """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
+        PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
+        with, 0 at the end."""
+        return timers.due_purges(self._core, now_ns, default_ns, start, queues, limit)
+
+    def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
+        """Row keys of unique locks whose time is over, among so many rows from `start` on, for
+        CleanUnique; and the key to go on with, empty at the end."""
+        return timers.stale_locks(self._core, now_ns, start, limit)
+
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0
         when there is nothing to do."""
         excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
         point = 0
         if excess > 0:
-            blocks = self._store.blocks()
+            blocks = self._store.events.blocks()
             for i in range(min(len(blocks) - 1, EVENT_TRIM_BLOCKS_MAX)):
                 if excess <= 0:
                     break

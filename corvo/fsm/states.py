@@ -12,6 +12,7 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     DEAD,
+    HELD,
     PENDING,
     RETRYING,
     SCHEDULED,
@@ -39,6 +40,18 @@ TRIGGERS: Final = (
     "force_cancel",
     "retry",
     "delete",
+    "enqueue_held",
+    "hold",
+    "approve",
+    "revise",
+    "reject",
+    "expire",
+    "requeue",
+    "run",
+    "move",
+    "change_priority",
+    "unblock",
+    "forsake",
 )
 ENQUEUE: Final = 0
 SCHEDULE: Final = 1  # enqueue with a time in the future
@@ -57,12 +70,28 @@ WITHDRAW: Final = 13  # fail, release or lease end after such a request
 FORCE_CANCEL: Final = 14
 RETRY: Final = 15  # by hand
 DELETE: Final = 16
+ENQUEUE_HELD: Final = 17
+HOLD: Final = 18
+APPROVE: Final = 19
+REVISE: Final = 20  # reject with feedback: back to the worker
+REJECT: Final = 21
+EXPIRE: Final = 22  # `expire_after` is over; an active job is left to its worker
+REQUEUE: Final = 23  # one more attempt
+RUN: Final = 24  # do not wait any longer
+MOVE: Final = 25  # to another queue
+CHANGE_PRIORITY: Final = 26
+UNBLOCK: Final = 27  # the last job it waited for has ended
+FORSAKE: Final = 28  # a job it waited for has failed, and so does it
 
 TABLE: Final[dict[tuple[int, int], int]] = {
     (NOWHERE, ENQUEUE): PENDING,
     (NOWHERE, SCHEDULE): SCHEDULED,
     (SCHEDULED, PROMOTE): PENDING,
     (RETRYING, PROMOTE): PENDING,
+    (PENDING, UNBLOCK): PENDING,
+    (PENDING, FORSAKE): DEAD,
+    (SCHEDULED, FORSAKE): DEAD,
+    (HELD, FORSAKE): DEAD,
     (PENDING, FETCH): ACTIVE,
     (ACTIVE, HEARTBEAT): ACTIVE,
     (ACTIVE, ACK): COMPLETED,
@@ -93,6 +122,36 @@ TABLE: Final[dict[tuple[int, int], int]] = {
     (COMPLETED, DELETE): NOWHERE,
     (DEAD, DELETE): NOWHERE,
     (CANCELLED, DELETE): NOWHERE,
+    (HELD, DELETE): NOWHERE,
+    (NOWHERE, ENQUEUE_HELD): HELD,
+    (PENDING, HOLD): HELD,
+    (SCHEDULED, HOLD): HELD,
+    (RETRYING, HOLD): HELD,
+    (ACTIVE, HOLD): HELD,
+    (HELD, APPROVE): PENDING,
+    (HELD, REVISE): PENDING,
+    (HELD, REJECT): DEAD,
+    (HELD, CANCEL): CANCELLED,
+    (HELD, FORCE_CANCEL): CANCELLED,
+    (PENDING, EXPIRE): DEAD,
+    (SCHEDULED, EXPIRE): DEAD,
+    (RETRYING, EXPIRE): DEAD,
+    (HELD, EXPIRE): DEAD,
+    (DEAD, REQUEUE): PENDING,
+    (SCHEDULED, RUN): PENDING,
+    (RETRYING, RUN): PENDING,
+    (SCHEDULED, MOVE): SCHEDULED,
+    (PENDING, MOVE): PENDING,
+    (ACTIVE, MOVE): ACTIVE,
+    (HELD, MOVE): HELD,
+    (COMPLETED, MOVE): COMPLETED,
+    (RETRYING, MOVE): RETRYING,
+    (DEAD, MOVE): DEAD,
+    (CANCELLED, MOVE): CANCELLED,
+    (PENDING, CHANGE_PRIORITY): PENDING,
+    (SCHEDULED, CHANGE_PRIORITY): SCHEDULED,
+    (RETRYING, CHANGE_PRIORITY): RETRYING,
+    (HELD, CHANGE_PRIORITY): HELD,
 }
 
 REFUSED: Final = -1
@@ -113,6 +172,13 @@ _ASKED: Final = {
     CANCEL: "cancelled",
     FORCE_CANCEL: "cancelled",
     RETRY: "retried",
+    HOLD: "held",
+    APPROVE: "approved",
+    REVISE: "rejected",
+    REJECT: "rejected",
+    REQUEUE: "requeued",
+    RUN: "run now",
+    CHANGE_PRIORITY: "given another priority",
 }
 
 

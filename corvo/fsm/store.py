@@ -1,9 +1,9 @@
 """The overlay: what changed since the last flush, as native objects, above the base.
 
 Jobs, unique locks, error records and event blocks are looked up here first and in the base behind.
-Queues, workers and schedules are few and live in memory altogether. `flush` encodes what is dirty,
-once, and writes it in one transaction together with the meta row; when that fails for want of space
-nothing here has changed, so the state stays readable and the flush is tried again later.
+Queues, workers, schedules and tasks are few and live in memory altogether. `flush` encodes what is
+dirty, once, and writes it in one transaction together with the meta row; when that fails for want
+of space nothing here has changed, so the state stays readable and the flush is tried again later.
 
 What a flush has written leaves memory, but for jobs that are active: their workers will be heard
 of soon. They are kept, the youngest ones, up to a bound of bytes.
@@ -13,12 +13,14 @@ from typing import Final, final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
-from corvo.feed import Change
 from corvo.fsm import index_rows
-from corvo.kv import documents
+from corvo.fsm.event_log import EventLog
+from corvo.fsm.log_rows import LogRows
+from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
+from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.rows import Row, Rows
-from corvo.limits import EVENT_TRIM_BLOCKS_MAX, KIB, MIB
+from corvo.limits import KIB, MIB
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -26,16 +28,19 @@ from corvo.model import (
     DIRTY_EXTRAS,
     DIRTY_HEAD,
     ENDED,
+    PENDING,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
     Queue,
     Schedule,
+    Task,
     Worker,
 )
 
 JOB_SIZE: Final = KIB  # memory of a job beside its texts
-ROW_SIZE: Final = 128  # memory of a row beside its value
+SIZE_MAX: Final = (1 << 63) - 1
 KEPT_SIZE_MAX: Final = 16 * MIB
 
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
@@ -80,21 +85,36 @@ class Store:
         self._dirty: list[Job] = []
         self._errors: dict[bytes, bytes] = {}
         self._locks: dict[bytes, Lock | None] = {}  # None = released
-        self._blocks: list[tuple[int, bytes]] = []  # first seq, event block; in order
         self._queues: list[Queue] = []
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
+        self._tasks: dict[str, Task | None] = {}  # None = deleted
+        self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self._batches: dict[str, Batch | None] = {}  # None = deleted
+        self.dependents = Links(base, keys.DEPENDENT)
+        self.children = Links(base, keys.CHILD)
+        self.members = Links(base, keys.BATCH_MEMBER)
+        self.rows = RowOverlay(base)
+        self.logs = LogRows(base)
+        self.events = EventLog(base, self.meta)
 
     def documents(self) -> int:
         """How much there is to flush."""
-        count = len(self._dirty) + len(self._errors) + len(self._locks) + len(self._blocks)
+        count = len(self._dirty) + len(self._errors) + len(self._locks) + self.events.documents()
         count += len(self._queues) + len(self._workers) + len(self._schedules)
+        count += len(self._tasks) + len(self._chunks) + self.logs.documents()
+        count += len(self._batches) + len(self.rows) + self._links()
         return count + len(self._deletes)
+
+    def _links(self) -> int:
+        return len(self.dependents) + len(self.children) + len(self.members)
 
     def dirty_size(self) -> int:
         """Memory of what there is to flush."""
-        return self.jobs_size + self.rows_size - self._clean_size
+        rows_size = self.rows_size + self.rows.size + self.logs.size + self.events.size
+        rows_size += ROW_SIZE * self._links()
+        return self.jobs_size + rows_size - self._clean_size
 
     # Jobs.
 
@@ -120,7 +140,9 @@ class Store:
             extras = self.base.get(keys.extras(job_id))
             assert extras is not None, f"job {job_id} has no extras"
             job.extras = documents.decode_extras(job_id, extras)
+            job.extras.blocked = job.state == PENDING and len(job.extras.open_dependencies) > 0
         job.stored_row = index_rows.index_key(job)
+        job.stored_expiry = index_rows.expiry_key(job)
         return job
 
     def add(self, job: Job) -> None:
@@ -188,6 +210,8 @@ class Store:
             key = keys.error(job.id, slot)
             if self._errors.pop(key, None) is None:
                 self._deletes.append(key)
+        if job.extras is not None and job.extras.has_logs:
+            self.logs.delete(job.id)
 
     # What hangs on a job.
 
@@ -198,16 +222,25 @@ class Store:
         self.rows_size += ROW_SIZE + len(row)
         job.error_count += 1
 
-    def errors(self, job: Job, limit: int) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first."""
+    def errors(
+        self, job: Job, limit: int, size_max: int = SIZE_MAX, skip: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job but for `skip` of them, cut by count and by bytes but
+        never to nothing; the oldest comes first."""
         records: list[ErrorRecord] = []
-        for slot in range(max(0, job.error_count - limit), job.error_count):
+        size = 0
+        end = job.error_count - skip
+        for slot in range(end - 1, max(0, end - limit) - 1, -1):
             key = keys.error(job.id, slot)
             row = self._errors.get(key)
             if row is None:
                 row = self.base.get(key)
             assert row is not None, f"job {job.id} lacks error record {slot}"
+            size += len(row)
+            if size > size_max and records:
+                break
             records.append(documents.decode_error(job.id, row))
+        records.reverse()
         return records
 
     def lock(self, key: bytes) -> Lock | None:
@@ -223,6 +256,28 @@ class Store:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
 
+    def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
+        """The first unique locks with this prefix behind the key `behind`, expired ones too."""
+        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
+        found: list[tuple[bytes, Lock]] = []
+        at = 0
+        for key, row in self.base.scan(prefix, max(prefix, behind + b"\0")):
+            while at < len(changed) and changed[at] < key:
+                self._take_lock(changed[at], found)
+                at += 1
+            if len(found) >= limit:
+                break
+            if key not in self._locks:
+                found.append((key, documents.decode_lock(row)))
+        for key in changed[at:]:
+            self._take_lock(key, found)
+        return found[:limit]
+
+    def _take_lock(self, key: bytes, found: list[tuple[bytes, Lock]]) -> None:
+        lock = self._locks[key]
+        if lock is not None:
+            found.append((key, lock))
+
     # Queues, workers and schedules.
 
     def touch_queue(self, queue: Queue) -> None:
@@ -230,6 +285,12 @@ class Store:
         if not queue.dirty:
             queue.dirty = True
             self._queues.append(queue)
+
+    def delete_queue(self, queue: Queue) -> None:
+        """The queue's row goes, as it is called now."""
+        self._queues = [other for other in self._queues if other is not queue]
+        queue.dirty = False
+        self._deletes.append(keys.queue(queue.row_name()))
 
     def touch_worker(self, worker: Worker) -> None:
         """The worker's row changes."""
@@ -250,67 +311,70 @@ class Store:
         """The schedule's row goes."""
         self._schedules[schedule_id] = None
 
-    # Event log.
+    # Tasks on many jobs.
 
-    def add_block(self, first_seq: int, block: bytes) -> None:
-        """Append the events of one entry."""
-        self._blocks.append((first_seq, block))
-        self.meta.event_log_size += len(block)
-        self.rows_size += ROW_SIZE + len(block)
+    def touch_task(self, task: Task) -> None:
+        """The task's row changes."""
+        self._tasks[task.id] = task
 
-    def event(self, seq: int) -> Change | None:
-        """One event; None when it was trimmed."""
-        if seq < self.meta.event_first_seq:
-            return None
-        if self._blocks and seq >= self._blocks[0][0]:
-            low, high = 0, len(self._blocks)
-            while high - low > 1:
-                middle = (low + high) >> 1
-                if self._blocks[middle][0] <= seq:
-                    low = middle
-                else:
-                    high = middle
-            first_seq, block = self._blocks[low]
-            return documents.decode_event(first_seq, block, seq)
-        row = self.base.floor(keys.EVENTS, keys.events(seq))
-        if row is None:
-            return None
-        return documents.decode_event(keys.parse_events(row[0]), row[1], seq)
+    def delete_task(self, task: Task) -> None:
+        """The task goes, with its chunks."""
+        self._tasks[task.id] = None
+        for number in range(task.chunks):
+            self.set_chunk(task, number, b"")
 
-    def blocks(self) -> list[tuple[int, int]]:
-        """(first seq, size) of the oldest blocks of the log, at most as many as a trim may drop
-        and one more."""
-        found: list[tuple[int, int]] = []
-        start = keys.events(self.meta.event_first_seq)
-        for key, block in self.base.scan(keys.EVENTS, start):
-            found.append((keys.parse_events(key), len(block)))
-            if len(found) > EVENT_TRIM_BLOCKS_MAX:
-                return found
-        for first_seq, block in self._blocks:
-            found.append((first_seq, len(block)))
-            if len(found) > EVENT_TRIM_BLOCKS_MAX:
-                break
-        return found
+    def chunk(self, task: Task, number: int) -> bytes:
+        """A chunk of the task's job ids."""
+        key = keys.task_chunk(task.id, number)
+        row = self._chunks[key] if key in self._chunks else self.base.get(key)
+        assert row is not None, f"task {task.id} lacks chunk {number}"
+        return row
 
-    def trim(self, seq: int) -> None:
-        """Drop the blocks that end at or below `seq`, as many as one op may drop."""
-        blocks = self.blocks()
+    def set_chunk(self, task: Task, number: int, row: bytes) -> None:
+        """Write a chunk; empty = remove it."""
+        key = keys.task_chunk(task.id, number)
+        self._chunks[key] = row or None
+        self.rows_size += ROW_SIZE + len(row)
+
+    def index_rows(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, str]]:
+        """(key, job id) of up to `limit` index rows with this prefix, from `start` on, as they
+        would be if everything was flushed."""
+        found: list[tuple[bytes, str]] = []
+        for job in self.jobs.values():
+            if not job.deleted:
+                key = index_rows.index_key(job)
+                if key.startswith(prefix) and key >= start:
+                    found.append((key, job.id))
         flushed = 0
-        dropped = 0
-        pending_first = self._blocks[0][0] if self._blocks else 0
-        for first_seq, size in blocks:
-            end = blocks[dropped + 1][0] if dropped + 1 < len(blocks) else self.meta.event_seq + 1
-            if end - 1 > seq or dropped == EVENT_TRIM_BLOCKS_MAX:
-                break
-            if not self._blocks or first_seq < pending_first:
-                self._deletes.append(keys.events(first_seq))
+        for key, row in self.base.scan(prefix, start):
+            job_id = index_rows.row_id(key, row)
+            if job_id not in self.jobs:
+                found.append((key, job_id))
                 flushed += 1
-            else:
-                self.rows_size -= ROW_SIZE + size
-            self.meta.event_log_size -= size
-            self.meta.event_first_seq = end
-            dropped += 1
-        del self._blocks[: dropped - flushed]
+                if flushed == limit:
+                    break
+        found.sort()
+        return found[:limit]
+
+    # Batches.
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch as it is now. One that is changed has to be touched."""
+        if batch_id in self._batches:
+            return self._batches[batch_id]
+        row = self.base.get(keys.batch(batch_id))
+        return None if row is None else documents.decode_batch(batch_id, row)
+
+    def touch_batch(self, batch: Batch) -> None:
+        """The batch's row changes."""
+        if batch.id not in self._batches:
+            self.rows_size += ROW_SIZE
+        self._batches[batch.id] = batch
+
+    def delete_batch(self, batch: Batch) -> None:
+        """A finished batch goes."""
+        self._batches[batch.id] = None
+        self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
 
     # Flush.
 
@@ -331,10 +395,8 @@ class Store:
                 deletes.append(key)
             else:
                 puts.append((key, documents.encode_lock(lock[0], lock[1], lock[2])))
-        for first_seq, block in self._blocks:
-            puts.append((keys.events(first_seq), block))
         for queue in self._queues:
-            puts.append((keys.queue(queue.name), documents.encode_queue(queue)))
+            puts.append((keys.queue(queue.row_name()), queue_documents.encode_queue(queue)))
         for worker in self._workers:
             puts.append((keys.worker(worker.id), documents.encode_worker(worker)))
         for schedule_id, schedule in self._schedules.items():
@@ -342,12 +404,40 @@ class Store:
                 deletes.append(keys.schedule(schedule_id))
             else:
                 puts.append((keys.schedule(schedule_id), documents.encode_schedule(schedule)))
+        self._put_tasks(puts, deletes)
+        self._put_batches(puts, deletes)
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.collect(puts, deletes)
+        self.rows.collect(puts, deletes)
+        self.logs.collect(puts, deletes)
+        self.events.collect(puts, deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
             size += len(key) + len(value)
         self._written()
         return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
+
+    def _put_tasks(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for task_id, task in self._tasks.items():
+            if task is None:
+                deletes.append(keys.task(task_id))
+            else:
+                puts.append((keys.task(task_id), documents.encode_task(task)))
+        for key, row in self._chunks.items():
+            if row is None:
+                deletes.append(key)
+            else:
+                puts.append((key, row))
+
+    def _put_batches(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for batch_id, batch in self._batches.items():
+            if batch is None:
+                deletes.append(keys.batch(batch_id))
+                continue
+            puts.append((keys.batch(batch_id), documents.encode_batch(batch)))
+            if batch.finished_ns:
+                puts.append((keys.batch_finished(batch.finished_ns, batch_id), b""))
 
     def _put_job(
         self,
@@ -365,11 +455,15 @@ class Store:
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))
                 deletes.append(job.stored_row)
+                if job.stored_expiry:
+                    deletes.append(job.stored_expiry)
             return
         key = index_rows.index_key(job)
         if job.stored_row and job.stored_row != key:
             deletes.append(job.stored_row)
         puts.append((key, index_rows.index_value(job)))
+        if job.extras is not None:
+            self._put_expiry(job, puts, deletes)
         heads.append((keys.job(job.id), documents.encode_head(job)))
         if job.dirty & DIRTY_BODY:
             bodies.append((keys.body(job.id), documents.encode_body(job)))
@@ -381,12 +475,20 @@ class Store:
             assert job.extras is not None
             puts.append((keys.extras(job.id), documents.encode_extras(job.extras)))
 
+    def _put_expiry(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
+        key = index_rows.expiry_key(job)
+        if job.stored_expiry and job.stored_expiry != key:
+            deletes.append(job.stored_expiry)
+        if key:
+            puts.append((key, keys.due(index_rows.expires_ns(job), 0, job.id)))
+
     def _written(self) -> None:
         """The base has everything: forget what it will answer."""
         for job in self._dirty:
             job.dirty = 0
             if job.state == ACTIVE and not job.deleted:
                 job.stored_row = index_rows.index_key(job)
+                job.stored_expiry = index_rows.expiry_key(job)
             else:
                 self._leave(job)
         self._dirty.clear()
@@ -395,7 +497,6 @@ class Store:
         self._clean_size = self.jobs_size
         self._errors.clear()
         self._locks.clear()
-        self._blocks.clear()
         for queue in self._queues:
             queue.dirty = False
         self._queues.clear()
@@ -403,8 +504,16 @@ class Store:
             worker.dirty = False
         self._workers.clear()
         self._schedules.clear()
+        self._tasks.clear()
+        self._chunks.clear()
         self._deletes.clear()
+        self._batches.clear()
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.written()
+        self.rows.written()
         self.rows_size = 0
+        self.logs.written()
+        self.events.written()
 
     def _leave(self, job: Job) -> None:
         job.resident = False

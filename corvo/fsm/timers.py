@@ -1,76 +1,118 @@
 """What is due: read by the leader, which then proposes ops that name the jobs.
 
 The heaps may hold entries that are no longer live: a lease that was extended or given back, a job
-that was retried by hand. They are dropped when they come to the top, and all at once when a flush
-finds that too many of them have gathered.
+that was retried by hand, a hold that was approved. They are dropped when they come to the top, and
+all at once when a flush finds that too many of them have gathered.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from corvo._fast import keys
 from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
-from corvo.fsm.core import SEQ_MASK, Core
-from corvo.model import ACTIVE, RETRYING, SCHEDULED, Schedule
+from corvo.fsm.core import Core
+from corvo.fsm.due import COMPACT_MIN, DueTimes
+from corvo.fsm.groups import SEQ_MASK
+from corvo.fsm.store import place
+from corvo.kv import documents
+from corvo.model import ACTIVE, ENDINGS, HELD, KEEP_DEFAULT, RETRYING, SCHEDULED, Job, Schedule
 
-COMPACT_MIN: Final = 1_024
+
+def _live(core: Core, due: DueTimes, job: Job, due_ns: int) -> bool:
+    """Whether a job in its place waits for this time, in this way."""
+    if job.deleted:
+        return False
+    if due is core.waiting:
+        return job.state in (SCHEDULED, RETRYING) and index_rows.due_ns(job) == due_ns
+    if due is core.holds:
+        return job.state == HELD and index_rows.hold_ends_ns(job) == due_ns
+    return job.state != ACTIVE and index_rows.expires_ns(job) == due_ns
 
 
-def waiting_id(core: Core, due_ns: int, spot: int) -> str:
-    """Id of the scheduled or retrying job with this place and time; empty when it is gone."""
+def _waiting_id(core: Core, due: DueTimes, due_ns: int, spot: int) -> str:
+    """Id of the job with this place that waits for this time; empty when there is none."""
     job = core.store.places.get(spot)
     if job is None:
-        number, seq = spot >> SEQ_BITS, spot & SEQ_MASK
-        row = core.store.base.get(keys.placed(keys.SCHEDULED, number, seq))
-        if row is None:
-            row = core.store.base.get(keys.placed(keys.RETRYING, number, seq))
+        row = None
+        for family in _families(core, due):
+            if row is None:
+                row = core.store.base.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
         if row is None:
             return ""
         row_due_ns, _, job_id = keys.parse_due(row)
-        if job_id not in core.store.jobs:
+        if job_id not in core.store.jobs and due is not core.expiring:
             return job_id if row_due_ns == due_ns else ""
-        job = core.store.jobs[job_id]
-    if job.deleted or job.state not in (SCHEDULED, RETRYING) or index_rows.due_ns(job) != due_ns:
-        return ""
-    return job.id
+        job = core.store.find(job_id)
+        if job is None or place(job) != spot:
+            return ""
+    return job.id if _live(core, due, job, due_ns) else ""
 
 
-def drop_promoted(core: Core) -> None:
+def _families(core: Core, due: DueTimes) -> tuple[bytes, ...]:
+    if due is core.waiting:
+        return keys.SCHEDULED, keys.RETRYING
+    return (keys.HELD,) if due is core.holds else (keys.EXPIRING,)
+
+
+def waiting_in(core: Core, spot: int) -> str:
+    """Id of the job that waits in this place, which there must be."""
+    job = core.store.places.get(spot)
+    if job is not None:
+        return job.id
+    for family in (keys.RETRYING, keys.SCHEDULED, keys.HELD):
+        row = core.store.base.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
+        if row is not None:
+            return keys.parse_due(row)[2]
+    raise AssertionError(f"no job waits at {spot}")
+
+
+def drop_past(core: Core, due: DueTimes) -> None:
     """Take what is due and no longer waits from the top of the heap."""
-    heap = core.waiting
-    while len(heap) and heap.first_due() <= core.stamp_ns:
-        spot = heap.first_key()
-        if spot in core.left:
-            core.left.remove(spot)
-        elif waiting_id(core, heap.first_due(), spot):
+    while 0 < due.first_due() <= core.stamp_ns:
+        if _waiting_id(core, due, due.first_due(), due.first_spot()):
             return
-        heap.pop()
+        due.pop()
 
 
-def due_promotions(core: Core, now_ns: int, limit: int) -> list[str]:
-    """Ids of up to `limit` scheduled and retrying jobs that are due, in order of time."""
-    heap = core.waiting
+def _due_ids(core: Core, due: DueTimes, now_ns: int, limit: int, ids: list[str]) -> None:
+    """Add ids of jobs whose time has come, in order of time, until there are `limit`."""
     found: list[tuple[int, int]] = []
-    ids: list[str] = []
-    while len(heap) and heap.first_due() <= now_ns and len(ids) < limit:
-        due_ns, spot = heap.first_due(), heap.first_key()
-        heap.pop()
-        if spot in core.left:
-            core.left.remove(spot)
+    while len(ids) < limit:
+        due_ns = due.first_due()
+        if not 0 < due_ns <= now_ns:
+            break
+        spot = due.first_spot()
+        due.pop()
+        if found and found[-1] == (due_ns, spot):
             continue
-        job_id = waiting_id(core, due_ns, spot)
+        job_id = _waiting_id(core, due, due_ns, spot)
         if job_id:
             ids.append(job_id)
             found.append((due_ns, spot))
     for due_ns, spot in found:
-        heap.push(due_ns, spot)
+        due.push(due_ns, spot)
+
+
+def due_promotions(core: Core, now_ns: int, limit: int) -> list[str]:
+    """Ids of up to `limit` scheduled and retrying jobs that are due, in order of time."""
+    ids: list[str] = []
+    _due_ids(core, core.waiting, now_ns, limit, ids)
+    return ids
+
+
+def due_expiries(core: Core, now_ns: int, limit: int) -> list[str]:
+    """Ids of up to `limit` jobs that have expired, or whose hold has timed out. An active job
+    that has expired is left out: it is seen to when its attempt ends."""
+    ids: list[str] = []
+    _due_ids(core, core.holds, now_ns, limit, ids)
+    _due_ids(core, core.expiring, now_ns, limit, ids)
     return ids
 
 
 def lease_live(core: Core, due_ns: int, spot: int) -> bool:
     """Whether an entry of the lease heap is the end of a live lease."""
-    return core.numbered[spot >> SEQ_BITS].active.get(spot & SEQ_MASK) == due_ns
+    lane = core.numbered.get(spot >> SEQ_BITS)
+    return lane is not None and lane.active.get(spot & SEQ_MASK) == due_ns
 
 
 def due_leases(
@@ -93,7 +135,7 @@ def due_leases(
         heap.pop()
         if not lease_live(core, due_ns, spot) or (found and found[-1] == (due_ns, spot)):
             continue
-        job_id, fencing = _holder(core, spot)
+        job_id, fencing = holder(core, spot)
         if fencing <= grace_fencing:
             aside.append((due_ns, spot))
             continue
@@ -104,7 +146,7 @@ def due_leases(
     return ids
 
 
-def _holder(core: Core, spot: int) -> tuple[str, int]:
+def holder(core: Core, spot: int) -> tuple[str, int]:
     """Id and fencing number of the active job in this place."""
     job = core.store.places.get(spot)
     if job is not None:
@@ -149,19 +191,52 @@ def due_schedules(core: Core, now_ns: int, limit: int) -> list[Schedule]:
     return found
 
 
+def due_purges(
+    core: Core, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
+) -> tuple[list[str], int]:
+    """See `Machine.due_purges`. What waits for a flush is left for the next time."""
+    numbers = sorted(number for number in core.numbered if number >= start)
+    ids: list[str] = []
+    for number in numbers[:queues]:
+        queue = core.numbered[number].queue
+        for i in range(len(ENDINGS)):
+            if not queue.jobs(ENDINGS[i]):
+                continue
+            keep_ns = queue.retention_ns[i]
+            cutoff_ns = now_ns - (default_ns[i] if keep_ns == KEEP_DEFAULT else keep_ns)
+            for key, row in core.store.base.scan(keys.finished_in(number, ENDINGS[i])):
+                if keys.parse_finished(key)[2] > cutoff_ns:
+                    break
+                job_id = row.decode()
+                if job_id in core.store.jobs:
+                    continue
+                if len(ids) == limit:
+                    return ids, number
+                ids.append(job_id)
+    return ids, numbers[queues] if len(numbers) > queues else 0
+
+
+def stale_locks(core: Core, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
+    """See `Machine.stale_locks`."""
+    stale: list[bytes] = []
+    for i, (key, row) in enumerate(core.store.base.scan(keys.UNIQUE, start or None)):
+        if i == limit:
+            return stale, key
+        if 0 < documents.decode_lock(row)[1] <= now_ns:
+            stale.append(key)
+    return stale, b""
+
+
 def _next_job_due(core: Core) -> int:
     leases = core.leases
     while len(leases) and not lease_live(core, leases.first_due(), leases.first_key()):
         leases.pop()
-    waiting = core.waiting
-    while len(waiting) and waiting.first_key() in core.left:
-        core.left.remove(waiting.first_key())
-        waiting.pop()
-    if not len(waiting):
-        return leases.first_due() if len(leases) else 0
-    if not len(leases):
-        return waiting.first_due()
-    return min(leases.first_due(), waiting.first_due())
+    first_ns = leases.first_due() if len(leases) else 0
+    for due in (core.waiting, core.holds, core.expiring):
+        due_ns = due.first_due()
+        if due_ns and (not first_ns or due_ns < first_ns):
+            first_ns = due_ns
+    return first_ns
 
 
 def compact(core: Core, aside: list[tuple[int, int]]) -> None:
@@ -173,9 +248,9 @@ def compact(core: Core, aside: list[tuple[int, int]]) -> None:
         for lane in core.numbered.values():
             for seq, due_ns in lane.active.items():
                 core.leases.push(due_ns, lane.first_place | seq)
-    if len(core.left) > len(core.waiting) // 8 + COMPACT_MIN:
-        core.waiting.drop(core.left)
-        core.left.clear()
+    core.waiting.compact()
+    core.holds.compact()
+    core.expiring.compact()
     if len(core.slots) > 2 * len(core.schedules) + COMPACT_MIN:
         core.slots = [(row.next_ns, row.id) for row in core.schedules.values() if row.next_ns]
         heapify(core.slots)

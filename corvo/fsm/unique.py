@@ -14,8 +14,10 @@ lock is used. A manual retry takes the lock again.
 from hashlib import blake2b
 from typing import Final
 
+from corvo import feed, ops
 from corvo._fast import keys
-from corvo.errors import UniqueConflict
+from corvo._fast.codec import decode_fields
+from corvo.errors import NotFound, UniqueConflict
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
 from corvo.fsm.store import Lock
@@ -53,9 +55,11 @@ def row_key(lane: Lane, key: bytes) -> bytes:
 
 
 def live_lock(core: Core, lane: Lane, key: bytes) -> Lock | None:
-    """The lock on a key, if there is one and its time is not over."""
+    """The lock on a key, if there is one, its time is not over and its holder not doomed."""
     lock = core.store.lock(row_key(lane, key))
     if lock is None or 0 < lock[1] <= core.stamp_ns or lock[2] != key:
+        return None
+    if core.doomed_queues and core.find(lock[0]) is None:
         return None
     return lock
 
@@ -69,21 +73,43 @@ def take(core: Core, lane: Lane, job: Job) -> None:
     core.store.set_lock(row_key(lane, job.unique_key), (job.id, expires_ns, job.unique_key))
 
 
-def take_again(core: Core, lane: Lane, job: Job) -> UniqueConflict | None:
-    """A job that is retried by hand takes its lock, unless it has it or another job does."""
+def take_again(core: Core, lane: Lane, job: Job, asked: str) -> UniqueConflict | None:
+    """A job that is retried or requeued by hand takes its lock, unless it has it or another job
+    does."""
     lock = live_lock(core, lane, job.unique_key)
     if lock is None:
         take(core, lane, job)
         return None
     if lock[0] == job.id:
         return None
+    return conflict(core, job, lock, asked)
+
+
+def conflict(core: Core, job: Job, lock: Lock, asked: str) -> UniqueConflict:
+    """The refusal because another job holds the key."""
     holder = core.store.find(lock[0])
     assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
     return UniqueConflict(
-        f'job "{job.id}" cannot be retried: job "{holder.id}" holds its unique key',
+        f'job "{job.id}" cannot be {asked}: job "{holder.id}" holds its unique key',
         holder_id=holder.id,
         holder_state=STATES[holder.state],
     )
+
+
+def move(core: Core, lane: Lane, target: Lane, job: Job) -> UniqueConflict | None:
+    """The lock that the job holds, if any, goes to another queue with it, unless another job
+    holds the key there."""
+    if not job.unique_key:
+        return None
+    lock = live_lock(core, lane, job.unique_key)
+    if lock is None or lock[0] != job.id or lane is target:
+        return None
+    other = live_lock(core, target, job.unique_key)
+    if other is not None:
+        return conflict(core, job, other, "moved")
+    core.store.set_lock(row_key(lane, job.unique_key), None)
+    core.store.set_lock(row_key(target, job.unique_key), lock)
+    return None
 
 
 def release(core: Core, lane: Lane, job: Job, reason: int) -> None:
@@ -94,3 +120,23 @@ def release(core: Core, lane: Lane, job: Job, reason: int) -> None:
     lock = core.store.lock(key)
     if lock is not None and lock[0] == job.id:
         core.store.set_lock(key, None)
+
+
+def release_lock(core: Core, payload: bytes) -> object:
+    """A person takes the lock from the job that holds it, which otherwise goes on as before. The
+    result is the id of that job."""
+    queue: str
+    key: bytes
+    job_id: str
+    queue, key, job_id = decode_fields(ops.RELEASE_LOCK.layout, payload)
+    lane = core.lanes.get(queue)
+    lock = None if lane is None else live_lock(core, lane, key)
+    if lane is None or lock is None or job_id not in ("", lock[0]):
+        who = f'job "{job_id}" does not hold' if job_id else "no job holds"
+        return NotFound(f'{who} this unique key of queue "{queue}"')
+    holder = core.store.find(lock[0])
+    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    core.store.set_lock(row_key(lane, key), None)
+    core.store.touch(holder)
+    core.emit(lane, holder, feed.UNLOCKED, b"")
+    return holder.id

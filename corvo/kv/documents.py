@@ -10,8 +10,13 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
-- *Queue*: configuration, then one counter for each state and priority, then running totals.
-- *Worker*, *schedule*, *error record*, *unique lock*: their fields.
+- *Log*: number of the next line, then its blocks by columns. *Log block*: lines as the op that
+  brought them has them (`ops.LINE_LAYOUT`).
+- *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`.
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
+- *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
   and consecutive seqs, of which the key has the first. Queue names are stored once and referred
   to by position; ids are front-coded; the seq of the job's previous event is stored as distance
@@ -25,22 +30,38 @@ from typing import Any, Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import Change
-from corvo.model import PRIORITIES, STATES, ErrorRecord, Extras, Job, Queue, Schedule, Worker
+from corvo.model import (
+    OUTCOMES,
+    Batch,
+    ErrorRecord,
+    Extras,
+    Job,
+    Log,
+    LogBlock,
+    Schedule,
+    Task,
+    Worker,
+)
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuf"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
-EXTRAS_LAYOUT: Final = "sssibSubtstu"
-QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuu"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
+LOG_LAYOUT: Final = "uuUUUUU"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
+TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
+CHUNK_LAYOUT: Final = "Sb"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 
-def _decode(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+    """The fields of a document."""
     try:
         return decode_fields(layout, data)
     except CodecError as error:
@@ -110,7 +131,7 @@ def decode_head(job_id: str, data: bytes) -> Job:
         job.keeps_place,
         job.ready_ns,
         job.has_extras,
-    ) = _decode(HEAD_LAYOUT, data, "job head", job_id)
+    ) = decode_document(HEAD_LAYOUT, data, "job head", job_id)
     return job
 
 
@@ -154,7 +175,7 @@ def decode_body(job: Job, data: bytes) -> None:
         job.unique_period_ns,
         job.schedule_id,
         job.schedule_slot_ns,
-    ) = _decode(BODY_LAYOUT, data, "job body", job.id)
+    ) = decode_document(BODY_LAYOUT, data, "job body", job.id)
 
 
 def encode_data(job: Job) -> bytes:
@@ -166,7 +187,9 @@ def encode_data(job: Job) -> bytes:
 
 def decode_data(job: Job, data: bytes) -> None:
     """Fill in the job's data."""
-    job.checkpoint, job.progress, job.result = _decode(DATA_LAYOUT, data, "job data", job.id)
+    job.checkpoint, job.progress, job.result = decode_document(
+        DATA_LAYOUT, data, "job data", job.id
+    )
 
 
 def encode_extras(extras: Extras) -> bytes:
@@ -186,6 +209,10 @@ def encode_extras(extras: Extras) -> bytes:
             extras.hold_reason,
             extras.hold_ends_ns,
             extras.hold_action,
+            extras.feedback,
+            extras.open_dependencies,
+            extras.has_dependents,
+            extras.has_logs,
         ),
     )
 
@@ -206,45 +233,53 @@ def decode_extras(job_id: str, data: bytes) -> Extras:
         extras.hold_reason,
         extras.hold_ends_ns,
         extras.hold_action,
-    ) = _decode(EXTRAS_LAYOUT, data, "job extras", job_id)
+        extras.feedback,
+        extras.open_dependencies,
+        extras.has_dependents,
+        extras.has_logs,
+    ) = decode_document(EXTRAS_LAYOUT, data, "job extras", job_id)
     return extras
 
 
-def encode_queue(queue: Queue) -> bytes:
-    """The queue's row."""
-    assert len(queue.counts) == QUEUE_COUNTS
+def encode_log(log: Log) -> bytes:
+    """What the blocks of log lines of a job add up to."""
+    blocks = log.blocks
     return encode_fields(
-        QUEUE_LAYOUT,
+        LOG_LAYOUT,
         (
-            queue.number,
-            queue.paused,
-            queue.max_concurrency,
-            queue.created_ns,
-            queue.next_seq,
-            *queue.counts,
-            queue.enqueued_total,
-            queue.completed_total,
-            queue.failed_total,
-            queue.dead_total,
-            queue.expired_total,
+            log.next_seq,
+            log.dropped,
+            [block.first_seq for block in blocks],
+            [block.attempt for block in blocks],
+            [block.count for block in blocks],
+            [block.size for block in blocks],
+            [block.dropped for block in blocks],
         ),
     )
 
 
-def decode_queue(name: str, data: bytes) -> Queue:
-    """The queue of that name."""
-    values = _decode(QUEUE_LAYOUT, data, "queue", name)
-    queue = Queue(values[0], name)
-    queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
-    queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
-    (
-        queue.enqueued_total,
-        queue.completed_total,
-        queue.failed_total,
-        queue.dead_total,
-        queue.expired_total,
-    ) = values[5 + QUEUE_COUNTS :]
-    return queue
+def decode_log(job_id: str, data: bytes) -> Log:
+    """The log of that job, without its lines."""
+    log = Log()
+    log.next_seq, log.dropped, *columns = decode_document(LOG_LAYOUT, data, "log of job", job_id)
+    if len({len(column) for column in columns}) != 1:
+        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
+        block = LogBlock(first_seq, attempt)
+        block.count, block.size, block.dropped = count, size, dropped
+        log.blocks.append(block)
+    return log
+
+
+def encode_log_block(lines: list[bytes]) -> bytes:
+    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    return encode_fields("B", (lines,))
+
+
+def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
+    """Encoded log lines of that job."""
+    lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
+    return lines
 
 
 def encode_worker(worker: Worker) -> bytes:
@@ -257,7 +292,7 @@ def encode_worker(worker: Worker) -> bytes:
 def decode_worker(worker_id: str, data: bytes) -> Worker:
     """The worker of that id."""
     worker = Worker(worker_id)
-    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = _decode(
+    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = decode_document(
         WORKER_LAYOUT, data, "worker", worker_id
     )
     return worker
@@ -304,8 +339,76 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         schedule.last_slot_ns,
         schedule.last_run_ns,
         schedule.last_job_id,
-    ) = _decode(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
+    ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
+
+
+def encode_task(task: Task) -> bytes:
+    """The task's row."""
+    return encode_fields(
+        TASK_LAYOUT,
+        (
+            task.kind,
+            task.state,
+            task.queue_number,
+            task.queue,
+            task.action,
+            task.arguments,
+            task.total,
+            *task.counts,
+            task.next_chunk,
+            task.chunks,
+            task.cut_numbers,
+            task.cut_seqs,
+            task.family,
+            task.cursor,
+            task.stirred,
+            task.rounds,
+            task.created_ns,
+            task.updated_ns,
+            task.finished_ns,
+        ),
+    )
+
+
+def decode_task(task_id: str, data: bytes) -> Task:
+    """The task of that id."""
+    values = decode_document(TASK_LAYOUT, data, "task", task_id)
+    task = Task(task_id, values[0])
+    (
+        task.state,
+        task.queue_number,
+        task.queue,
+        task.action,
+        task.arguments,
+        task.total,
+    ) = values[1:7]
+    task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    (
+        task.next_chunk,
+        task.chunks,
+        task.cut_numbers,
+        task.cut_seqs,
+        task.family,
+        task.cursor,
+        task.stirred,
+        task.rounds,
+        task.created_ns,
+        task.updated_ns,
+        task.finished_ns,
+    ) = values[7 + len(OUTCOMES) :]
+    return task
+
+
+def encode_chunk(ids: list[str], outcomes: bytes) -> bytes:
+    """Some of the jobs of a task."""
+    return encode_fields(CHUNK_LAYOUT, (ids, outcomes))
+
+
+def decode_chunk(data: bytes) -> tuple[list[str], bytes]:
+    """(job ids, outcomes)"""
+    ids, outcomes = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
+    return ids, outcomes
 
 
 def encode_error(record: ErrorRecord) -> bytes:
@@ -317,7 +420,9 @@ def encode_error(record: ErrorRecord) -> bytes:
 
 def decode_error(job_id: str, data: bytes) -> ErrorRecord:
     """One failed attempt of that job."""
-    attempt, kind, error, backtrace, at_ns = _decode(ERROR_LAYOUT, data, "error of job", job_id)
+    attempt, kind, error, backtrace, at_ns = decode_document(
+        ERROR_LAYOUT, data, "error of job", job_id
+    )
     return ErrorRecord(attempt, kind, error, backtrace, at_ns)
 
 
@@ -328,8 +433,64 @@ def encode_lock(job_id: str, expires_ns: int, key: bytes) -> bytes:
 
 def decode_lock(data: bytes) -> tuple[str, int, bytes]:
     """(job id, expires_ns, full key)"""
-    job_id, expires_ns, key = _decode(LOCK_LAYOUT, data, "unique lock", "")
+    job_id, expires_ns, key = decode_document(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = decode_document(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = decode_document(
+        REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
+    )
+    return stamp_ns, key, fingerprint, outcome
 
 
 def encode_events(changes: list[Change]) -> bytes:
@@ -371,7 +532,7 @@ def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
 
 
 def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
-    columns = _decode(EVENTS_LAYOUT, block, "event block", str(first_seq))
+    columns = decode_document(EVENTS_LAYOUT, block, "event block", str(first_seq))
     lengths = [len(column) for column in columns[2:]]
     if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
         raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")

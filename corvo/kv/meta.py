@@ -11,7 +11,7 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
 FORMAT: Final = 1
-LAYOUT: Final = "uubuuuuuub"
+LAYOUT: Final = "uubuuuuuubuuf"
 HASH_SIZE: Final = 16
 
 
@@ -29,6 +29,10 @@ class Meta:
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
+        # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
+        self.first_replay: int = 1
+        self.next_replay: int = 1
+        self.result_schemas: bool = False  # some job had one: acks have to look
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -46,6 +50,9 @@ def encode_meta(meta: Meta) -> bytes:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.first_replay,
+            meta.next_replay,
+            meta.result_schemas,
         ),
     )
 
@@ -73,6 +80,9 @@ def decode_meta(data: bytes) -> Meta:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
+            meta.first_replay,
+            meta.next_replay,
+            meta.result_schemas,
         ) = decode_fields(LAYOUT, data[4:])
     except CodecError as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None

@@ -26,6 +26,39 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
+class FollowerBody(_Body):
+    """A job that follows: a step or handler of a chain, or a callback of a batch."""
+
+    queue: Text = None
+    payload: Raw = NOTHING
+
+
+class ChainBody(_Body):
+    """A chain of an enqueue."""
+
+    steps: list[FollowerBody] = []
+    on_failure: FollowerBody | None = None
+    on_exit: FollowerBody | None = None
+
+
+class BatchBody(_Body):
+    """The batch that the jobs of an enqueue make."""
+
+    callback_queue: Text = None
+    callback_payload: Raw = NOTHING
+    on_success: FollowerBody | None = None
+    on_complete: FollowerBody | None = None
+    on_death: FollowerBody | None = None
+
+
+class HoldBody(_Body):
+    """POST /jobs/{id}/hold, and `hold` of an enqueue."""
+
+    reason: Text = None
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
 class EnqueueBody(_Body):
     """POST /enqueue, and one item of POST /enqueue/batch."""
 
@@ -44,12 +77,27 @@ class EnqueueBody(_Body):
     unique_key: Text = None
     unique_until: Text = None
     unique_period: Duration = None
+    wait: Duration = None
+    # Extras: what only some jobs have.
+    expire_after: Duration = None
+    group_key: Text = None
+    batch_id: Text = None
+    chain: ChainBody | None = None
+    chain_id: Text = None
+    chain_step: int | None = None
+    chain_config: ChainBody | None = None
+    depends_on: list[str] | None = None
+    on_dependency_failure: Text = None
+    hold: HoldBody | None = None
+    result_schema: Raw = NOTHING
 
 
 class EnqueueBatchBody(_Body):
     """POST /enqueue/batch."""
 
     jobs: list[EnqueueBody] = []
+    batch: BatchBody | None = None
+    batch_id: Text = None
 
 
 class FetchBody(_Body):
@@ -69,6 +117,8 @@ class AckBody(_Body):
     lease_token: Text = None
     result: Raw = NOTHING
     checkpoint: Raw = NOTHING
+    step_status: Text = None
+    exit_reason: Text = None
 
 
 class AckItem(AckBody):
@@ -148,10 +198,114 @@ class CancelBody(_Body):
     force: bool = False
 
 
+class ApproveBody(_Body):
+    """POST /jobs/{id}/approve."""
+
+    approved_by: Text = None
+    note: Text = None
+
+
+class RejectBody(_Body):
+    """POST /jobs/{id}/reject."""
+
+    rejected_by: Text = None
+    reason: Text = None
+    revise: bool = False
+    feedback: Raw = NOTHING
+
+
+class MoveBody(_Body):
+    """POST /jobs/{id}/move."""
+
+    queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+
+
+class PriorityBody(_Body):
+    """POST /jobs/{id}/priority."""
+
+    priority: str | int | None = None
+
+
+class BulkBody(_Body, rename={"async_": "async"}):
+    """POST /jobs/bulk."""
+
+    action: Text = None
+    job_ids: list[str] | None = None
+    filter: dict[str, Raw] | None = None
+    all: bool = False
+    dry_run: bool = False
+    async_: bool = False
+    move_to_queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+    priority: str | int | None = None
+    force: bool = False
+    reason: Text = None
+    by: Text = None
+    note: Text = None
+    feedback: Raw = NOTHING
+    revise: bool = False
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
+class RetentionBody(_Body):
+    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+
+    completed: Duration | UnsetType = UNSET
+    dead: Duration | UnsetType = UNSET
+    cancelled: Duration | UnsetType = UNSET
+
+
+class LineBody(_Body):
+    """One line of POST /jobs/{id}/logs. The message stays a JSON string."""
+
+    message: Raw = NOTHING
+    level: Text = None
+    at: Text = None
+
+
+class LogsBody(_Body):
+    """POST /jobs/{id}/logs."""
+
+    lease_token: Text = None
+    lines: list[LineBody] = []
+
+
+class ReleaseLockBody(_Body):
+    """POST /locks/release."""
+
+    queue: Text = None
+    unique_key: Text = None
+    job_id: Text = None
+
+
 class ConcurrencyBody(_Body):
     """POST /queues/{name}/concurrency."""
 
     max: int = 0
+
+
+class ThrottleBody(_Body):
+    """POST /queues/{name}/throttle: the length of the window in one of two ways."""
+
+    rate: int | None = None
+    window_ms: int | None = None
+    period: Duration = None
+
+
+class GroupsBody(_Body):
+    """POST /queues/{name}/groups; null removes the limit."""
+
+    concurrency: int | UnsetType | None = UNSET
+
+
+class AgingBody(_Body):
+    """POST /queues/{name}/aging; null switches it off."""
+
+    after: Duration | UnsetType = UNSET
 
 
 class ClockBody(_Body):
@@ -163,29 +317,31 @@ class ClockBody(_Body):
 
 
 # Members of features that are not part of this version, by the body they belong to.
-_ACK_LATER = ("usage", "agent_status", "hold_reason", "step_status", "exit_reason", "trace")
+_ACK_LATER = ("usage", "agent_status", "hold_reason", "trace")
 _NOT_HERE: dict[type, tuple[str, ...]] = {
     EnqueueBody: (
-        "expire_after",
         "agent",
-        "chain",
-        "chain_id",
-        "chain_step",
-        "chain_config",
-        "depends_on",
-        "on_dependency_failure",
-        "hold",
-        "result_schema",
         "routing",
-        "group_key",
-        "batch_id",
-        "wait",
     ),
-    EnqueueBatchBody: ("batch", "batch_id"),
     AckBody: _ACK_LATER,
     AckItem: _ACK_LATER,
     Beat: ("usage", "stream_delta"),
     ReleaseBody: ("usage",),
+    ApproveBody: ("max_iterations", "max_cost_usd"),
+}
+
+# Bodies inside others, by the name of their member.
+_PARTS: dict[str, type[_Body]] = {
+    "hold": HoldBody,
+    "chain": ChainBody,
+    "chain_config": ChainBody,
+    "batch": BatchBody,
+    "steps": FollowerBody,
+    "on_failure": FollowerBody,
+    "on_exit": FollowerBody,
+    "on_success": FollowerBody,
+    "on_complete": FollowerBody,
+    "on_death": FollowerBody,
 }
 
 _B = TypeVar("_B", bound=_Body)
@@ -293,18 +449,23 @@ def _explained(text: str, kind: type[_Body]) -> ValidationError:
     where = f" (at {path.lstrip('.')})" if path else ""
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name)
-    near = difflib.get_close_matches(name, struct.__struct_fields__, 1)
+    near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
 
 
 def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
+    part = path.removesuffix("[...]").rpartition(".")[2]
+    if part in _PARTS:
+        return _PARTS[part]
     if path.startswith((".jobs", "[...]")) and kind is EnqueueBatchBody:
         return EnqueueBody
     if path and kind is AckBatchBody:
         return AckItem
     if path and kind is HeartbeatBody:
         return Beat
+    if path and kind is LogsBody:
+        return LineBody
     return kind
 
 

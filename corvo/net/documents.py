@@ -13,25 +13,44 @@ from corvo import cron, limits, ops
 from corvo._fast.codec import decode_fields
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
+from corvo.fsm.groups import Group
 from corvo.fsm.machine import Machine
-from corvo.limits import SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
+from corvo.limits import DUE_MAX_NS, MS_NS, SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
 from corvo.model import (
+    ACTIONS,
     ACTIVE,
     BACKOFFS,
+    BULK,
     CATCH_UPS,
+    COMPLETED,
+    CONFLICT,
+    DONE,
+    ENDINGS,
     ERROR_KINDS,
+    HELD,
+    HOLD_ACTIONS,
+    KEEP_DEFAULT,
+    LOG_LEVELS,
     OVERLAPS,
     PRIORITIES,
     PRIORITY_NAMES,
+    SKIPPED,
     STATES,
+    TASK_KINDS,
+    TASK_STATES,
     UNIQUE_UNTIL,
     ErrorRecord,
+    Extras,
     Fetched,
     Job,
+    LogLine,
     Queue,
     Schedule,
+    Task,
+    UniqueLock,
     Worker,
 )
+from corvo.net.composition import ties_document
 from corvo.times import format_duration, format_time
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -60,10 +79,14 @@ def fetched_document(job: Fetched) -> bytes:
         parts += (b',"checkpoint":', job.checkpoint)
     if job.tags:
         parts += (b',"tags":', job.tags)
+    if job.feedback:
+        parts += (b',"feedback":', job.feedback)
     if job.schedule_id:
         parts += (b',"schedule_id":', _ENCODE(job.schedule_id))
         if job.schedule_slot_ns:
             parts.append(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
+    if job.result_schema:
+        parts += (b',"result_schema":', job.result_schema)
     parts.append(b"}")
     return b"".join(parts)
 
@@ -87,8 +110,11 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     if job.unique_key:
         document["unique_key"] = job.unique_key.decode()
         document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
+    if job.extras is not None and job.extras.group_key:
+        document["group_key"] = job.extras.group_key
     if job.parent_id:
         document["parent_id"] = job.parent_id
+    document |= ties_document(machine, job)
     if job.schedule_id:
         document["schedule_id"] = job.schedule_id
         if job.schedule_slot_ns:
@@ -119,12 +145,44 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if at_ns:
             document[name] = format_time(at_ns)
-    errors = machine.errors(job.id)
-    if errors:
-        document["errors"] = [
-            _error_document(job.id, number, record) for number, record in enumerate(errors, 1)
-        ]
+    if job.extras is not None:
+        _add_extras(document, job, job.extras)
+    if job.error_count:
+        document["error_count"] = job.error_count
+        document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
     return document
+
+
+def _add_extras(document: dict[str, Any], job: Job, extras: Extras) -> None:
+    """What only some jobs have."""
+    if extras.expires_ns:
+        document["expire_at"] = format_time(extras.expires_ns)
+    if job.state == HELD:
+        document["hold_reason"] = extras.hold_reason
+        if extras.hold_ends_ns:
+            document["hold_timeout_at"] = format_time(extras.hold_ends_ns)
+            document["hold_timeout_action"] = HOLD_ACTIONS[extras.hold_action]
+    if extras.feedback:
+        document["feedback"] = Raw(extras.feedback)
+    if extras.result_schema:
+        document["result_schema"] = Raw(extras.result_schema)
+
+
+def outcome(machine: Machine, job: Job) -> dict[str, Any]:
+    """What came of a job: its result, or its last error."""
+    if job.state == COMPLETED:
+        return {"result": Raw(job.result)} if job.result else {}
+    errors = machine.errors(job.id, 1)
+    return {"last_error": Raw(errors[0].error or b'""')} if errors else {}
+
+
+def error_documents(machine: Machine, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
+    """The newest error records of a job, the oldest of them first, or those in front of the one
+    with the number `before`, as many as fit a page."""
+    records = machine.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
+    end = min(before, job.error_count + 1) if before else job.error_count + 1
+    first = end - len(records)
+    return [_error_document(job.id, number, row) for number, row in enumerate(records, first)]
 
 
 def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, Any]:
@@ -218,13 +276,74 @@ def event_document(change: Change) -> dict[str, Any]:
     return document
 
 
-def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
+def past_documents(machine: Machine, job: Job, before_ns: int) -> list[dict[str, Any]]:
+    """What the job itself knows of the time for which the event log has no events any more: when it
+    was made, and its failures."""
+    failures = [
+        ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
+        for record in machine.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
+        if record.at_ns < before_ns
+    ]
+    return [
+        {
+            "type": type_,
+            "job_id": job.id,
+            "queue": machine.queue_of(job).name,
+            "at_ns": at_ns,
+            "created_at": format_time(at_ns),
+            "data": data,
+            "reconstructed": True,
+        }
+        for type_, at_ns, data in [("enqueued", job.created_ns, {}), *failures]
+    ]
+
+
+def log_line_document(line: LogLine) -> dict[str, Any]:
+    """One log line."""
+    return {
+        "seq": line.seq,
+        "attempt": line.attempt,
+        "at": format_time(line.at_ns),
+        "level": LOG_LEVELS[line.level],
+        "message": Raw(line.message),
+    }
+
+
+def lock_document(lock: UniqueLock) -> dict[str, Any]:
+    """One unique key that is held."""
+    holder = lock.holder
+    document: dict[str, Any] = {
+        "queue": lock.queue,
+        "unique_key": lock.key.decode(),
+        "job_id": holder.id,
+        "state": STATES[holder.state],
+        "unique_until": UNIQUE_UNTIL[holder.unique_until],
+    }
+    if lock.expires_ns:
+        document["expires_at"] = format_time(lock.expires_ns)
+    return document
+
+
+def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any]:
     """One queue with its counters; nothing is counted here."""
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
         document["max_concurrency"] = queue.max_concurrency
+    if queue.draining:
+        document["draining"] = True
+    if queue.cleared_seq:
+        document["clearing"] = True
+    retention = {
+        STATES[state]: "forever" if keep_ns == DUE_MAX_NS else format_duration(keep_ns)
+        for state, keep_ns in zip(ENDINGS, queue.retention_ns, strict=True)
+        if keep_ns != KEEP_DEFAULT
+    }
+    if retention:
+        document["retention"] = retention
+    _add_flow(document, machine, queue, now_ns)
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
+    document["blocked"] = machine.blocked_count(queue.name)
     document["enqueued"] = queue.enqueued_total
     document["failed"] = queue.failed_total
     document["completed_total"] = queue.completed_total
@@ -238,6 +357,62 @@ def queue_document(machine: Machine, queue: Queue) -> dict[str, Any]:
     if oldest:
         document["oldest_pending_at"] = format_time(min(oldest))
     return document
+
+
+def task_document(task: Task) -> dict[str, Any]:
+    """How far a task on many jobs is."""
+    document: dict[str, Any] = {
+        "id": task.id,
+        "status": TASK_STATES[task.state],
+        "action": ACTIONS[task.action] if task.kind == BULK else TASK_KINDS[task.kind],
+    }
+    if task.queue:
+        document["queue"] = task.queue
+    document["total"] = task.total
+    document["processed"] = task.processed()
+    document |= task_counts(task)
+    document["created_at"] = format_time(task.created_ns)
+    document["updated_at"] = format_time(task.updated_ns)
+    if task.finished_ns:
+        document["finished_at"] = format_time(task.finished_ns)
+    return document
+
+
+def task_counts(task: Task) -> dict[str, int]:
+    """What came of the jobs of a task so far."""
+    done, skipped, conflicts = (task.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
+    return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
+
+
+def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: int) -> None:
+    """What a queue lets pass."""
+    if queue.rate_limit:
+        document["rate_limit"] = queue.rate_limit
+        document["rate_window_ms"] = queue.rate_window_ns // MS_NS
+        document["rate_used"] = machine.rate_used(queue.name, now_ns)
+        opens_ns = machine.opens_ns(queue.name, now_ns)
+        if opens_ns:
+            document["rate_opens_at"] = format_time(opens_ns)
+    if queue.group_concurrency:
+        document["group_concurrency"] = queue.group_concurrency
+    if queue.aging_after_ns:
+        seconds, rest_ns = divmod(queue.aging_after_ns, SECOND_NS)
+        document["aging_after"] = seconds + rest_ns / SECOND_NS if rest_ns else seconds
+    groups, blocked = machine.group_counts(queue.name)
+    if groups:
+        document["groups"] = groups
+        document["group_blocked"] = blocked
+
+
+def group_document(group: Group) -> dict[str, Any]:
+    """One group of a queue."""
+    return {
+        "group_key": group.key,
+        "ready": len(group.ready),
+        "active": len(group.active),
+        "waiting": len(group.waiting) + len(group.postponed),
+        "blocked": len(group.ready) > 0 and group.open == 0,
+    }
 
 
 def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:

@@ -25,13 +25,17 @@ _PERCENT: Final = ord("%")  # bytes are searched for a number ten times faster t
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
+Handler = Callable[[Request], None]
+WithKey = Callable[[Request, Handler], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One row of the table. `{name}` in the pattern stands for one segment, decoded."""
 
     method: str
     pattern: str
-    handler: Callable[[Request], None]
+    handler: Handler
     name: str
     meter: RouteMeter = field(default_factory=lambda: RouteMeter(HTTP_BOUNDS_NS))
 
@@ -46,10 +50,12 @@ class _Node:
 
 
 class Router:
-    """Finds the handler of a request and calls it. HEAD is served by GET, OPTIONS by us."""
+    """Finds the handler of a request and calls it. HEAD is served by GET, OPTIONS by us. A request
+    with an Idempotency-Key goes to `with_key`, which calls the handler."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], with_key: WithKey | None = None) -> None:
         self.routes = tuple(routes)
+        self._with_key = with_key or _refuse_key
         self._root = _Node()
         self._literal: dict[bytes, _Node] = {}
         self._leading: dict[bytes, _Node] = {}  # by the path in front of the only parameter
@@ -63,9 +69,19 @@ class Router:
             return
         route, request.params = self.match(request.method, request.path)
         request.meter = route.meter
-        if request.idempotency_key is not None or request.namespace is not None:
-            _refuse_absent(request)
-        route.handler(request)
+        if request.idempotency_key is None and request.namespace is None:
+            route.handler(request)
+        else:
+            self._handle_headers(request, route)
+
+    def _handle_headers(self, request: Request, route: Route) -> None:
+        """Call the handler of a request whose headers say how."""
+        if request.namespace not in (None, b"", b"default"):
+            raise ValidationError("the header X-Corvo-Namespace is not part of this version")
+        if request.idempotency_key is None:
+            route.handler(request)
+        else:
+            self._with_key(request, route.handler)
 
     def match(self, method: str, path: bytes) -> tuple[Route, tuple[str, ...]]:
         """The route of a method and raw path, and its decoded parameters."""
@@ -124,13 +140,9 @@ class Router:
         return _allowed(node.routes)
 
 
-def _refuse_absent(request: Request) -> None:
-    """What a header asks for and this version does not have must not be dropped in silence: who
-    sends an Idempotency-Key will send the request again."""
-    if request.idempotency_key is not None:
-        raise ValidationError("the header Idempotency-Key is not part of this version")
-    if request.namespace not in (None, b"", b"default"):
-        raise ValidationError("the header X-Corvo-Namespace is not part of this version")
+def _refuse_key(_request: Request, _handler: Handler) -> None:
+    """Who sends an Idempotency-Key will send the request again: it is not dropped in silence."""
+    raise ValidationError("the header Idempotency-Key means nothing here")
 
 
 def _segments(path: bytes) -> list[bytes]:

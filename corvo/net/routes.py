@@ -1,8 +1,14 @@
 """The route table: one row per endpoint (docs/api.md). Route, op, CLI word and metric share their
 verb."""
 
+from collections.abc import Callable
+
 from corvo._fast.replies import Request
 from corvo.net.handlers.admin import Admin
+from corvo.net.handlers.answers import Answers
+from corvo.net.handlers.batches import Batches
+from corvo.net.handlers.bulk import Bulk
+from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
@@ -12,14 +18,16 @@ from corvo.net.router import Route
 from corvo.service import Service
 
 _API = "/api/v1"
+_Row = tuple[str, str, Callable[[Request], None]]
 
 
 def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
-    schedules = Schedules(service, producer)
-    rows = [
+    schedules, bulk = Schedules(service, producer), Bulk(service)
+    flow = Flow(service)
+    rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
         ("POST", "/fetch", worker.fetch),
@@ -31,14 +39,34 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/release/{job_id}", worker.release),
         ("GET", "/jobs/{id}", jobs.get),
         ("DELETE", "/jobs/{id}", jobs.delete),
-        ("GET", "/jobs/{id}/events", jobs.events),
         ("POST", "/jobs/{id}/retry", jobs.retry),
         ("POST", "/jobs/{id}/cancel", jobs.cancel),
+        ("GET", "/batches/{id}", Batches(service).get),
+        ("POST", "/jobs/{id}/hold", jobs.hold),
+        ("POST", "/jobs/{id}/approve", jobs.approve),
+        ("POST", "/jobs/{id}/reject", jobs.reject),
+        ("POST", "/jobs/{id}/move", jobs.move),
+        ("POST", "/jobs/{id}/priority", jobs.priority),
+        ("POST", "/jobs/{id}/requeue", jobs.requeue),
+        ("POST", "/jobs/{id}/run", jobs.run),
+        ("POST", "/jobs/bulk", bulk.act),
+        ("GET", "/bulk/{id}", bulk.get),
+        ("GET", "/bulk/{id}/results", bulk.results),
+        ("POST", "/bulk/{id}/cancel", bulk.cancel),
         ("GET", "/queues", queues.list),
         ("GET", "/queues/{name}", queues.get),
         ("POST", "/queues/{name}/pause", queues.pause),
         ("POST", "/queues/{name}/resume", queues.resume),
+        ("POST", "/queues/{name}/drain", queues.drain),
+        ("POST", "/queues/{name}/clear", queues.clear),
+        ("DELETE", "/queues/{name}", queues.delete),
+        ("POST", "/queues/{name}/retention", queues.retention),
         ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("POST", "/queues/{name}/throttle", flow.throttle),
+        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
+        ("GET", "/queues/{name}/groups", flow.groups),
+        ("POST", "/queues/{name}/groups", flow.limit_groups),
+        ("POST", "/queues/{name}/aging", flow.age),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),
@@ -53,6 +81,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/info", admin.info),
         ("GET", "/debug/runtime", admin.runtime),
     ]
+    rows += _answers(Answers(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -60,6 +89,22 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))
     return table
+
+
+def _answers(answers: Answers) -> list[_Row]:
+    """What people ask about jobs and unique keys."""
+    return [
+        ("GET", "/jobs/{id}/explain", answers.explain),
+        ("GET", "/jobs/{id}/wait", answers.wait),
+        ("GET", "/jobs/{id}/events", answers.events),
+        ("GET", "/jobs/{id}/errors", answers.errors),
+        ("GET", "/jobs/{id}/logs", answers.logs),
+        ("POST", "/jobs/{id}/logs", answers.append_logs),
+        ("GET", "/queues/{name}/events", answers.queue_events),
+        ("GET", "/locks", answers.locks),
+        ("POST", "/locks/release", answers.release_lock),
+        ("GET", "/cluster/events", answers.all_events),
+    ]
 
 
 def _welcome(request: Request) -> None:

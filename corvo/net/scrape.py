@@ -29,11 +29,15 @@ OTHER: Final = "other"
 @dataclass(slots=True)
 class QueueSample:
     """One queue: jobs by state (as in model.STATES) and the age of the oldest ready job by
-    priority (0 when there is none)."""
+    priority (0 when there is none), groups, ready jobs that their group or the rate limit of the
+    queue keeps waiting."""
 
     name: str
     jobs: Sequence[int]
     oldest_ready_s: Sequence[float]
+    groups: int = 0
+    group_blocked: int = 0
+    rate_blocked: int = 0
 
 
 @dataclass(slots=True)
@@ -83,6 +87,7 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_base_flush_seconds_last": (_GAUGE, "How long the last flush took."),
     "corvo_base_flush_seconds_max": (_GAUGE, "How long the longest flush took."),
     "corvo_overlay_bytes": (_GAUGE, "Changes in memory that are not in the base yet."),
+    "corvo_idempotency_entries": (_GAUGE, "Outcomes kept of requests with an Idempotency-Key."),
     "corvo_clock_pauses": (_COUNTER, "Pauses of the process that gave leases a grace."),
 }
 HISTOGRAMS: Final[dict[str, str]] = {
@@ -126,7 +131,9 @@ def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
     if rest:
         jobs = [sum(counts) for counts in zip(*(q.jobs for q in rest), strict=True)]
         oldest = [max(ages) for ages in zip(*(q.oldest_ready_s for q in rest), strict=True)]
-        shown.append(QueueSample(OTHER, jobs, oldest))
+        counts = [sum(q.groups for q in rest), sum(q.group_blocked for q in rest)]
+        counts.append(sum(q.rate_blocked for q in rest))
+        shown.append(QueueSample(OTHER, jobs, oldest, *counts))
     return shown
 
 
@@ -141,6 +148,12 @@ def _queues(queues: list[QueueSample], count: int) -> Iterator[Metric]:
         "How long the oldest job that is ready to run has been waiting.",
         labels=["queue", "priority"],
     )
+    groups = GaugeMetricFamily("corvo_queue_groups", "Groups that have jobs.", labels=["queue"])
+    blocked = GaugeMetricFamily(
+        "corvo_queue_blocked_jobs",
+        "Ready jobs that a limit keeps waiting: that of their group, or the rate limit.",
+        labels=["queue", "by"],
+    )
     for number, state in enumerate(STATES):
         total.add_metric([state], sum(queue.jobs[number] for queue in queues))
     for queue in queues:
@@ -148,9 +161,13 @@ def _queues(queues: list[QueueSample], count: int) -> Iterator[Metric]:
             jobs.add_metric([queue.name, state], queue.jobs[number])
         for number, priority in enumerate(PRIORITY_NAMES):
             oldest.add_metric([queue.name, priority], queue.oldest_ready_s[number])
-    yield total
-    yield jobs
-    yield oldest
+        if queue.groups:
+            groups.add_metric([queue.name], queue.groups)
+        for by, count in (("group", queue.group_blocked), ("rate", queue.rate_blocked)):
+            if count:
+                blocked.add_metric([queue.name, by], count)
+    yield from (total, jobs, oldest)
+    yield from (metric for metric in (groups, blocked) if metric.samples)
 
 
 def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:

@@ -131,9 +131,9 @@ class Load:
             return ops.HEARTBEAT, ([encode_fields(ops.BEAT_LAYOUT, beat)],)
         self._runs.remove(run)
         if choice < 0.9:
-            return ops.ACK, (run.job_id, run.token, b'"done"', b"")
+            return ops.ACK, (run.job_id, run.token, b'"done"', b"", b"")
         if choice < 0.95:
-            return ops.RELEASE, (run.job_id, run.token, 0, b"")
+            return ops.RELEASE, (run.job_id, run.token, 0, b"", False)
         return ops.FAIL, (run.job_id, run.token, b'"no"', b"", draw.random() < 0.2, -1, False)
 
     def _enqueue(self) -> Step:

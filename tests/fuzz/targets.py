@@ -18,10 +18,21 @@ from corvo._fast.http1 import H1Conn
 from corvo._fast.record import CLEAN_CLOSE, ENTRY, HARD_STATE, Writer, find_written_after, parse
 from corvo._fast.replies import H1Context
 from corvo.consensus.datadir import Identity
+from corvo.consensus.log import CONFIGURATION, Entry
+from corvo.consensus.raft.messages import (
+    APPEND,
+    SNAPSHOT,
+    ConfState,
+    Message,
+    SnapshotMeta,
+    decode_message,
+    encode_conf_state,
+    encode_message,
+)
 from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
 from corvo.feed import Change
-from corvo.kv import documents
+from corvo.kv import documents, queue_documents
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net import bodies
 from corvo.net.server import HttpLimits
@@ -71,6 +82,23 @@ def fields(data: bytes) -> None:
     assert decode_fields(layout, encode_fields(layout, values)) == values
 
 
+def message(data: bytes) -> None:
+    """What another node says: it is read in one way only."""
+    try:
+        found = decode_message(data)
+    except CodecError:
+        return
+    assert encode_message(found) == data
+
+
+def _messages() -> list[bytes]:
+    conf = ConfState(["a", "b"], ["c"], {"c": b"10.0.0.3:7000"})
+    entries = [Entry(8, 2, b"x" * 20), Entry(9, 3, encode_conf_state(conf), CONFIGURATION)]
+    append = Message(APPEND, "b", from_id="a", term=3, index=7, log_term=2, entries=entries)
+    snapshot = Message(SNAPSHOT, "c", from_id="a", term=3, snapshot=SnapshotMeta(5, 2, conf))
+    return [encode_message(append), encode_message(snapshot)]
+
+
 def document(data: bytes) -> None:
     """Rows of the base; the first byte chooses the family."""
     row = data[1:]
@@ -78,7 +106,7 @@ def document(data: bytes) -> None:
         lambda: documents.decode_head("j", row),
         lambda: documents.decode_body(Job("j"), row),
         lambda: documents.decode_data(Job("j"), row),
-        lambda: documents.decode_queue("q", row),
+        lambda: queue_documents.decode_queue("q", row),
         lambda: documents.decode_worker("w", row),
         lambda: documents.decode_error("j", row),
         lambda: documents.decode_lock(row),
@@ -96,7 +124,7 @@ def key(data: bytes) -> None:
     one, other = (_numbers(half) for half in (data[:size], data[size:]))
     for build, parse_key in (
         (lambda n: keys.pending(n[0], n[1], n[2]), keys.parse_pending),
-        (lambda n: keys.finished(n[2], n[0], n[3]), keys.parse_finished),
+        (lambda n: keys.finished(n[0], n[1], n[2], n[3]), keys.parse_finished),
     ):
         built = [build(numbers) for numbers in (one, other)]
         parts = [parse_key(made) for made in built]
@@ -244,7 +272,7 @@ _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
-SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""]}
+SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300], "P": ["ab", "ac"]}
 
 
 def _samples() -> list[bytes]:
@@ -259,7 +287,7 @@ def _documents() -> list[bytes]:
         documents.encode_head(job),
         documents.encode_body(job),
         documents.encode_data(job),
-        documents.encode_queue(Queue(1, "q")),
+        queue_documents.encode_queue(Queue(1, "q")),
         documents.encode_worker(Worker("w")),
         documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
         documents.encode_lock("j", 1, b"k"),
@@ -279,6 +307,7 @@ _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX-Su
 TARGETS: dict[str, Target] = {
     "frame": Target(frame, [encode_frame([(0, b"stamp"), (1, b"x" * 200)]), encode_frame([])]),
     "fields": Target(fields, [bytes([number]) + row for number, row in enumerate(_samples())]),
+    "message": Target(message, _messages()),
     "document": Target(document, _documents()),
     "key": Target(key, [bytes(42), b"\xff" * 42, "äöü".encode() * 5]),
     "record": Target(record, _records()),

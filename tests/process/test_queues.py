@@ -134,6 +134,7 @@ def test_a_queue_document(api: Api, queue: str) -> None:
         "pending": 1,
         "dead": 1,
         "enqueued": 2,
+        "blocked": 0,
         "failed": 1,
         "completed_total": 0,
         "dead_total": 1,

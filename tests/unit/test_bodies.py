@@ -64,7 +64,11 @@ def test_any_json_is_a_payload(value: object, ascii_only: bool) -> None:
     ("body", "kind", "words"),
     [
         (b'{"queue":"q","payloads":1}', EnqueueBody, ('"payloads"', "did you mean payload?")),
-        (b'{"queue":"q","chain":{}}', EnqueueBody, ("chain is not part of this version",)),
+        (b'{"queue":"q","agent":{}}', EnqueueBody, ("agent is not part of this version",)),
+        (b'{"chain":{"steps":[{"queu":1}]}}', EnqueueBody, ("did you mean queue?",)),
+        (b'{"batch":{"on_sucess":{}}}', EnqueueBatchBody, ("did you mean on_success?",)),
+        (b'{"batch":{"on_death":{"pay":1}}}', EnqueueBatchBody, ("did you mean payload?",)),
+        (b'{"chain_config":{"step":[]}}', EnqueueBody, ("did you mean steps?",)),
         (b'{"jobs":[{"queue":"q"},{"prioriti":1}]}', EnqueueBatchBody, ("jobs[1]", "priority?")),
         (b'{"jobs":[{"queue":1}]}', EnqueueBatchBody, ("jobs[0].queue", "Expected str")),
         (b'{"jobs":{"x":{"progres":1}}}', HeartbeatBody, ('"progres"', "progress?")),

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo._fast.codec import encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
-from corvo.kv import documents, meta
+from corvo.kv import documents, meta, queue_documents
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
+    ACTIONS,
     BACKOFFS,
     CATCH_UPS,
     ERROR_KINDS,
@@ -20,12 +22,18 @@ from corvo.model import (
     ON_DEPENDENCY_FAILURE,
     OVERLAPS,
     STATES,
+    TASK_KINDS,
+    TASK_STATES,
     UNIQUE_UNTIL,
+    Batch,
     ErrorRecord,
     Extras,
     Job,
+    Log,
+    LogBlock,
     Queue,
     Schedule,
+    Task,
     Worker,
 )
 
@@ -99,8 +107,33 @@ EXTRAS = {
     "hold_reason": TEXT,
     "hold_ends_ns": TIME,
     "hold_action": below(HOLD_ACTIONS),
+    "feedback": BYTES,
+    "open_dependencies": st.lists(TEXT, max_size=4),
+    "has_dependents": st.booleans(),
+    "has_logs": st.booleans(),
 }
-NOT_STORED = {"extras", "id", "size", "token", "dirty", "resident", "deleted", "stored_row"}
+NOT_STORED = {
+    "extras",
+    "id",
+    "size",
+    "token",
+    "dirty",
+    "resident",
+    "deleted",
+    "stored_row",
+    "stored_expiry",
+}
+BATCH = {
+    "on_success": BYTES,
+    "on_complete": BYTES,
+    "on_death": BYTES,
+    "created_ns": U64,
+    "finished_ns": U64,
+    "total": U64,
+    "pending": U64,
+    "succeeded": U64,
+    "failed": U64,
+}
 QUEUE = {
     "paused": st.booleans(),
     "max_concurrency": U64,
@@ -112,6 +145,37 @@ QUEUE = {
     "failed_total": U64,
     "dead_total": U64,
     "expired_total": U64,
+    "draining": st.booleans(),
+    "cleared_seq": U64,
+    "destroyed": st.booleans(),
+    "retention_ns": st.lists(I64, min_size=3, max_size=3),
+    "rate_limit": U64,
+    "rate_window_ns": U64,
+    "group_concurrency": U64,
+    "aging_after_ns": U64,
+    "turn": U64,
+    "served": U64,
+}
+TASK = {
+    "kind": below(TASK_KINDS),
+    "state": below(TASK_STATES),
+    "queue_number": U64,
+    "queue": TEXT,
+    "action": below(ACTIONS),
+    "arguments": BYTES,
+    "total": U64,
+    "counts": st.lists(U64, min_size=3, max_size=3),
+    "next_chunk": U64,
+    "chunks": U64,
+    "cut_numbers": st.lists(U64, max_size=4),
+    "cut_seqs": st.lists(U64, max_size=4),
+    "family": U64,
+    "cursor": BYTES,
+    "stirred": st.booleans(),
+    "rounds": U64,
+    "created_ns": U64,
+    "updated_ns": U64,
+    "finished_ns": U64,
 }
 WORKER = {
     "hostname": TEXT,
@@ -146,6 +210,9 @@ META = {
     "event_log_size": U64,
     "next_queue_number": U64,
     "hash": st.binary(min_size=16, max_size=16),
+    "first_replay": U64,
+    "next_replay": U64,
+    "result_schemas": st.booleans(),
 }
 
 
@@ -167,10 +234,12 @@ def read(thing: Any, fields: Any) -> dict[str, Any]:
 
 def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
-    assert attributes(Extras()) == set(EXTRAS)
+    assert attributes(Extras()) == {*EXTRAS, "blocked"}
+    assert attributes(Batch("b")) == {*BATCH, "id"}
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
+    assert attributes(Task("t", 0)) == {*TASK, "id"}
     assert attributes(meta.Meta()) == set(META)
 
 
@@ -203,8 +272,14 @@ def test_the_head_of_a_waiting_job_is_small() -> None:
 @given(U64, st.fixed_dictionaries(QUEUE))
 def test_queues(number: int, values: dict[str, Any]) -> None:
     queue = filled(Queue(number, "q"), values)
-    again = documents.decode_queue("q", documents.encode_queue(queue))
+    again = queue_documents.decode_queue("q", queue_documents.encode_queue(queue))
     assert (again.number, again.name, read(again, QUEUE)) == (number, "q", values)
+
+
+@given(TEXT, U64)
+def test_groups_and_grants(key: str, number: int) -> None:
+    assert queue_documents.decode_group(queue_documents.encode_group(key, number)) == (key, number)
+    assert queue_documents.decode_grant(queue_documents.encode_grant(number)) == number
 
 
 @given(st.fixed_dictionaries(WORKER))
@@ -219,6 +294,32 @@ def test_schedules(values: dict[str, Any]) -> None:
     schedule = filled(Schedule("sched_1"), values)
     again = documents.decode_schedule("sched_1", documents.encode_schedule(schedule))
     assert again.id == "sched_1" and read(again, SCHEDULE) == values
+
+
+@given(st.fixed_dictionaries(TASK))
+def test_tasks(values: dict[str, Any]) -> None:
+    task = filled(Task("bulk_1", 0), values)
+    again = documents.decode_task("bulk_1", documents.encode_task(task))
+    assert again.id == "bulk_1" and read(again, TASK) == values
+
+
+@given(st.lists(TEXT, max_size=4), BYTES)
+def test_task_chunks(ids: list[str], outcomes: bytes) -> None:
+    assert documents.decode_chunk(documents.encode_chunk(ids, outcomes)) == (ids, outcomes)
+
+
+@given(st.fixed_dictionaries(BATCH))
+def test_batches(values: dict[str, Any]) -> None:
+    batch = filled(Batch("batch_1"), values)
+    again = documents.decode_batch("batch_1", documents.encode_batch(batch))
+    assert again.id == "batch_1" and read(again, BATCH) == values
+
+
+@given(U64, U64, BYTES, BYTES, BYTES)
+def test_replays(digest: int, stamp_ns: int, key: bytes, print_: bytes, outcome: bytes) -> None:
+    encoded = documents.encode_replay(digest, stamp_ns, key, print_, outcome)
+    assert documents.replay_digest(encoded) == digest
+    assert documents.decode_replay(encoded) == (stamp_ns, key, print_, outcome)
 
 
 @given(U64, below(ERROR_KINDS), BYTES, BYTES, U64)
@@ -314,7 +415,9 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_head("x", data), "job head 'x'"),
         (lambda data: documents.decode_body(Job("x"), data), "job body 'x'"),
         (lambda data: documents.decode_data(Job("x"), data), "job data 'x'"),
-        (lambda data: documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: queue_documents.decode_queue("x", data), "queue 'x'"),
+        (lambda data: queue_documents.decode_group(data), "group"),
+        (lambda data: queue_documents.decode_grant(data), "grant"),
         (lambda data: documents.decode_worker("x", data), "worker 'x'"),
         (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
@@ -339,6 +442,15 @@ def test_a_newer_format_is_refused_whatever_follows() -> None:
         meta.decode_meta(bytes((0, 0, 0, 2)) + b"anything")
     with pytest.raises(StorageError, match="no format number"):
         meta.decode_meta(b"")
+
+
+def test_a_log_round_trips_and_its_columns_agree() -> None:
+    row = documents.encode_log(_golden_log())
+    assert documents.encode_log(documents.decode_log("j", row)) == row
+    uneven = encode_fields(documents.LOG_LAYOUT, (1, 0, [1], [1], [1], [], [0]))
+    with pytest.raises(StorageError, match="columns do not match"):
+        documents.decode_log("j", uneven)
+    assert documents.decode_log_block("j", documents.encode_log_block([b"a"])) == [b"a"]
 
 
 GOLDEN_CHANGES = [
@@ -379,12 +491,32 @@ def _golden_meta() -> meta.Meta:
     return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
 
 
+def _golden_log() -> Log:
+    log = Log()
+    for first_seq, attempt in ((5, 1), (300, 2)):
+        block = filled(LogBlock(first_seq, attempt), {"count": 4, "size": 200, "dropped": 4})
+        log.blocks.append(block)
+    return filled(log, {"next_seq": 304, "dropped": 1})
+
+
 def _golden_extras() -> Extras:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
+    values |= {"open_dependencies": ["job_2"], "has_dependents": True, "has_logs": True}
     extras: Extras = filled(Extras(), values | {"hold_ends_ns": 128, "hold_action": 1})
     return extras
+
+
+def _golden_task() -> Task:
+    values = {"action": 3, "arguments": b"a", "total": 300, "counts": [1, 2, 3], "chunks": 3}
+    values |= {"next_chunk": 1, "cut_numbers": [3], "cut_seqs": [301], "cursor": b"k"}
+    return filled(Task("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True})
+
+
+def _golden_batch() -> Batch:
+    values = {"on_complete": b"f", "created_ns": 300, "total": 3, "pending": 1, "failed": 2}
+    return filled(Batch("batch_1"), values)
 
 
 DOCUMENTS = {
@@ -392,11 +524,19 @@ DOCUMENTS = {
     "job body": lambda: documents.encode_body(_golden_job()),
     "job data": lambda: documents.encode_data(_golden_job()),
     "job extras": lambda: documents.encode_extras(_golden_extras()),
-    "queue": lambda: documents.encode_queue(_golden_queue()),
+    "log": lambda: documents.encode_log(_golden_log()),
+    "log block": lambda: documents.encode_log_block([b"line", b""]),
+    "queue": lambda: queue_documents.encode_queue(_golden_queue()),
+    "group": lambda: queue_documents.encode_group("g1", 7),
+    "grant": lambda: queue_documents.encode_grant(3),
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
+    "task": lambda: documents.encode_task(_golden_task()),
+    "task chunk": lambda: documents.encode_chunk(["job_A1", "job_A2"], b"\0\x11"),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
+    "batch": lambda: documents.encode_batch(_golden_batch()),
+    "replay": lambda: documents.encode_replay(258, STAMP, b"k", b"f", b"o"),
     "event block": lambda: documents.encode_events(GOLDEN_CHANGES),
     "meta": lambda: meta.encode_meta(_golden_meta()),
 }

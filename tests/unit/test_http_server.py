@@ -262,6 +262,23 @@ def test_replies_that_are_not_taken_stop_the_pipeline() -> None:
     assert b"".join(transport.writes).count(b"200 OK") == 60
 
 
+def test_what_is_read_meanwhile_waits_behind_the_held_requests() -> None:
+    served: list[bytes] = []
+
+    def large(request: Request) -> None:
+        served.append(request.query)
+        request.reply(200, b"x" * 1000)
+
+    shell = Shell(large, unsent_size_max=2500)
+    connection, _ = shell.connect()
+    numbered = [GET.replace(b" HTTP", b"?%d HTTP" % number) for number in range(20)]
+    connection.data_received(b"".join(numbered[:10]))
+    connection.data_received(b"".join(numbered[10:]))
+    while shell.loop.soon:
+        shell.loop.turn()
+    assert served == [b"%d" % number for number in range(20)]
+
+
 # Classes 9 and 27: floods and fairness.
 
 

@@ -20,7 +20,7 @@ INTEGERS = st.tuples(U32, U8, U64)
 
 
 def test_no_family_is_the_beginning_of_another() -> None:
-    assert len(FAMILIES) == 16
+    assert len(FAMILIES) == 32
     assert not [pair for pair in permutations(FAMILIES, 2) if pair[1].startswith(pair[0])]
 
 
@@ -43,7 +43,11 @@ def test_pending_rows_sort_by_queue_priority_and_seq(
     assert (keys.pending(*a) < keys.pending(*b)) == (a < b)
 
 
-@given(st.sampled_from([keys.ACTIVE, keys.SCHEDULED, keys.RETRYING]), U32, U64, U64, U64, NAMES)
+PLACED = [keys.ACTIVE, keys.SCHEDULED, keys.RETRYING, keys.HELD, keys.EXPIRING]
+FINISHED = st.tuples(U32, U8, U64, U64)
+
+
+@given(st.sampled_from(PLACED), U32, U64, U64, U64, NAMES)
 def test_placed_rows(
     family: bytes, number: int, seq: int, due_ns: int, fencing: int, job_id: str
 ) -> None:
@@ -52,10 +56,43 @@ def test_placed_rows(
     assert keys.parse_due(keys.due(due_ns, fencing, job_id)) == (due_ns, fencing, job_id)
 
 
-@given(st.tuples(U64, U32, U64), st.tuples(U64, U32, U64))
-def test_finished_rows_sort_by_time(a: tuple[int, int, int], b: tuple[int, int, int]) -> None:
-    assert keys.parse_finished(keys.finished(*a)) == a
+@given(FINISHED, FINISHED)
+def test_finished_rows_sort_by_queue_state_and_time(
+    a: tuple[int, int, int, int], b: tuple[int, int, int, int]
+) -> None:
+    key = keys.finished(*a)
+    assert keys.parse_finished(key) == a
+    assert key.startswith(keys.finished_in(a[0], a[1]))
+    assert (keys.parse_number(key), keys.parse_seq(key)) == (a[0], a[3])
     assert (keys.finished(*a) < keys.finished(*b)) == (a < b)
+
+
+@given(U8, st.text(st.characters(exclude_categories=("Cs",)), min_size=1), U64, U64, NAMES)
+def test_values_that_name_a_group(
+    priority: int, group: str, due_ns: int, fencing: int, job_id: str
+) -> None:
+    placed = keys.due(due_ns, fencing, job_id)
+    assert keys.parse_group(placed, 16) == (0, "")
+    placed = keys.grouped(placed, priority, group)
+    assert keys.parse_due(placed) == (due_ns, fencing, job_id)
+    assert keys.parse_group(placed, 16) == (priority, group)
+    pending = keys.grouped(job_id.encode(), priority, group)
+    assert keys.parse_id(pending) == job_id and keys.parse_id(job_id.encode()) == job_id
+    assert keys.parse_group(pending, 0) == (priority, group)
+
+
+@given(U32, U64)
+def test_groups_and_grants(number: int, part: int) -> None:
+    assert keys.parse_group_key(keys.group(number, part)) == (number, part)
+    assert keys.parse_grant(keys.grant(number, part)) == (number, part)
+
+
+@given(INTEGERS)
+def test_queue_and_seq_of_any_index_row(a: tuple[int, int, int]) -> None:
+    for family in (keys.PENDING, *PLACED):
+        key = keys.pending(*a) if family == keys.PENDING else keys.placed(family, a[0], a[2])
+        assert (keys.parse_number(key), keys.parse_seq(key)) == (a[0], a[2])
+        assert key.startswith(keys.of_queue(family, a[0]))
 
 
 @given(NAMES, U32)

@@ -139,6 +139,7 @@ class Machine:
         self.flushes = 0
         self.flush_error: Exception | None = None
         self.woken: list[str] = []
+        self.opening_ns = 0  # until then nothing is handed out
         self.seen_ns = 1_000 * SECOND
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
@@ -156,8 +157,13 @@ class Machine:
         woken, self.woken = self.woken, []
         return woken
 
-    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0) -> int:
+    def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
+        if now_ns < self.opening_ns:
+            return 0
         return self.ready.get(queue, 0) + arriving
+
+    def opens_ns(self, queue: str, now_ns: int) -> int:
+        return self.opening_ns if now_ns < self.opening_ns else 0
 
     def worker_seen_ns(self, worker_id: str) -> int:
         return self.seen_ns
@@ -317,6 +323,56 @@ def test_a_fetch_tried_in_vain_stays_in_front(rig: Rig) -> None:
     ]
 
 
+def test_a_closed_rate_limit_wakes_who_waits_when_it_opens(rig: Rig) -> None:
+    """Nothing is proposed before, and then as many fetches as the limit lets pass."""
+    rig.machine.opening_ns = rig.clock.now_ns + 3 * SECOND
+    rig.machine.ready["q"] = 2
+    rig.machine.jobs = [a_job("job_1"), a_job("job_2")]
+    waits = [rig.fetch(wait_ns=10 * SECOND) for _ in range(3)]
+    rig.loop.run()
+    rig.loop.move(3 * SECOND - 1)
+    rig.loop.run()
+    assert rig.log.entries == [] and rig.pipeline.waiting.count == 3
+    rig.loop.move(SECOND // 100)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number] * 2
+    rig.log.commit()
+    assert [wait for wait, _ in rig.answers] == waits[:2]
+
+
+def test_the_first_limit_to_open_wakes_first(rig: Rig) -> None:
+    rig.machine.opening_ns = rig.clock.now_ns + 5 * SECOND
+    rig.machine.ready["a"] = rig.machine.ready["b"] = 1
+    rig.fetch("a", wait_ns=10 * SECOND)
+    rig.loop.run()
+    rig.machine.opening_ns = rig.clock.now_ns + SECOND
+    rig.fetch("b", wait_ns=10 * SECOND)
+    rig.loop.run()
+    rig.machine.ready["b"] = 0
+    rig.machine.ready["a"] = 0
+    rig.loop.move(2 * SECOND)
+    rig.loop.run()
+    assert rig.log.entries == []
+    rig.machine.ready["a"] = 1
+    rig.loop.move(4 * SECOND)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+
+
+def test_a_jump_of_the_clock_opens_a_rate_limit(rig: Rig) -> None:
+    rig.machine.opening_ns = rig.clock.now_ns + 3_000 * SECOND
+    rig.machine.ready["q"] = 1
+    rig.fetch(wait_ns=10_000 * SECOND)
+    rig.loop.run()
+    rig.machine.opening_ns = rig.clock.now_ns
+    rig.pipeline._clock.on_jump[0]()
+    rig.loop.run()
+    assert rig.log.entries == []  # it is looked at when it was to open, and not before
+    rig.loop.move(3_001 * SECOND)
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+
+
 def test_a_fetch_that_may_not_wait_is_answered_at_once(rig: Rig) -> None:
     wait = rig.fetch(wait_ns=0)
     rig.loop.run()
@@ -345,7 +401,7 @@ def test_jobs_for_a_vanished_client_are_released(rig: Rig) -> None:
     assert rig.answers == []  # the connection has answered already, if it could
     assert rig.log.numbers() == [ops.RELEASE.number]
     payload = decode_frame(rig.log.entries[-1].data)[1][1]
-    assert decode_fields(ops.RELEASE.layout, payload)[:2] == ("job_1", "token")
+    assert decode_fields(ops.RELEASE.layout, payload) == ("job_1", "token", 0, b"", True)
 
 
 def test_jobs_in_an_answer_that_was_not_sent_are_released(rig: Rig) -> None:

@@ -48,12 +48,19 @@ class Machine:
     """One job is due for promotion."""
 
     fencing = 0
+    unsettled = ""
+
+    def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
+        return []
 
     def next_due(self) -> int:
         return NOW_NS - 1
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         return ["job_1"]
+
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        return []
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int) -> list[str]:
         return []

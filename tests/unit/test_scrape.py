@@ -34,6 +34,15 @@ def test_queues() -> None:
     assert page["corvo_queue_oldest_ready_seconds", "normal", "a/b"] == 1.5
 
 
+def test_what_limits_keep_waiting() -> None:
+    plain = queue("a", 3)
+    limited = QueueSample("b", plain.jobs, plain.oldest_ready_s, 5, 2, 7)
+    page = samples(Snapshot(queues=[plain, limited]))
+    assert page["corvo_queue_groups", "b"] == 5 and ("corvo_queue_groups", "a") not in page
+    blocked = {key[1:]: value for key, value in page.items() if "blocked" in key[0]}
+    assert blocked == {("group", "b"): 2, ("rate", "b"): 7}
+
+
 def test_queues_beyond_the_cap_share_a_series() -> None:
     count = limits.METRIC_QUEUES_MAX
     queues = [queue("other", 1, 7.0), *(queue(f"q{n}", 1, float(n)) for n in range(count + 9))]

@@ -1,13 +1,24 @@
-"""One job: read it, retry it, cancel it, delete it."""
+"""One job: read it, and what people do to it."""
 
 from typing import Any
 
-from corvo import ops
+from corvo import checks, ops
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
-from corvo.net.bodies import CancelBody, decode_optional
-from corvo.net.documents import event_document, job_document, reply_json
+from corvo.net.actions import encode_arguments, hold_values
+from corvo.net.bodies import (
+    ApproveBody,
+    CancelBody,
+    HoldBody,
+    MoveBody,
+    PriorityBody,
+    RejectBody,
+    decode,
+    decode_optional,
+    json_value,
+)
+from corvo.net.documents import job_document, reply_json
 from corvo.service import Service
 
 
@@ -22,12 +33,6 @@ class Jobs:
         job = self._service.job(check_job_id(request.params[0]))
         reply_json(request, 200, job_document(self._service.machine, job))
 
-    def events(self, request: Request) -> None:
-        """The job's timeline, oldest first."""
-        job = self._service.job(check_job_id(request.params[0]))
-        changes = self._service.machine.events(job.id)
-        reply_json(request, 200, {"events": [event_document(change) for change in changes]})
-
     def retry(self, request: Request) -> None:
         """Run it again from attempt 0, at the tail of its priority."""
         self._propose(request, ops.RETRY_JOB, "retried")
@@ -37,6 +42,68 @@ class Jobs:
         body = decode_optional(request.body, CancelBody)
         values = (check_job_id(request.params[0]), body.force)
         self._service.submit(ops.CANCEL_JOB, values, (self._on_cancelled, request))
+
+    def hold(self, request: Request) -> None:
+        """Keep it from running until somebody approves it."""
+        body = decode_optional(request.body, HoldBody)
+        hold = hold_values(body.timeout, body.timeout_action)
+        self._act(request, "hold", encode_arguments(reason=body.reason, hold=hold))
+
+    def approve(self, request: Request) -> None:
+        """Let a held job run."""
+        body = decode_optional(request.body, ApproveBody)
+        self._act(request, "approve", encode_arguments(by=body.approved_by, note=body.note))
+
+    def reject(self, request: Request) -> None:
+        """A held job dies, or goes back to its worker with feedback."""
+        body = decode_optional(request.body, RejectBody)
+        arguments = encode_arguments(
+            by=body.rejected_by,
+            reason=body.reason,
+            revise=body.revise,
+            feedback=json_value(body.feedback),
+        )
+        self._act(request, "reject", arguments)
+
+    def move(self, request: Request) -> None:
+        """To the tail of another queue."""
+        body = decode(request.body, MoveBody)
+        values = (
+            check_job_id(request.params[0]),
+            checks.queue_name(body.queue or ""),
+            body.reset_attempts,
+            body.keep_priority,
+        )
+        request.context = "moved"
+        self._service.submit(ops.MOVE_JOB, values, (on_done, request))
+
+    def priority(self, request: Request) -> None:
+        """Another priority for a job that waits."""
+        body = decode(request.body, PriorityBody)
+        if body.priority is None:
+            raise ValidationError("priority is required", field="priority")
+        arguments = encode_arguments(priority=checks.priority(body.priority))
+        self._act(request, "change_priority", arguments)
+
+    def requeue(self, request: Request) -> None:
+        """One more attempt for a dead job."""
+        self._act(request, "requeue", encode_arguments())
+
+    def run(self, request: Request) -> None:
+        """Do not wait for the time of a scheduled or retrying job."""
+        self._act(request, "run", encode_arguments())
+
+    def _act(self, request: Request, action: str, arguments: bytes) -> None:
+        job_id = check_job_id(request.params[0])
+        self._service.act(action, job_id, arguments, (self._on_acted, request))
+
+    @staticmethod
+    def _on_acted(request: Request, result: Any) -> None:
+        outcome = result[0] if isinstance(result, list) else result
+        if isinstance(outcome, CorvoError):
+            reply_error(request, outcome)
+        else:
+            reply_json(request, 200, {"status": outcome})
 
     def delete(self, request: Request) -> None:
         """Remove it with its errors and locks."""

@@ -6,7 +6,8 @@ from msgspec.structs import astuple
 
 from corvo import checks, limits
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, ValidationError
+from corvo.ids import check_job_id
 from corvo.model import STATES, Enqueued
 from corvo.net.bodies import (
     EnqueueBatchBody,
@@ -15,11 +16,14 @@ from corvo.net.bodies import (
     json_value,
     tags_object,
 )
-from corvo.net.documents import reply_json
+from corvo.net.documents import outcome, reply_json
+from corvo.net.extras import ExtrasEncoder
+from corvo.net.handlers.ends import wait_for_end
 from corvo.service import Service
 from corvo.times import parse_time
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
+_NO_EXTRAS = list(astuple(EnqueueBody()))[16:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -28,30 +32,47 @@ class Producer:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._extras = ExtrasEncoder(service.config.max_payload_size, service.new_chain_id)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
         body = decode(request.body, EnqueueBody)
         queue, values = self.job_values(body)
-        self._service.enqueue(queue, values, (on_enqueued, request))
+        slot = (on_enqueued, request)
+        if body.wait is not None:
+            request.context = checks.length_ns(body.wait, "wait")
+            slot = (self._on_enqueued_to_wait, request)
+        self._service.enqueue(queue, values, slot)
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
         body = decode(request.body, EnqueueBatchBody)
         checks.count(len(body.jobs), "jobs", limits.ENQUEUE_BATCH_MAX)
+        batch_id, batch = self._batch(body)
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):
             try:
-                queue, values = self.job_values(item)
+                if item.wait is not None:
+                    raise ValidationError("wait is for POST /enqueue only", field="wait")
+                queue, values = self.job_values(item, batch_id)
             except CorvoError as error:
                 raise type(error)(
                     f"job {position} {error.message}", **{**error.fields, "index": position}
                 ) from None
             queues.append(queue)
             jobs.append(values)
-        self._service.enqueue_batch(queues, jobs, slot=(self._on_batch_enqueued, request))
+        self._service.enqueue_batch(queues, jobs, batch, (self._on_batch_enqueued, request))
 
-    def job_values(self, body: EnqueueBody) -> tuple[str, tuple[Any, ...]]:
+    def _batch(self, body: EnqueueBatchBody) -> tuple[str, bytes]:
+        """The batch that all jobs join, and its definition if it is a new one."""
+        if body.batch is None:
+            return check_job_id(body.batch_id, "batch_id") if body.batch_id else "", b""
+        if body.batch_id:
+            raise ValidationError("batch (a new one) and batch_id exclude each other")
+        batch_id = self._service.new_batch_id()
+        return batch_id, self._extras.encode_batch(batch_id, body.batch)
+
+    def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
         (
@@ -70,6 +91,8 @@ class Producer:
             unique_key,
             unique_until,
             unique_period,
+            _,
+            *extras,
         ) = astuple(body)
         queue = checks.queue_name(name or "")
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
@@ -91,16 +114,41 @@ class Producer:
             checks.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             checks.unique_until(unique_until),
             checks.length_ns(unique_period, "unique_period"),
-            b"",
+            self._extras.encode(body, batch_id) if batch_id or extras != _NO_EXTRAS else b"",
         )
+
+    def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:
+        if not isinstance(result, Enqueued):
+            reply_error(request, result)
+            return
+        wait_ns = min(request.context, limits.END_WAIT_MAX_S * limits.SECOND_NS)
+        request.context = result
+        wait_for_end(self._service, request, result.job_id, wait_ns, self._on_waited)
+
+    def _on_waited(self, request: Request) -> None:
+        """Answer with what has become of the new job, or of the one that holds its key."""
+        enqueued: Enqueued = request.context
+        job = self._service.machine.job(enqueued.job_id)
+        state = "deleted" if job is None else STATES[job.state]
+        document: dict[str, Any] = {
+            "job_id": enqueued.job_id,
+            "status": "duplicate" if enqueued.duplicate else state,
+            "unique_existing": enqueued.duplicate,
+            "state": state,
+        }
+        if job is not None:
+            document |= outcome(self._service.machine, job)
+        reply_json(request, 200 if enqueued.duplicate else 201, document)
 
     @staticmethod
     def _on_batch_enqueued(request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
             return
-        reply: dict[str, Any] = {"job_ids": [item.job_id for item in result]}
-        duplicates = sum(item.duplicate for item in result)
+        reply: dict[str, Any] = {"job_ids": [item.job_id for item in result.jobs]}
+        if result.batch_id:
+            reply["batch_id"] = result.batch_id
+        duplicates = sum(item.duplicate for item in result.jobs)
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)

@@ -7,7 +7,7 @@ from msgspec import Raw
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
+from corvo.errors import CorvoError, PayloadTooLarge, ResultSchemaError, ValidationError
 from corvo.ids import check_job_id
 from corvo.model import STATES, Acked, Failed, Fetched
 from corvo.net.bodies import (
@@ -23,9 +23,13 @@ from corvo.net.bodies import (
     json_value,
 )
 from corvo.net.documents import fetched_document, reply_json
+from corvo.net.schemas import check_result
 from corvo.service import Service
 from corvo.times import format_time, parse_duration
 from corvo.waiting import Wait
+
+# Stands in a batch for an ack that is refused here, so that positions agree: no job has this id.
+_REFUSED_ACK = ("-", "", b"", b"", b"")
 
 
 class WorkerVerbs:
@@ -103,23 +107,30 @@ class WorkerVerbs:
         body = decode(request.body, AckBatchBody)
         checks.count(len(body.acks), "acks", limits.ACK_BATCH_MAX)
         payloads, ids = [], []
-        for item in body.acks:
+        refused: dict[int, CorvoError] = {}
+        for position, item in enumerate(body.acks):
             if not item.job_id:
                 raise ValidationError("job_id is required for each ack")
             job_id = check_job_id(item.job_id)
-            payloads.append(encode_fields(ops.ACK.layout, self._ack_values(job_id, item)))
+            try:
+                values = self._ack_values(job_id, item)
+            except ResultSchemaError as error:
+                refused[position] = error
+                values = _REFUSED_ACK
+            payloads.append(encode_fields(ops.ACK.layout, values))
             ids.append(job_id)
-        request.context = ids
+        request.context = ids, refused
         self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
 
     def _ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
         result_size_max = self._service.config.max_result_size
-        return (
-            job_id,
-            checks.lease_token(body.lease_token),
-            checks.json_size(json_value(body.result), "result", result_size_max),
-            self._checkpoint(body.checkpoint),
-        )
+        token = checks.lease_token(body.lease_token)
+        result = checks.json_size(json_value(body.result), "result", result_size_max)
+        schema = self._service.machine.result_schema(job_id, token)
+        if schema:
+            check_result(schema, result)
+        step = _step(body) if body.step_status or body.exit_reason else b""
+        return job_id, token, result, self._checkpoint(body.checkpoint), step
 
     def _checkpoint(self, raw: Raw) -> bytes:
         size_max = self._service.config.max_checkpoint_size
@@ -139,9 +150,9 @@ class WorkerVerbs:
             return
         reply: dict[str, Any] = {"acked": result.count}
         if result.refused:
-            ids = request.context
+            ids, refused = request.context
             reply["failed"] = [
-                {"job_id": ids[position], "error": error.message, "code": error.code}
+                _failed_ack(ids[position], refused.get(position, error))
                 for position, error in result.refused
             ]
         reply_json(request, 200, reply)
@@ -215,6 +226,7 @@ class WorkerVerbs:
             checks.lease_token(body.lease_token),
             checks.length_ns(body.delay, "delay"),
             self._checkpoint(body.checkpoint),
+            False,
         )
         self._service.submit(ops.RELEASE, values, (self._on_released, request))
 
@@ -224,3 +236,20 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def _step(body: AckBody) -> bytes:
+    """What an ack says about its chain."""
+    status = body.step_status or "continue"
+    if status not in ("continue", "exit"):
+        raise ValidationError(f"step_status {checks.shown(status)} is unknown (use continue, exit)")
+    reason = checks.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
+    return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))
+
+
+def _failed_ack(job_id: str, error: CorvoError) -> dict[str, Any]:
+    """Why one ack of a batch was refused."""
+    document: dict[str, Any] = {"job_id": job_id, "error": error.message, "code": error.code}
+    if isinstance(error, ResultSchemaError):
+        document |= error.fields
+    return document

@@ -44,6 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.requests.append((self.command, self.path, raw))
+        self.server.keys.append(self.headers.get("Idempotency-Key"))
         canned = self.server.canned.get((self.command, self.path))
         status, body = canned.pop(0) if canned else self.server.act(self.command, self.path, raw)
         self.send_response(status)
@@ -67,6 +68,7 @@ class FakeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[tuple[str, str, bytes]] = []
+        self.keys: list[str | None] = []
         self.canned: dict[tuple[str, str], list[tuple[int, bytes]]] = {}
         self.changed = threading.Condition()
         self.numbers = itertools.count()

@@ -17,6 +17,7 @@ from corvo.cli import COMMANDS, main
 JOBS = "/api/v1/jobs/j1"
 SCHEDULES = "/api/v1/schedules"
 QUEUE = {"name": "mail", "paused": True, "pending": 12, "active": 1, "completed": 5, "future": {}}
+QUEUE |= {"scheduled": 2, "retrying": 4}
 STATUS = {"mode": "single", "status": "healthy", "nodes": []}
 
 # words, request, its body, answer, plain output
@@ -40,6 +41,101 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         {"status": "paused"},
         "Queue a/b paused\n",
     ),
+    (
+        "hold j1 --reason look --hold-timeout 1h --timeout-action approve",
+        "POST",
+        f"{JOBS}/hold",
+        {"reason": "look", "timeout": 3600, "timeout_action": "approve"},
+        {"status": "held"},
+        "Job j1 held\n",
+    ),
+    (
+        "approve j1 --by ann --note ok",
+        "POST",
+        f"{JOBS}/approve",
+        {"approved_by": "ann", "note": "ok"},
+        {"status": "pending"},
+        "Job j1 approved\n",
+    ),
+    (
+        "reject j1 --reason no --by ann",
+        "POST",
+        f"{JOBS}/reject",
+        {"reason": "no", "rejected_by": "ann"},
+        {"status": "dead"},
+        "Job j1 rejected\n",
+    ),
+    (
+        "reject j1 --revise bigger",
+        "POST",
+        f"{JOBS}/reject",
+        {"revise": True, "feedback": "bigger"},
+        {"status": "pending"},
+        "Job j1 rejected\n",
+    ),
+    (
+        "move j1 other --reset-attempts",
+        "POST",
+        f"{JOBS}/move",
+        {"queue": "other", "reset_attempts": True},
+        {"status": "moved"},
+        "Job moved to other\n",
+    ),
+    ("requeue j1", "POST", f"{JOBS}/requeue", {}, {"status": "requeued"}, "Job requeued\n"),
+    ("run j1", "POST", f"{JOBS}/run", {}, {"status": "pending"}, "Job j1: pending\n"),
+    (
+        "priority j1 high",
+        "POST",
+        f"{JOBS}/priority",
+        {"priority": "high"},
+        {"status": "ok"},
+        "Job j1 has priority high\n",
+    ),
+    (
+        "clear q",
+        "POST",
+        "/api/v1/queues/q/clear",
+        {},
+        {"status": "cleared", "deleted": 7},
+        "Queue q cleared\n",
+    ),
+    (
+        "destroy a/b --confirm",
+        "DELETE",
+        "/api/v1/queues/a%2Fb?confirm=true",
+        None,
+        {"status": "deleted", "deleted": 7},
+        "Queue a/b destroyed\n",
+    ),
+    (
+        "drain q --no-wait",
+        "POST",
+        "/api/v1/queues/q/drain",
+        {},
+        {"status": "draining"},
+        "Queue q draining\n",
+    ),
+    (
+        "retention q --completed 1h --dead forever --cancelled default",
+        "POST",
+        "/api/v1/queues/q/retention",
+        {"completed": "1h", "dead": "forever", "cancelled": None},
+        {"status": "ok"},
+        "Queue q retention set\n",
+    ),
+    (
+        "enqueue q '{}' --expire-after 1h --hold-reason look --hold-timeout 5",
+        "POST",
+        "/api/v1/enqueue",
+        {
+            "queue": "q",
+            "payload": {},
+            "expire_after": 3600,
+            "hold": {"reason": "look", "timeout": 5},
+        },
+        {"job_id": "j9", "status": "held", "unique_existing": False},
+        "Job enqueued: j9 (status: held)\n",
+    ),
     ("resume q", "POST", "/api/v1/queues/q/resume", {}, {"status": "resumed"}, "Queue q resumed\n"),
     (
         "concurrency q 5",
@@ -48,6 +144,54 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         {"max": 5},
         {"status": "ok"},
         "Queue q concurrency set to 5\n",
+    ),
+    (
+        "throttle q 100 1m",
+        "POST",
+        "/api/v1/queues/q/throttle",
+        {"rate": 100, "period": 60},
+        {"status": "ok"},
+        "Queue q throttled to 100 per 1m\n",
+    ),
+    (
+        "throttle q --remove",
+        "DELETE",
+        "/api/v1/queues/q/throttle",
+        None,
+        {"status": "ok"},
+        "Queue q throttle removed\n",
+    ),
+    (
+        "groups q 2",
+        "POST",
+        "/api/v1/queues/q/groups",
+        {"concurrency": 2},
+        {"status": "ok"},
+        "Queue q group concurrency set to 2\n",
+    ),
+    (
+        "groups q --remove",
+        "POST",
+        "/api/v1/queues/q/groups",
+        {"concurrency": None},
+        {"status": "ok"},
+        "Queue q group concurrency limit removed\n",
+    ),
+    (
+        "aging q 90s",
+        "POST",
+        "/api/v1/queues/q/aging",
+        {"after": 90},
+        {"status": "ok"},
+        "Queue q aging after 1m30s\n",
+    ),
+    (
+        "aging q --off",
+        "POST",
+        "/api/v1/queues/q/aging",
+        {"after": None},
+        {"status": "ok"},
+        "Queue q aging off\n",
     ),
     (
         "concurrency q 0",
@@ -135,6 +279,41 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "Job enqueued: j9 (status: pending)\n",
     ),
     (
+        """enqueue q 1 --depends-on j1 --depends-on j2 --on-dependency-failure run
+        --batch-id batch_1 --chain '{"steps": []}' --idempotency-key k""",
+        "POST",
+        "/api/v1/enqueue",
+        {
+            "queue": "q",
+            "payload": 1,
+            "depends_on": ["j1", "j2"],
+            "on_dependency_failure": "run",
+            "batch_id": "batch_1",
+            "chain": {"steps": []},
+        },
+        {"job_id": "j9", "status": "pending", "unique_existing": False},
+        "Job enqueued: j9 (status: pending)\n",
+    ),
+    (
+        """batches create '[{"queue": "q"}, {"queue": "r"}]' --on-success s --on-death d""",
+        "POST",
+        "/api/v1/enqueue/batch",
+        {
+            "jobs": [{"queue": "q"}, {"queue": "r"}],
+            "batch": {"on_success": {"queue": "s"}, "on_death": {"queue": "d"}},
+        },
+        {"job_ids": ["j1", "j2"], "batch_id": "batch_1"},
+        "Batch batch_1: 2 jobs enqueued\n",
+    ),
+    (
+        "ack j1 --step-status exit --exit-reason enough",
+        "POST",
+        "/api/v1/ack/j1",
+        {"step_status": "exit", "exit_reason": "enough"},
+        {"status": "ok", "state": "completed"},
+        "Job j1: completed\n",
+    ),
+    (
         "ack j1 --token t --result '[1]' --checkpoint null",
         "POST",
         "/api/v1/ack/j1",
@@ -194,6 +373,12 @@ def test_one_request_one_answer(
     assert (status, out, json.loads(err)) == (1, "", refusal)
 
 
+def test_an_idempotency_key_is_a_header(server: Any, run: Any) -> None:
+    assert run("enqueue", "q", "1", "--idempotency-key", "k 1").status == 0
+    assert run("enqueue", "q", "1").status == 0
+    assert server.keys == ["k 1", None]
+
+
 def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
     raw = b'{"id":"j1","payload":{"big":12345678901234567890123,"x":1.10,"x":2}}'
     server.can("GET", JOBS, raw)
@@ -207,13 +392,54 @@ def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
     assert run("inspect", "j1", "--output=json").out == plain
 
 
+def test_groups(server: Any, run: Any) -> None:
+    path = "/api/v1/queues/q/groups?limit=1000"
+    line = {"group_key": "acme", "ready": 3, "active": 1, "waiting": 2, "blocked": True}
+    page = {"groups": [line, {"group_key": "b", "ready": 1}], "total": 7, "cursor": "b"}
+    server.can("GET", path, page)
+    assert run("groups", "q").out.splitlines() == [
+        "GROUP  READY  ACTIVE  WAITING  BLOCKED",
+        "acme   3      1       2        yes",
+        "b      1      0       0",
+        "2 of 7 groups",
+    ]
+    server.can("GET", path, page)
+    assert json.loads(run("groups", "q", "--output=json").out) == page
+    server.can("GET", path, {"groups": [], "total": 0})
+    assert run("groups", "q").out == "No groups\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "throttle q",
+        "throttle q 5",
+        "throttle q 5 1s --remove",
+        "throttle q 0 1s",
+        "groups q 1 --remove",
+        "groups q 0",
+        "aging q",
+        "aging q 5s --off",
+    ],
+)
+def test_limits_that_are_not_sent(run: Any, words: str) -> None:
+    status, out, err = run(*words.split())
+    assert (status, out) == (1, "") and "--help" in err
+
+
 def test_queues(server: Any, run: Any) -> None:
     server.can("GET", "/api/v1/queues", [QUEUE, {"name": "a-much-longer-name", "pending": 3}])
     assert run("queues").out.splitlines() == [
-        "QUEUE               PENDING  ACTIVE  HELD  COMPLETED  DEAD  PAUSED",
-        "mail                12       1       0     5          0     yes",
-        "a-much-longer-name  3        0       0     0          0",
+        "QUEUE               PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD  PAUSED"
+        "  LIMITS",
+        "mail                12       1       0     2          4         5          0     yes",
+        "a-much-longer-name  3        0       0     0          0         0          0",
     ]
+    limits: dict[str, Any] = {"max_concurrency": 5, "rate_limit": 10, "rate_window_ms": 60_000}
+    limits |= {"group_concurrency": 1, "aging_after": 90.5}
+    server.can("GET", "/api/v1/queues", [QUEUE | limits])
+    row = run("queues").out.splitlines()[1]
+    assert row.endswith("  5 active, 10/1m, 1 a group, aging 1m30s500ms")
     server.can("GET", "/api/v1/queues", [QUEUE])
     assert json.loads(run("queues", "--output-json").out) == [QUEUE]
     server.can("GET", "/api/v1/queues", [])
@@ -249,14 +475,31 @@ def test_schedules(server: Any, run: Any) -> None:
     assert "schedules [OPTIONS] COMMAND" in run("schedules", "--help").out
 
 
+def test_a_batch(server: Any, run: Any) -> None:
+    batch = {"id": "batch_1", "total": 9, "pending": 3, "succeeded": 5, "failed": 1}
+    batch |= {"created_at": "2026-01-02T00:00:00Z", "pending_jobs": ["j1", "j2"]}
+    server.can("GET", "/api/v1/batches/batch_1", batch)
+    assert run("batches", "show", "batch_1").out.splitlines() == [
+        "BATCH    TOTAL  PENDING  SUCCEEDED  FAILED  CREATED               FINISHED",
+        "batch_1  9      3        5          1       2026-01-02T00:00:00Z",
+        "",
+        "Waits for:",
+        "  j1",
+        "  j2",
+        "  and 1 more",
+    ]
+    server.can("GET", "/api/v1/batches/batch_1", batch)
+    assert json.loads(run("batches", "show", "batch_1", "--output", "json").out) == batch
+
+
 def test_status(server: Any, run: Any) -> None:
     server.can("GET", "/api/v1/cluster/status", STATUS)
     server.can("GET", "/api/v1/queues", [QUEUE])
     assert run("status").out.splitlines() == [
         "Mode: single  Status: healthy",
         "",
-        "QUEUE  PENDING  ACTIVE  HELD  COMPLETED  DEAD",
-        "mail   12       1       0     5          0",
+        "QUEUE  PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD",
+        "mail   12       1       0     2          4         5          0",
     ]
     server.can("GET", "/api/v1/cluster/status", STATUS)
     server.can("GET", "/api/v1/queues", [])
@@ -346,7 +589,10 @@ def test_bad_payload_is_never_sent(server: Any, run: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("quees", "No such command 'quees'. (Did you mean one of: 'enqueue', 'queues'?)"),
+        (
+            "quees",
+            "No such command 'quees'. (Did you mean one of: 'enqueue', 'queues', 'requeue'?)",
+        ),
         ("enqueue q", "Missing argument 'PAYLOAD'."),
         ("enqueue q {} more", "Got unexpected extra argument (more)"),
         ("queues --sever x", "No such option '--sever'. Did you mean '--server'?"),
@@ -499,4 +745,11 @@ def test_completion_knows_commands(
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
         main([])
-    assert capsys.readouterr().out.split() == ["plain,retry", "plain,release", "plain,resume"]
+    assert capsys.readouterr().out.split() == [
+        "plain,retry",
+        "plain,reject",
+        "plain,requeue",
+        "plain,release",
+        "plain,resume",
+        "plain,retention",
+    ]

@@ -2,10 +2,47 @@
 
 import click
 
-from corvo.cli import COMMANDS, about, bench, cluster, jobs, queues, schedules, server, worker
+from corvo.cli import (
+    COMMANDS,
+    about,
+    answers,
+    batches,
+    bench,
+    bulk,
+    cluster,
+    flow,
+    jobs,
+    locks,
+    logs,
+    people,
+    queues,
+    schedules,
+    server,
+    worker,
+)
 
-MODULES = (about, bench, cluster, jobs, queues, schedules, server, worker)
-BELOW = list(schedules.schedules.commands.values())
+MODULES = (
+    about,
+    answers,
+    batches,
+    bench,
+    bulk,
+    cluster,
+    flow,
+    jobs,
+    locks,
+    logs,
+    people,
+    queues,
+    schedules,
+    server,
+    worker,
+)
+BELOW = [
+    *schedules.schedules.commands.values(),
+    *batches.batches.commands.values(),
+    *locks.locks.commands.values(),
+]
 
 
 def test_every_command_is_in_the_table() -> None:

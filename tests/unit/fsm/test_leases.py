@@ -128,12 +128,12 @@ def test_ack_batch_applies_the_rules_of_one_ack_to_each() -> None:
     items = [
         encode_fields(ops.ACK.layout, item)
         for item in (
-            ("a", tokens["a"], b"1", b""),
-            ("nope", "", b"", b""),
-            ("a", tokens["a"], b"2", b""),
-            ("b", tokens["c"], b"", b""),
-            ("b", "", b"", b""),
-            ("b", "", b"", b""),
+            ("a", tokens["a"], b"1", b"", b""),
+            ("nope", "", b"", b"", b""),
+            ("a", tokens["a"], b"2", b"", b""),
+            ("b", tokens["c"], b"", b"", b""),
+            ("b", "", b"", b"", b""),
+            ("b", "", b"", b"", b""),
         )
     ]
     acked = driver.do(ops.ACK_BATCH, items)

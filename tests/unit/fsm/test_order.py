@@ -102,7 +102,7 @@ def test_lease_ops_and_enqueues_of_an_entry_are_seen_by_its_fetches() -> None:
     driver.enqueue("a")
     token = driver.take().token
     results = driver.entry(
-        (ops.ACK, ("a", token, b"", b"")),
+        (ops.ACK, ("a", token, b"", b"", b"")),
         enqueue_step("b"),
         (ops.FETCH, (["q"], "w", "h", SECOND_NS, 1 << 20)),
     )

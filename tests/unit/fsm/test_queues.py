@@ -26,7 +26,7 @@ def test_pause_stops_fetches_only() -> None:
     driver = Driver()
     driver.enqueue("a")
     token = driver.take().token
-    driver.do(ops.PAUSE_QUEUE, "q")
+    driver.do(ops.PAUSE_QUEUE, "q", False)
     driver.enqueue("b")
     driver.restart()
     assert driver.fetch() is None and driver.machine.fetchable("q") == 0
@@ -37,7 +37,7 @@ def test_pause_stops_fetches_only() -> None:
 
 def test_pause_twice_is_one_event_and_resume_of_nothing_is_refused() -> None:
     driver = Driver()
-    pause, resume = (ops.PAUSE_QUEUE, ("new",)), (ops.RESUME_QUEUE, ("new",))
+    pause, resume = (ops.PAUSE_QUEUE, ("new", False)), (ops.RESUME_QUEUE, ("new",))
     driver.entry(pause, pause, resume, resume)
     types = [change.type for change in driver.machine.take_changes()]
     assert types == [feed.QUEUE_PAUSED, feed.QUEUE_RESUMED]
@@ -158,7 +158,7 @@ def test_queues_wake_when_they_may_have_something() -> None:
     driver.machine.take_woken()
     driver.ack("a", token)
     assert driver.machine.take_woken() == ["y"]
-    driver.do(ops.PAUSE_QUEUE, "y")
+    driver.do(ops.PAUSE_QUEUE, "y", False)
     assert driver.machine.take_woken() == []
     driver.do(ops.RESUME_QUEUE, "y")
     assert driver.machine.take_woken() == ["y"]

@@ -260,5 +260,5 @@ def test_void_entries_are_compacted() -> None:
         driver.beat("run", token)
     driver.machine.flush()
     core = driver.machine._core
-    assert len(core.waiting) == 1 and len(core.leases) == 1 and not core.left
+    assert len(core.waiting) == 1 and len(core.leases) == 1 and not core.waiting._left
     assert driver.machine.next_due() == driver.job("run").lease_expires_ns

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from consistency import check_machine
-from fsm_driver import Driver
+from fsm_driver import Driver, encode_extras
 
 from corvo import ops
-from corvo.errors import CorvoError, InvalidState
+from corvo.errors import CorvoError, InvalidState, NotFound
 from corvo.fsm import states
 from corvo.fsm.states import NOWHERE, TABLE, TRIGGERS
 from corvo.limits import SECOND_NS
@@ -30,6 +30,9 @@ def reach(driver: Driver, state: int, **fields: Any) -> None:
         return
     if state == SCHEDULED:
         driver.enqueue("j", scheduled_ns=driver.now_ns + 10 * SECOND_NS, **fields)
+        return
+    if state == HELD:
+        driver.enqueue("j", extras=encode_extras(hold=True, hold_reason="why"), **fields)
         return
     driver.enqueue("j", **fields)
     if state in (PENDING, CANCELLED):
@@ -53,6 +56,16 @@ def promote(driver: Driver) -> Any:
 
 def fetch(driver: Driver) -> Any:
     return driver.fetch() or InvalidState("nothing fetched")
+
+
+def expire(driver: Driver) -> Any:
+    """Set a time that is over and look what the sweep does."""
+    job = driver.machine.job("j")
+    if job is None:
+        return NotFound("j")
+    driver.machine._store.touch(job)
+    driver.machine._store.touch_extras(job).expires_ns = driver.now_ns
+    return driver.do(ops.EXPIRE_JOBS, ["j"]) or InvalidState("not expired")
 
 
 def heartbeat(driver: Driver) -> Any:
@@ -92,14 +105,26 @@ ACTS: dict[int, Callable[[Driver], Any]] = {
     states.FORCE_CANCEL: lambda driver: driver.cancel("j", force=True),
     states.RETRY: lambda driver: driver.do(ops.RETRY_JOB, "j"),
     states.DELETE: lambda driver: driver.do(ops.DELETE_JOB, "j"),
+    states.ENQUEUE_HELD: lambda driver: driver.enqueue("j", extras=encode_extras(hold=True)),
+    states.HOLD: lambda driver: driver.act("hold", "j", reason="why"),
+    states.APPROVE: lambda driver: driver.act("approve", "j"),
+    states.REVISE: lambda driver: driver.act("reject", "j", revise=True, feedback=b'"no"'),
+    states.REJECT: lambda driver: driver.act("reject", "j", reason="no"),
+    states.EXPIRE: expire,
+    states.REQUEUE: lambda driver: driver.act("requeue", "j"),
+    states.RUN: lambda driver: driver.act("run", "j"),
+    states.MOVE: lambda driver: driver.act("move", "j", target="other"),
+    states.CHANGE_PRIORITY: lambda driver: driver.act("change_priority", "j", priority=0),
 }
-# Held has no way in yet, and a job that is nowhere can only be enqueued.
+# What other jobs do to one that waits for them; tests of their own are in test_dependencies.
+BY_OTHERS = (states.UNBLOCK, states.FORSAKE)
+# A job that is nowhere can only be enqueued.
 PAIRS = [
     (state, trigger)
     for state in range(len(STATES))
     for trigger in range(states.PROMOTE, len(TRIGGERS))
-    if state != HELD
-] + [(NOWHERE, states.ENQUEUE), (NOWHERE, states.SCHEDULE)]
+    if trigger not in (states.ENQUEUE_HELD, *BY_OTHERS)
+] + [(NOWHERE, states.ENQUEUE), (NOWHERE, states.SCHEDULE), (NOWHERE, states.ENQUEUE_HELD)]
 
 
 def name(pair: tuple[int, int]) -> str:
@@ -107,8 +132,8 @@ def name(pair: tuple[int, int]) -> str:
 
 
 def test_every_trigger_can_be_pulled_and_every_row_is_tried() -> None:
-    assert sorted(ACTS) == list(range(len(TRIGGERS)))
-    assert TABLE.keys() <= set(PAIRS)
+    assert sorted([*ACTS, *BY_OTHERS]) == list(range(len(TRIGGERS)))
+    assert {pair for pair in TABLE if pair[1] not in BY_OTHERS} <= set(PAIRS)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
@@ -136,9 +161,9 @@ def test_transition(pair: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("op", "values"),
     [
-        (ops.ACK, ("nope", "", b"", b"")),
+        (ops.ACK, ("nope", "", b"", b"", b"")),
         (ops.FAIL, ("nope", "", b'""', b"", False, -1, False)),
-        (ops.RELEASE, ("nope", "", 0, b"")),
+        (ops.RELEASE, ("nope", "", 0, b"", False)),
         (ops.RETRY_JOB, ("nope",)),
         (ops.CANCEL_JOB, ("nope", False)),
         (ops.DELETE_JOB, ("nope",)),

@@ -146,5 +146,5 @@ def test_retry_keeps_a_lock_it_still_has() -> None:
 def test_two_enqueues_of_one_batch() -> None:
     driver = Driver()
     items = [encode_step(enqueue_step(job_id, unique_key=b"K")) for job_id in ("a", "b")]
-    results = driver.do(ops.ENQUEUE_BATCH, items)
+    results = driver.do(ops.ENQUEUE_BATCH, items, b"").jobs
     assert [(result.job_id, result.duplicate) for result in results] == [("a", False), ("a", True)]

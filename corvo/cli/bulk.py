@@ -1,0 +1,157 @@
+"""The command on many jobs: bulk."""
+
+import sys
+import time
+
+import click
+import msgspec
+
+from corvo.cli.api import Client
+from corvo.cli.options import DURATION, JSON, Session, client_options
+from corvo.errors import ValidationError
+from corvo.model import ACTIONS, HOLD_ACTIONS, PRIORITY_NAMES
+
+_PATH = "/api/v1/jobs/bulk"
+_POLL_S = 0.2
+_TARGETS = {"move": "move_to_queue", "change_priority": "priority"}
+
+
+class Result(msgspec.Struct):
+    """What came of a bulk action, or how far it is."""
+
+    affected: int = 0
+    skipped: int = 0
+    conflicts: int = 0
+    matched: int = 0
+    total: int = 0
+    processed: int = 0
+    status: str = ""
+    bulk_operation_id: str = ""
+    sample: list[str] = []
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+    job_id: str = ""
+
+
+@click.command()
+@click.argument("action", type=click.Choice(ACTIONS))
+@click.argument("target", required=False)
+@click.option("--filter", "filter_", type=JSON, help="Act on the jobs that a filter finds.")
+@click.option("--all", "all_", is_flag=True, help="Act on every job that the action is for.")
+@click.option("--to", metavar="QUEUE", help="Where to move the jobs; same as TARGET.")
+@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Same as TARGET.")
+@click.option("--force", is_flag=True, help="cancel: do not wait for the workers.")
+@click.option("--reason", help="hold and reject: why.")
+@click.option("--hold-timeout", type=DURATION, help="hold: how long to wait for a decision.")
+@click.option("--timeout-action", type=click.Choice(HOLD_ACTIONS), help="hold: and then?")
+@click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+@click.option("--async", "background", is_flag=True, help="Show the progress meanwhile.")
+@click.option("--yes", is_flag=True, help="Do not ask before acting on every job.")
+@client_options
+def bulk(
+    session: Session,
+    action: str,
+    target: str | None,
+    filter_: msgspec.Raw | None,
+    all_: bool,
+    dry_run: bool,
+    background: bool,
+    yes: bool,
+    **options: object,
+) -> None:
+    """Do something to many jobs.
+
+    TARGET is the queue of move, or the priority of change_priority. Without --filter and --all the
+    job ids come from standard input: one a line, a JSON array of ids or of jobs, or a job a line.
+    """
+    body: dict[str, object] = {"action": action, **_options(action, target, options)}
+    if all_:
+        if not (yes or dry_run):
+            click.confirm(f"{action} every job that there is?", abort=True, err=True)
+        body["all"] = True
+    elif filter_ is not None:
+        body["filter"] = filter_
+    else:
+        body["job_ids"] = read_ids(sys.stdin.buffer.read())
+    if dry_run:
+        answer = session.client.post(_PATH, {**body, "dry_run": True})
+        found = session.decode(answer, Result)
+        session.show(answer, f"Would affect: {found.matched} jobs", *found.sample)
+        return
+    begun = time.monotonic()
+    answer = session.client.post(_PATH, {**body, **({"async": True} if background else {})})
+    result = session.decode(answer, Result)
+    if result.status == "processing":
+        answer, result = _follow(session.client, result, quiet=session.as_json)
+    took_ms = (time.monotonic() - begun) * 1000
+    lines = [f"Affected: {result.affected} jobs ({took_ms:.0f}ms)"]
+    if result.skipped or result.conflicts:
+        lines.append(f"Skipped: {result.skipped}, conflicts: {result.conflicts}")
+    session.show(answer, *lines)
+
+
+def _options(action: str, target: str | None, options: dict[str, object]) -> dict[str, object]:
+    given = {
+        "move_to_queue": options["to"],
+        "priority": options["priority"],
+        "force": options["force"],
+        "reason": options["reason"],
+        "timeout": options["hold_timeout"],
+        "timeout_action": options["timeout_action"],
+    }
+    if target is not None:
+        if action not in _TARGETS:
+            raise ValidationError(f"{action} has no target: {target}")
+        given[_TARGETS[action]] = target
+    return {name: value for name, value in given.items() if value}
+
+
+def _follow(client: Client, accepted: Result, quiet: bool) -> tuple[bytes, Result]:
+    """Show the progress until it is done. An interrupt leaves the server at it."""
+    path = f"/api/v1/bulk/{accepted.bulk_operation_id}"
+    try:
+        while True:
+            answer = client.get(path)
+            result = client.decode(answer, Result)
+            if not quiet:
+                share = 100 * result.processed // max(1, result.total)
+                text = f"Progress: {result.processed}/{result.total} ({share}%)"
+                click.echo(f"\r{text}", nl=False, err=True)
+            if result.status != "running":
+                break
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        raise ValidationError(
+            f"interrupted; the server goes on with {accepted.bulk_operation_id}"
+        ) from None
+    if not quiet:
+        click.echo(err=True)
+    return answer, result
+
+
+def read_ids(data: bytes) -> list[str]:
+    """Job ids from standard input, in any form that other commands print them."""
+    text = data.strip()
+    items: list[object] = []
+    try:
+        if text.startswith(b"["):
+            items = msgspec.json.decode(text, type=list[object])
+        else:
+            for line in text.splitlines():
+                word = line.strip()
+                items.append(msgspec.json.decode(word) if word[:1] == b"{" else word.decode())
+        ids = [_id(item) for item in items if item != ""]
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise ValidationError(f"the job ids cannot be read: {e}") from None
+    if not ids:
+        raise ValidationError("no job IDs provided (pipe from search or use --filter)")
+    return ids
+
+
+def _id(item: object) -> str:
+    if isinstance(item, str):
+        return item
+    named = msgspec.convert(item, _Named)
+    return named.id or named.job_id

@@ -1,0 +1,412 @@
+"""Tasks on many jobs: clear a queue, destroy one, act on given jobs or on all.
+
+A task is accepted in one entry and goes on in steps, each an entry of its own, so that other
+requests come in between; it is a row, so it also goes on after a crash. Its set of jobs is fixed
+when it is accepted:
+
+- *clear* and *destroy* doom the jobs at once (`Core.doomed`) and only delete them later;
+- *bulk on given jobs* keeps their ids in chunks, of which a step takes one;
+- *bulk on all jobs* walks the index rows of the states that its action is for, and takes jobs whose
+  seq is below the cut that their queue had then. A job can change its state behind the walk, so the
+  walk goes round again until it finds nothing more to do.
+
+What came of each job of a bulk is kept in chunks: a byte for each id, OUTCOMES and below, or
+STATE_BASE + state for a job whose state did not allow the action.
+"""
+
+from typing import Final
+
+from corvo import feed, ops
+from corvo._fast import keys
+from corvo._fast.codec import decode_fields
+from corvo.errors import InvalidState, NotFound
+from corvo.fsm import endings, people, states
+from corvo.fsm.core import Core
+from corvo.fsm.people import Arguments
+from corvo.kv import documents
+from corvo.limits import STEP_JOBS, TASK_KEPT_NS, TASKS_MAX
+from corvo.model import (
+    ACTIONS,
+    ACTIVE,
+    BULK,
+    CLEAR,
+    CONFLICT,
+    DESTROY,
+    DONE,
+    ENDED,
+    HELD,
+    PENDING,
+    RETRYING,
+    SCHEDULED,
+    SKIPPED,
+    STATES,
+    TASK_CANCELLED,
+    TASK_COMPLETED,
+    Job,
+    Task,
+)
+
+STATE_BASE: Final = 16
+ROUNDS_MAX: Final = 10
+_ROWS_MAX: Final = 500  # of one read
+_LOOKED_AT_MAX: Final = 1_000  # rows in one step
+_DROPPED_MAX: Final = 2  # old tasks that a new one may push out
+_RESULT_CHUNKS_MAX: Final = 100  # looked at in one read of results
+
+_FINISHED: Final = 6
+_FAMILIES: Final[list[bytes]] = [
+    keys.PENDING,
+    keys.BLOCKED,
+    keys.SCHEDULED,
+    keys.RETRYING,
+    keys.HELD,
+    keys.ACTIVE,
+    keys.FINISHED,
+]
+_ORDER: Final = (PENDING, PENDING, SCHEDULED, RETRYING, HELD, ACTIVE)
+
+_TRIGGERS: Final[dict[str, int]] = {
+    "retry": states.RETRY,
+    "delete": states.DELETE,
+    "cancel": states.CANCEL,
+    "move": states.MOVE,
+    "requeue": states.REQUEUE,
+    "change_priority": states.CHANGE_PRIORITY,
+    "hold": states.HOLD,
+    "approve": states.APPROVE,
+    "reject": states.REJECT,
+    "run": states.RUN,
+}
+# By action: states that it is for.
+ACTION_STATES: Final[list[list[int]]] = [
+    [
+        state
+        for state in range(len(STATES))
+        if states.next_state(state, _TRIGGERS[name]) != states.REFUSED
+    ]
+    for name in ACTIONS
+]
+# Actions whose walk goes round again. The others are for states that no job leaves by itself, or
+# leaves only for where the action would have led.
+_AGAIN: Final = [
+    name in ("delete", "cancel", "move", "change_priority", "hold") for name in ACTIONS
+]
+_CHANGE_PRIORITY: Final = ACTIONS.index("change_priority")
+_CANCEL: Final = ACTIONS.index("cancel")
+
+
+def _families(action: int) -> list[int]:
+    """The families of index rows of the states that an action is for."""
+    wanted = ACTION_STATES[action]
+    found = [family for family in range(_FINISHED) if _ORDER[family] in wanted]
+    if any(ENDED[state] for state in wanted):
+        found.append(_FINISHED)
+    return found
+
+
+def _prefixes(task: Task) -> list[bytes]:
+    if task.kind == BULK:
+        return [_FAMILIES[family] for family in _families(task.action)]
+    families = _FAMILIES[:3] if task.kind == CLEAR else _FAMILIES
+    return [keys.of_queue(family, task.queue_number) for family in families]
+
+
+# The ops.
+
+
+def clear_queue(core: Core, payload: bytes) -> object:
+    """The pending and scheduled jobs of a queue go."""
+    name: str
+    task_id: str
+    name, task_id = decode_fields(ops.CLEAR_QUEUE.layout, payload)
+    lane = core.lanes.get(name)
+    if lane is None:
+        return NotFound(f'queue "{name}" not found')
+    queue = lane.queue
+    task = _accept(core, task_id, CLEAR)
+    task.queue = name
+    task.queue_number = queue.number
+    task.total = queue.jobs(PENDING) + queue.jobs(SCHEDULED)
+    core.emit_queue(name, feed.QUEUE_CLEARED, b'{"jobs":%d}' % task.total)
+    task.cut_seqs = [core.meta.event_seq]
+    core.clear(lane)
+    _step(core, task, STEP_JOBS)
+    return task
+
+
+def delete_queue(core: Core, payload: bytes) -> object:
+    """A queue goes, with all its jobs and settings."""
+    name: str
+    task_id: str
+    name, task_id = decode_fields(ops.DELETE_QUEUE.layout, payload)
+    lane = core.lanes.get(name)
+    if lane is None:
+        return NotFound(f'queue "{name}" not found')
+    task = _accept(core, task_id, DESTROY)
+    task.queue = name
+    task.queue_number = lane.queue.number
+    task.total = sum(lane.queue.counts)
+    core.emit_queue(name, feed.QUEUE_DELETED, b"")
+    core.destroy(lane)
+    _step(core, task, STEP_JOBS)
+    return task
+
+
+def bulk_action(core: Core, payload: bytes) -> object:
+    """One action on many jobs. Without a task the result lists what came of each."""
+    task_id: str
+    ids: list[str]
+    everything: bool
+    action: int
+    arguments: bytes
+    task_id, ids, everything, action, arguments = decode_fields(ops.BULK_ACTION.layout, payload)
+    if not task_id:
+        return [_outcome(core, job_id, action, Arguments(arguments)) for job_id in ids]
+    task = _accept(core, task_id, BULK)
+    task.action = action
+    task.arguments = arguments
+    if everything:
+        task.total = matching(core, action, 0)[0]
+        for number in sorted(core.numbered):
+            task.cut_numbers.append(number)
+            task.cut_seqs.append(core.numbered[number].queue.next_seq)
+    else:
+        task.total = len(ids)
+        for at in range(0, len(ids), STEP_JOBS):
+            row = documents.encode_chunk(ids[at : at + STEP_JOBS], b"")
+            core.store.set_chunk(task, task.chunks, row)
+            task.chunks += 1
+    _step(core, task, STEP_JOBS)
+    return task
+
+
+def bulk_step(core: Core, payload: bytes) -> object:
+    """One step of a task, or its end before its time. Nothing, when it has ended already."""
+    task_id: str
+    limit: int
+    stop: bool
+    task_id, limit, stop = decode_fields(ops.BULK_STEP.layout, payload)
+    task = core.tasks.get(task_id)
+    if task is None:
+        return NotFound(f'bulk operation "{task_id}" not found')
+    if not task.running():
+        return task
+    if not stop:
+        _step(core, task, min(limit, STEP_JOBS))
+    elif task.kind == BULK:
+        _finish(core, task, TASK_CANCELLED)
+    else:
+        return InvalidState(f'"{task_id}" deletes what is gone already and cannot be stopped')
+    return task
+
+
+# The life of a task.
+
+
+def _accept(core: Core, task_id: str, kind: int) -> Task:
+    task = Task(task_id, kind)
+    task.created_ns = core.stamp_ns
+    dropped = 0
+    for other_id in sorted(core.tasks):
+        other = core.tasks[other_id]
+        old = other.finished_ns + TASK_KEPT_NS <= core.stamp_ns
+        if dropped == _DROPPED_MAX or not (old or len(core.tasks) >= TASKS_MAX):
+            break
+        if not other.running():
+            core.store.delete_task(other)
+            del core.tasks[other_id]
+            dropped += 1
+    core.put_task(task)
+    return task
+
+
+def _finish(core: Core, task: Task, state: int) -> None:
+    task.state = state
+    task.finished_ns = core.stamp_ns
+    core.running.remove(task)
+    lane = core.numbered.get(task.queue_number)
+    if task.kind == BULK or lane is None:
+        return
+    ends_clear = task.kind == CLEAR and lane.queue.cleared_seq == task.cut_seqs[0]
+    if task.kind == DESTROY or (ends_clear and not lane.queue.destroyed):
+        core.no_longer_doomed(lane)
+
+
+def _step(core: Core, task: Task, limit: int) -> None:
+    task.updated_ns = core.stamp_ns
+    core.store.touch_task(task)
+    if task.kind != BULK:
+        _delete_doomed(core, task, limit)
+    elif task.cut_numbers or not task.chunks:
+        _act_on_walk(core, task, limit)
+    else:
+        _act_on_chunk(core, task)
+
+
+def _delete_doomed(core: Core, task: Task, limit: int) -> None:
+    jobs, end = _walk(core, task, limit)
+    for job in jobs:
+        core.store.touch(job)
+        endings.delete(core, core.lane_of(job), job)
+    task.counts[DONE] += len(jobs)
+    if end:
+        _finish(core, task, TASK_COMPLETED)
+
+
+def _act_on_chunk(core: Core, task: Task) -> None:
+    ids, _ = documents.decode_chunk(core.store.chunk(task, task.next_chunk))
+    arguments = Arguments(task.arguments)
+    outcomes = bytearray()
+    for job_id in ids:
+        code = _code(core, job_id, _outcome(core, job_id, task.action, arguments))
+        task.counts[kind_of(code)] += 1
+        outcomes.append(code)
+    core.store.set_chunk(task, task.next_chunk, documents.encode_chunk(ids, bytes(outcomes)))
+    task.next_chunk += 1
+    if task.next_chunk == task.chunks:
+        _finish(core, task, TASK_COMPLETED)
+
+
+def _act_on_walk(core: Core, task: Task, limit: int) -> None:
+    arguments = Arguments(task.arguments)
+    jobs, end = _walk(core, task, limit)
+    ids: list[str] = []
+    outcomes = bytearray()
+    for job in jobs:
+        if _nothing_to_do(job, task.action, arguments):
+            continue
+        code = _code(core, job.id, people.BY_NUMBER[task.action](core, job, arguments))
+        if code == DONE:
+            task.stirred = True
+        elif task.rounds:
+            continue  # refused before, and counted then
+        task.counts[kind_of(code)] += 1
+        ids.append(job.id)
+        outcomes.append(code)
+    if ids:
+        core.store.set_chunk(task, task.chunks, documents.encode_chunk(ids, bytes(outcomes)))
+        task.chunks += 1
+        task.next_chunk += 1
+    if not end:
+        return
+    task.rounds += 1
+    if task.stirred and _AGAIN[task.action] and task.rounds < ROUNDS_MAX:
+        task.stirred = False
+        task.family = 0
+    else:
+        _finish(core, task, TASK_COMPLETED)
+
+
+def _nothing_to_do(job: Job, action: int, arguments: Arguments) -> bool:
+    """Whether a job is as the action would leave it."""
+    if action == _CHANGE_PRIORITY:
+        return job.priority == arguments.priority
+    return action == _CANCEL and job.cancel_requested_ns > 0 and not arguments.force
+
+
+def _walk(core: Core, task: Task, limit: int) -> tuple[list[Job], bool]:
+    """The next jobs that the task is about, and whether the walk is at its end."""
+    prefixes = _prefixes(task)
+    jobs: list[Job] = []
+    cuts = dict(zip(task.cut_numbers, task.cut_seqs, strict=True)) if task.kind == BULK else {}
+    looked_at = 0
+    while looked_at < _LOOKED_AT_MAX:
+        prefix = prefixes[task.family]
+        rows = core.store.index_rows(prefix, task.cursor or prefix, _ROWS_MAX)
+        looked_at += len(rows)
+        for key, job_id in rows:
+            job = _wanted(core, task, cuts, key, job_id)
+            if job is not None:
+                jobs.append(job)
+                if len(jobs) == limit:
+                    task.cursor = key + b"\0"
+                    return jobs, False
+        if len(rows) == _ROWS_MAX:
+            task.cursor = rows[-1][0] + b"\0"
+            continue
+        task.cursor = b""
+        task.family += 1
+        if task.family == len(prefixes):
+            return jobs, True
+    return jobs, False
+
+
+def _wanted(core: Core, task: Task, cuts: dict[int, int], key: bytes, job_id: str) -> Job | None:
+    """The job of an index row if the task is about it."""
+    if task.kind != BULK:
+        job = core.store.find(job_id)
+        return job if job is not None and core.doomed(job) else None
+    if keys.parse_seq(key) >= cuts.get(keys.parse_number(key), 0):
+        return None
+    wanted = ACTION_STATES[task.action]
+    if key.startswith(keys.FINISHED) and keys.parse_finished(key)[1] not in wanted:
+        return None
+    job = core.find(job_id)
+    return job if job is not None and job.state in wanted else None
+
+
+def _outcome(core: Core, job_id: str, action: int, arguments: Arguments) -> object:
+    job = core.find(job_id)
+    if job is None:
+        return NotFound(f'job "{job_id}" not found')
+    return people.BY_NUMBER[action](core, job, arguments)
+
+
+def _code(core: Core, job_id: str, outcome: object) -> int:
+    """The byte that stands for what came of an action."""
+    if isinstance(outcome, NotFound):
+        return SKIPPED
+    if isinstance(outcome, InvalidState):
+        job = core.find(job_id)
+        assert job is not None
+        return STATE_BASE + job.state
+    return DONE if isinstance(outcome, str) else CONFLICT
+
+
+def kind_of(code: int) -> int:
+    """Which of OUTCOMES a byte stands for."""
+    return SKIPPED if code >= STATE_BASE else code
+
+
+# Reads.
+
+
+def results(
+    core: Core, task: Task, start: int, kind: int, limit: int
+) -> tuple[list[tuple[str, int]], int]:
+    """(job id, outcome byte) of one kind from position `start` on, and the position to go on from;
+    0 when there are no more."""
+    found: list[tuple[str, int]] = []
+    first = start // STEP_JOBS
+    skip = start % STEP_JOBS
+    stop = min(task.next_chunk, first + _RESULT_CHUNKS_MAX)
+    for number in range(first, stop):
+        ids, outcomes = documents.decode_chunk(core.store.chunk(task, number))
+        for i in range(skip, len(ids)):
+            if kind_of(outcomes[i]) != kind:
+                continue
+            if len(found) == limit:
+                return found, number * STEP_JOBS + i
+            found.append((ids[i], outcomes[i]))
+        skip = 0
+    return found, stop * STEP_JOBS if stop < task.next_chunk else 0
+
+
+def matching(core: Core, action: int, limit: int) -> tuple[int, list[str]]:
+    """How many jobs there are in the states that an action is for, and some of them."""
+    count = 0
+    for name in sorted(core.lanes):
+        for state in ACTION_STATES[action]:
+            count += core.lanes[name].queue.jobs(state)
+    sample: list[str] = []
+    for family in _families(action):
+        if len(sample) == limit:
+            break
+        prefix = _FAMILIES[family]
+        for _, job_id in core.store.index_rows(prefix, prefix, _ROWS_MAX):
+            job = core.find(job_id)
+            if job is not None and job.state in ACTION_STATES[action]:
+                sample.append(job_id)
+            if len(sample) == limit:
+                break
+    return count, sample

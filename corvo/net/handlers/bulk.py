@@ -1,0 +1,244 @@
+"""Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
+comes when it is done, or at once with an id to ask for."""
+
+import difflib
+from typing import Any
+from urllib.parse import parse_qs
+
+from corvo import checks, limits, ops
+from corvo._fast.replies import Request, reply_error
+from corvo.errors import CorvoError, MirrorUnavailable, NotFound, ValidationError
+from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
+from corvo.ids import check_job_id
+from corvo.model import ACTIONS, OUTCOMES, SKIPPED, STATES, Task
+from corvo.net.actions import encode_arguments, hold_values
+from corvo.net.bodies import BulkBody, decode, json_value
+from corvo.net.documents import reply_json, task_counts, task_document
+from corvo.service import Service
+
+SAMPLE = 10
+_ASYNC_ABOVE = 10_000
+_COUNTED_AT_ONCE = 500
+# What jobs can be searched by.
+FILTERS = (
+    "queue",
+    "state",
+    "priority",
+    "tags",
+    "payload_contains",
+    "payload_jq",
+    "created_after",
+    "created_before",
+    "scheduled_after",
+    "scheduled_before",
+    "started_after",
+    "started_before",
+    "completed_after",
+    "completed_before",
+    "expire_after",
+    "expire_before",
+    "attempt_min",
+    "attempt_max",
+    "unique_key",
+    "batch_id",
+    "worker_id",
+    "parent_id",
+    "chain_id",
+    "has_errors",
+    "error_contains",
+    "job_id_prefix",
+)
+_REASONS = ("done", "not_found", "conflict")
+
+
+class Bulk:
+    """Handlers of /jobs/bulk and /bulk/{id}."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def act(self, request: Request) -> None:
+        """One action on many jobs."""
+        body = decode(request.body, BulkBody)
+        action = _action(body)
+        arguments = _arguments(action, body)
+        ids = _ids(body)
+        if body.dry_run:
+            sample: list[str] = []
+            if body.all:
+                matched, sample = self._service.machine.matching(action, SAMPLE)
+                _reply_dry_run(request, matched, sample)
+            else:
+                self._count(request, action, ids, 0, sample)
+            return
+        in_background = body.async_ or len(ids) > _ASYNC_ABOVE
+        if body.all and not in_background:
+            in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
+        request.context = in_background, self._service.clock.monotonic_ns()
+        task_id = self._service.new_task_id()
+        values = (task_id, ids, body.all, action, arguments)
+        self._service.submit(ops.BULK_ACTION, values, (self._on_accepted, request))
+
+    def get(self, request: Request) -> None:
+        """How far an action is."""
+        reply_json(request, 200, task_document(self._service.task(request.params[0])))
+
+    def cancel(self, request: Request) -> None:
+        """Do not go on with an action; what is done stays done."""
+        values = (self._service.task(request.params[0]).id, 0, True)
+        self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
+
+    def results(self, request: Request) -> None:
+        """What came of the jobs, one kind at a time."""
+        task = self._service.task(request.params[0])
+        query = parse_qs(request.query.decode("ascii", "replace"))
+        kind = query.get("kind", ["done"])[-1]
+        if kind not in OUTCOMES:
+            raise ValidationError(
+                f"kind {checks.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
+            )
+        start = _number(query, "cursor", 0, 1 << 62)
+        limit = _number(query, "limit", limits.RESULTS_PAGE_MAX, limits.RESULTS_PAGE_MAX)
+        rows, cursor = self._service.machine.task_results(
+            task, start, OUTCOMES.index(kind), max(1, limit)
+        )
+        document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
+        if cursor:
+            document["cursor"] = str(cursor)
+        reply_json(request, 200, document)
+
+    def _count(
+        self, request: Request, action: int, ids: list[str], matched: int, sample: list[str]
+    ) -> None:
+        """The jobs that the action would be done to, a few at a time."""
+        if request.abandoned:
+            return
+        for job_id in ids[:_COUNTED_AT_ONCE]:
+            job = self._service.machine.job(job_id)
+            if job is not None and job.state in ACTION_STATES[action]:
+                matched += 1
+                if len(sample) < SAMPLE:
+                    sample.append(job_id)
+        rest = ids[_COUNTED_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._count, request, action, rest, matched, sample)
+        else:
+            _reply_dry_run(request, matched, sample)
+
+    def _on_accepted(self, request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+            return
+        # The answer of an earlier request knows the task as it was then.
+        task: Task = self._service.machine.task(result.id) or result
+        if task.running() and request.context[0]:
+            progress = f"/api/v1/bulk/{task.id}"
+            document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
+            document |= {"estimated_total": task.total, "progress_url": progress}
+            reply_json(request, 202, document)
+        elif task.running():
+            self._service.watch_task(task.id, (self._on_finished, request))
+        else:
+            self._on_finished(request, task)
+
+    def _on_finished(self, request: Request, task: Task | None) -> None:
+        if request.abandoned:
+            return
+        if task is None:
+            reply_error(request, NotFound("the operation has ended and is forgotten"))
+            return
+        took_ns = self._service.clock.monotonic_ns() - request.context[1]
+        document = {"bulk_operation_id": task.id, **task_counts(task)}
+        document["duration_ms"] = took_ns // limits.MS_NS
+        reply_json(request, 200, document)
+
+    @staticmethod
+    def _on_stopped(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            reply_json(request, 200, task_document(result))
+
+
+def _reply_dry_run(request: Request, matched: int, sample: list[str]) -> None:
+    reply_json(request, 200, {"dry_run": True, "matched": matched, "sample": sample})
+
+
+def _action(body: BulkBody) -> int:
+    if not body.action:
+        raise ValidationError("action is required", field="action")
+    if body.action not in ACTIONS:
+        raise ValidationError(
+            f"unknown bulk action: {checks.shown(body.action)} (use {', '.join(ACTIONS)})",
+            field="action",
+        )
+    return ACTIONS.index(body.action)
+
+
+def _arguments(action: int, body: BulkBody) -> bytes:
+    name = ACTIONS[action]
+    if name == "move" and not body.move_to_queue:
+        raise ValidationError("move_to_queue is required for move action", field="move_to_queue")
+    if name == "change_priority" and body.priority is None:
+        raise ValidationError("priority is required for change_priority action", field="priority")
+    target = body.move_to_queue
+    return encode_arguments(
+        target=checks.queue_name(target, "move_to_queue") if target else "",
+        reset_attempts=body.reset_attempts,
+        keep_priority=body.keep_priority,
+        priority=checks.priority(body.priority),
+        force=body.force,
+        reason=body.reason,
+        by=body.by,
+        note=body.note,
+        feedback=json_value(body.feedback),
+        revise=body.revise,
+        hold=hold_values(body.timeout, body.timeout_action),
+    )
+
+
+def _ids(body: BulkBody) -> list[str]:
+    """The ids, each once; none when it is about all jobs."""
+    given = [body.job_ids is not None, body.filter is not None, body.all]
+    if sum(given) != 1:
+        raise ValidationError("give exactly one of job_ids, filter, and all: true")
+    if body.filter is not None:
+        _refuse_filter(body.filter)
+    if body.job_ids is None:
+        return []
+    checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
+    return [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(body.job_ids)]
+
+
+def _refuse_filter(given: dict[str, Any]) -> None:
+    """A filter needs the mirror, which this server does not have; a wrong one is refused first."""
+    if not given:
+        raise ValidationError(
+            "filter is empty: to act on every job, say all: true instead", field="filter"
+        )
+    for name in given:
+        if name not in FILTERS:
+            near = difflib.get_close_matches(name, FILTERS, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValidationError(f"unknown filter {checks.shown(name)}{hint}", field=name)
+    raise MirrorUnavailable(
+        "a filter needs the mirror, which this server does not have: give job_ids, or all: true"
+    )
+
+
+def _item(job_id: str, code: int) -> dict[str, Any]:
+    item: dict[str, Any] = {"job_id": job_id}
+    if code >= STATE_BASE:
+        item["reason"] = f"state is {STATES[code - STATE_BASE]}"
+    elif code >= SKIPPED:
+        item["reason"] = _REASONS[code]
+    return item
+
+
+def _number(query: dict[str, list[str]], name: str, absent: int, high: int) -> int:
+    text = query.get(name, [""])[-1]
+    if not text:
+        return absent
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= high):
+        raise ValidationError(f"{name} must be a number up to {high}", field=name)
+    return int(text)
