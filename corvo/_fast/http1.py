@@ -15,41 +15,34 @@ makes every limit exact and lets a connection stop between two pipelined request
 STOPPED, ignores all further input: after an error, `Connection: close`, or the end of the stream.
 """
 
-import re
 from typing import Final
 
 import cython
 import httptools
 
-from corvo._fast.head import HOST, REQUEST_ID, find_byte, find_head_end, read_fields
+from corvo._fast.h1rules import CHUNKED, check_host, read_framing, take_line, target_too_long
+from corvo._fast.head import REQUEST_ID, find_byte, find_head_end, read_fields
 from corvo._fast.http2 import H2Conn, parse_offer
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
     CorvoError,
     HeadersTooLarge,
-    NotImplementedHere,
     Overloaded,
     PayloadTooLarge,
     RequestTimeout,
-    UriTooLong,
-    VersionNotSupported,
 )
 
 _LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
-_LF, _SPACE, _HASH, _SLASH, _QUESTION = 10, 32, 35, 47, 63
+_CHUNKED_BODY = CHUNKED
+_LF = 10
 
 # A request line is refused unfinished only when no method and version could still fit.
 _LINE_EXTRA_MAX: Final = 64
 _OVERLOADED_RETRY_MS: Final = 1_000
 
-_METHODS: Final = {
-    m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
-}
 _BLANK_LINE: Final = b"\r\n\r\n"
 _PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
-_VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
-_ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 
 
 class _ChunkedBody:
@@ -229,7 +222,7 @@ class H1Conn(ReplyQueue):
         if end == 0:
             size = len(data) - pos
             if size > context.target_size_max + _LINE_EXTRA_MAX:
-                self._refuse_target()
+                self._refuse(target_too_long(context.target_size_max))
             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
                 self._refuse(BadRequest("this is not an HTTP request"))
             else:
@@ -247,7 +240,7 @@ class H1Conn(ReplyQueue):
         request = Request(self)
         self._request = request
         try:
-            self._take_line(request, line)
+            self._authority = take_line(request, line, context.target_size_max)
         except CorvoError as error:
             if line == _PREFACE_LINE and not self._served and self._first is None:
                 self._give_way(None, b"")
@@ -257,53 +250,6 @@ class H1Conn(ReplyQueue):
         self._phase = _FIELDS
         self._tail = b""
         return pos
-
-    def _take_line(self, request, line):
-        p: cython.p_const_uchar = line
-        size: cython.Py_ssize_t = len(line)
-        first: cython.Py_ssize_t = find_byte(line, _SPACE, 0)
-        second: cython.Py_ssize_t = -1 if first < 0 else find_byte(line, _SPACE, first + 1)
-        method: bytes = p[:first] if first >= 0 else line
-        request.method = _METHODS.get(method) or method.decode("latin-1")
-        request.head_only = request.method == "HEAD"
-        if first >= 0 and second < 0 and p[first + 1] == _SLASH:
-            raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
-        if second < 0 or find_byte(line, _SPACE, second + 1) >= 0:
-            raise BadRequest("the request line is not: method, space, target, space, version")
-        target: bytes = p[first + 1 : second]
-        if not line.endswith(b" HTTP/1.1\r\n"):
-            version: bytes = p[second + 1 : size]
-            if version == b"HTTP/1.0\r\n":
-                request._old_client = True
-            elif _VERSION.fullmatch(version):
-                raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
-            else:
-                raise BadRequest("the request line does not end in an HTTP version")
-        if len(target) > self.context.target_size_max:
-            raise self._target_too_long()
-        if not target.startswith(b"/"):
-            target = self._take_other_target(request, target)
-        if find_byte(target, _HASH, 0) >= 0:
-            raise BadRequest("the request target holds a fragment")
-        question: cython.Py_ssize_t = find_byte(target, _QUESTION, 0)
-        if question < 0:
-            request.path = target
-        else:
-            request.path = target[:question]
-            request.query = target[question + 1 :]
-
-    def _take_other_target(self, request, target):
-        """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
-        if request.method == "CONNECT":
-            raise NotImplementedHere("CONNECT: Corvo is no proxy")
-        if target == b"*" and request.method == "OPTIONS":
-            return target
-        absolute = _ABSOLUTE.fullmatch(target)
-        if absolute is None or not HOST.fullmatch(absolute.group(1)):
-            raise BadRequest("the request target is neither a path nor an http URL")
-        self._authority = absolute.group(1)
-        target = absolute.group(2)
-        return target if target.startswith(b"/") else b"/" + target
 
     def _read_fields(self, data, pos):
         context = self.context
@@ -420,7 +366,7 @@ class H1Conn(ReplyQueue):
         head: bytes = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
             read_fields(request, head, self.context.head_fields_max)
-            self._check_host(request)
+            check_host(request, self._authority)
             self._choose_framing(request)
         except CorvoError as error:
             self._fail(error)
@@ -474,42 +420,15 @@ class H1Conn(ReplyQueue):
         self._refusal = error
         raise error
 
-    def _check_host(self, request):
-        host = request.host
-        authority = self._authority
-        if host is None:
-            if not request._old_client:
-                raise BadRequest("header Host is missing")
-        elif host != self.context._valid_host:
-            if not HOST.fullmatch(host):
-                raise BadRequest("header Host is not a host name with an optional port")
-            self.context._valid_host = host
-        if authority is not None:
-            request.host = authority
-
     def _choose_framing(self, request):
-        length = request.content_length
-        if request._codings is not None:
-            if request._old_client:
-                raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
-            if length is not None:
-                raise BadRequest("both Content-Length and Transfer-Encoding")
-            codings = request._codings.lower().split(b",")
-            for coding in codings:
-                if coding.strip(b" \t") != b"chunked":
-                    raise NotImplementedHere("the only transfer coding known here is chunked")
-            if len(codings) > 1:
-                raise BadRequest("Transfer-Encoding chunked is given twice")
+        size: cython.longlong = read_framing(request)
+        if size == _CHUNKED_BODY:
             self._phase = _CHUNKED
-        elif length is not None:
-            if not length.isdigit():
-                raise BadRequest("Content-Length is not a number")
-            size: cython.longlong = int(length) if len(length) <= 18 else -1
-            if not 0 <= size <= self.context.body_size_max:
-                raise self._body_too_large()
+        elif size > self.context.body_size_max:
+            raise self._body_too_large()
+        elif size:
+            self._phase = _LENGTH
             self._body_left = size
-            if size:
-                self._phase = _LENGTH
 
     def on_trailer(self, name, value):
         """Trailers are counted and forgotten: none of them may pass for a header."""
@@ -575,16 +494,10 @@ class H1Conn(ReplyQueue):
         self._enqueue(request)
         reply_error(request, error)
 
-    def _refuse_target(self):
-        self._refuse(self._target_too_long())
-
     def _refuse_head(self):
         self._refuse(
             HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
         )
-
-    def _target_too_long(self):
-        return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")
 
     def _body_too_large(self):
         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")

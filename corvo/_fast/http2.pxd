@@ -41,5 +41,3 @@ cdef class H2Conn(Control):
     cdef _check_bodies(self, long long now_ns)
     cdef _finish_input(self)
     cdef _body_too_large(self)
-
-

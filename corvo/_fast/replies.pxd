@@ -7,7 +7,8 @@ cdef class H1Context:
     cdef readonly Py_ssize_t trailer_fields_max, trailer_size_max
     cdef readonly Py_ssize_t chunks_max, chunk_mean_min, chunk_mean_after, feed_slice
     cdef readonly Py_ssize_t pipeline_max, pipeline_resume, unsent_size_max
-    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min, keep_alive_idle_ns, write_stall_ns
+    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min
+    cdef readonly long long keep_alive_idle_ns, write_stall_ns
     cdef readonly object monotonic
     cdef readonly Py_ssize_t bodies_size
     cdef public bint draining
