@@ -48,11 +48,15 @@ _SIZES: Final = (-1, -1, 5, 4, -1, -1, 8, -1, 4, -1)
 
 
 class ConnectionFault(Exception):
-    """The peer broke the protocol or asked too much: GOAWAY with this code, then close."""
+    """The peer broke the protocol or asked too much: GOAWAY with this code, then close.
 
-    def __init__(self, code, reason):
-        super().__init__(reason)
+    `reason` is how it is counted (`corvo._fast.refusals`).
+    """
+
+    def __init__(self, code, text, reason="protocol"):
+        super().__init__(text)
         self.code = code
+        self.text = text
         self.reason = reason
 
 
@@ -200,7 +204,7 @@ def settings_frame(values):
     return frame(SETTINGS, 0, 0, payload)
 
 
-def goaway_frame(last_stream, code, reason):
-    """A GOAWAY frame; the reason is for whoever reads a trace of the connection."""
-    payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
+def goaway_frame(last_stream, code, text):
+    """A GOAWAY frame; the text is for whoever reads a trace of the connection."""
+    payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)

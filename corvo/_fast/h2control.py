@@ -119,7 +119,7 @@ class Control(ReplyStreams):
             self._updates.add(self._updates_earned * self._limits.updates_per_data)
             self._updates_earned = 0
         if not self._updates.take(self._read_ns):
-            raise too_many("window updates")
+            raise too_many("window_updates")
         if reader.stream_id == 0:
             self._window += reader.value
             if self._window > WINDOW_MAX:
@@ -181,7 +181,7 @@ class Control(ReplyStreams):
         if not self._settings.take(self._read_ns):
             raise too_many("settings")
         if reader.size > self._limits.settings_entries_max * 6:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many settings in one frame")
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many settings in one frame", "settings")
         self._apply_settings(data, reader.start, reader.end)
         self._push(frame(SETTINGS, ACK, 0, b""))
 
@@ -231,15 +231,16 @@ class Control(ReplyStreams):
         if len(self._late) > self._limits.late_max:
             del self._late[next(iter(self._late))]
 
-    def _reset(self, stream, code):
+    def _reset(self, stream, code, reason):
         self._forget(stream)
-        self._send_reset(stream.id, code)
+        self._send_reset(stream.id, code, reason)
 
-    def _send_reset(self, stream_id, code):
+    def _send_reset(self, stream_id, code, reason):
         """End a stream for a reason that lies with the peer, which must not be frequent."""
+        self.context.refusals.count(reason)
         self._own_resets_left -= 1
         if self._own_resets_left < 0 or not self._own_resets.take(self._read_ns):
-            raise too_many("requests that had to be reset")
+            raise too_many("faulty_requests")
         self._remember(stream_id)
         self._push(u32_frame(RST_STREAM, stream_id, code))
 
@@ -251,7 +252,7 @@ class Control(ReplyStreams):
         for stream in list(self._parked.values()):
             waited_ns: cython.longlong = now_ns - stream.parked_ns
             if waited_ns > self.context.write_stall_ns:
-                self._reset(stream, CANCEL)
+                self._reset(stream, CANCEL, "unread_replies")
             elif waited_ns > limits.small_data_wait_ns and stream.window > 0 and self._window > 0:
                 stream.urgent = True
                 self._unpark(stream)
@@ -260,14 +261,14 @@ class Control(ReplyStreams):
         """Whether the peer is there, does what it owes, and still has something to say."""
         limits = self._limits
         if self._block_stream and now_ns - self._block_ns > self.context.head_wait_ns:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "a header block that takes too long")
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "a slow header block", "header_block")
         if self._settings_due_ns and now_ns > self._settings_due_ns:
-            raise ConnectionFault(SETTINGS_TIMEOUT, "the settings were not acknowledged")
+            raise ConnectionFault(SETTINGS_TIMEOUT, "the settings were not acknowledged", "silence")
         if self._leave_due_ns and now_ns > self._leave_due_ns:
             self._leave()
         elif self._ping_due_ns:
             if now_ns > self._ping_due_ns:
-                raise ConnectionFault(NO_ERROR, "the peer does not answer")
+                raise ConnectionFault(NO_ERROR, "the peer does not answer", "silence")
         elif not self._streams:
             if now_ns - self._idle_ns > self.context.keep_alive_idle_ns:
                 self._leave()
@@ -286,11 +287,12 @@ class Control(ReplyStreams):
         if not self._streams:
             self._close()
 
-    def _give_up(self, code, reason):
+    def _give_up(self, fault):
         """End everything, and say why."""
+        self.context.refusals.count(fault.reason)
         self._close()
         self._forget_all()
-        last = goaway_frame(self._last_id, code, reason)
+        last = goaway_frame(self._last_id, fault.code, fault.text)
         self._control.append(last)
         self._control_size += len(last)
         self.unsent_size += len(last)
@@ -309,13 +311,13 @@ class Control(ReplyStreams):
             self._forget(stream)
 
 
-def too_many(what):
-    """More of this than the budget allows."""
-    return ConnectionFault(ENHANCE_YOUR_CALM, f"too many {what}")
+def too_many(reason):
+    """More of what this reason counts than the budget allows."""
+    return ConnectionFault(ENHANCE_YOUR_CALM, f"too many {reason.replace('_', ' ')}", reason)
 
 
 def _too_wide():
-    return ConnectionFault(FLOW_CONTROL_ERROR, "a window wider than 2**31 - 1")
+    return ConnectionFault(FLOW_CONTROL_ERROR, "a window wider than 2**31 - 1", "windows")
 
 
 def idle_stream():

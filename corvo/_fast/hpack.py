@@ -188,7 +188,7 @@ class Decoder:
                 field = self._literal(block, 0x0F)
             size += field.size
             if size > self._list_size_fatal:
-                raise ConnectionFault(ENHANCE_YOUR_CALM, "far too many header fields")
+                raise ConnectionFault(ENHANCE_YOUR_CALM, "far too many fields", "header_block")
             if size <= self._list_size_max:
                 fields.append(field)
         return fields if size <= self._list_size_max else None
@@ -250,8 +250,8 @@ class Decoder:
         return text
 
 
-def _fault(reason):
-    return ConnectionFault(COMPRESSION_ERROR, reason)
+def _fault(text):
+    return ConnectionFault(COMPRESSION_ERROR, text, "compression")
 
 
 class Encoder:

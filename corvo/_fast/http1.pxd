@@ -15,9 +15,10 @@ cdef class H1Conn(ReplyQueue):
     cdef readonly object successor
     cdef readonly bytes unread
     cdef int _phase
-    cdef bint _ended, _served
+    cdef bint _ended, _served, _switches
     cdef long long _read_ns, _started_ns
     cdef object _parser, _refusal
+    cdef str _refusal_reason
     cdef bytes _rest, _line, _tail
     cdef Request _request
     cdef list _ready, _head
@@ -39,11 +40,11 @@ cdef class H1Conn(ReplyQueue):
     cdef bint _may_give_way(self)
     cdef _give_way(self, Request request, bytes settings)
     cdef _read_body_by(self, callbacks, bytes framing)
-    cdef _fail(self, error)
+    cdef _fail(self, error, str reason)
     cdef _choose_framing(self, Request request)
     cdef _complete(self)
     cdef _reset_message(self)
-    cdef _refuse(self, error)
+    cdef _refuse(self, error, str reason)
     cdef _refuse_head(self)
     cdef _body_too_large(self)
     cdef _finish_input(self)

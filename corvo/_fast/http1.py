@@ -23,6 +23,7 @@ import httptools
 from corvo._fast.h1rules import CHUNKED, check_host, read_framing, take_line, target_too_long
 from corvo._fast.head import REQUEST_ID, find_byte, find_head_end, read_fields
 from corvo._fast.http2 import H2Conn, parse_offer
+from corvo._fast.refusals import reason_of
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
@@ -57,10 +58,11 @@ class _ChunkedBody:
 
 
 class H1Conn(ReplyQueue):
-    """One HTTP/1.1 connection without its socket."""
+    """One HTTP/1.1 connection without its socket; `switches` = it goes on in HTTP/2 when asked."""
 
-    def __init__(self, context, peer="", on_output=None):
+    def __init__(self, context, peer="", on_output=None, switches=True):
         ReplyQueue.__init__(self, context, peer, on_output)
+        self._switches = switches
         self._phase = _LINE
         self.successor = None
         self.unread = b""
@@ -70,6 +72,7 @@ class H1Conn(ReplyQueue):
         self._started_ns = self._idle_ns
         self._parser = httptools.HttpRequestParser(self)
         self._refusal = None
+        self._refusal_reason = ""
         # Input: bytes not looked at yet, an unfinished line, the last bytes before a piece.
         self._rest = b""
         self._line = b""
@@ -144,6 +147,8 @@ class H1Conn(ReplyQueue):
                 pos = self._read_chunked(data, pos)
         if self.successor is not None:
             self.unread = data[pos:]
+        elif pos < size and len(ready) >= turn_max:
+            self.context.refusals.count("turns")
         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
         self._send_continue()
         if self._ended and not self._rest:
@@ -163,21 +168,22 @@ class H1Conn(ReplyQueue):
         elif self._phase == _LENGTH or self._phase == _CHUNKED:
             took_ns = now_ns - self._started_ns
             if now_ns - self._read_ns > context.body_idle_ns:
-                self._refuse(RequestTimeout("the body did not arrive in time"))
+                self._refuse(RequestTimeout("the body did not arrive in time"), "body_time")
             elif took_ns > context.body_idle_ns and (
                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
             ):
-                self._refuse(
-                    RequestTimeout(
-                        f"the body arrives slower than {context.body_rate_min} bytes a second"
-                    )
-                )
+                rate = context.body_rate_min
+                error = RequestTimeout(f"the body arrives slower than {rate} bytes a second")
+                self._refuse(error, "body_time")
         elif self._began:
             if now_ns - self._started_ns > context.head_wait_ns:
-                self._refuse(RequestTimeout("the request head did not arrive in time"))
+                error = RequestTimeout("the request head did not arrive in time")
+                self._refuse(error, "head_time")
         elif self._first is None:
             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
             if now_ns - self._idle_ns > wait_ns:
+                if not self._served:
+                    context.refusals.count("head_time")
                 self._close()
 
     def drain(self):
@@ -222,9 +228,9 @@ class H1Conn(ReplyQueue):
         if end == 0:
             size = len(data) - pos
             if size > context.target_size_max + _LINE_EXTRA_MAX:
-                self._refuse(target_too_long(context.target_size_max))
+                self._refuse(target_too_long(context.target_size_max), "head_size")
             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
-                self._refuse(BadRequest("this is not an HTTP request"))
+                self._refuse(BadRequest("this is not an HTTP request"), "malformed")
             else:
                 self._line = data[pos:]
             return len(data)
@@ -242,10 +248,11 @@ class H1Conn(ReplyQueue):
         try:
             self._authority = take_line(request, line, context.target_size_max)
         except CorvoError as error:
-            if line == _PREFACE_LINE and not self._served and self._first is None:
+            fresh = self._switches and not self._served and self._first is None
+            if fresh and line == _PREFACE_LINE:
                 self._give_way(None, b"")
                 return pos
-            self._refuse(error)
+            self._refuse(error, reason_of(error))
             return end
         self._phase = _FIELDS
         self._tail = b""
@@ -286,7 +293,8 @@ class H1Conn(ReplyQueue):
             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
             if self._framing_run > 2 * self.context.trailer_size_max:
-                self._refuse(BadRequest("chunk extensions or trailers are too long"))
+                error = BadRequest("chunk extensions or trailers are too long")
+                self._refuse(error, "chunks")
             self._keep_tail(piece)
         return end
 
@@ -311,9 +319,9 @@ class H1Conn(ReplyQueue):
         except httptools.HttpParserCallbackError:
             if self._refusal is None:
                 raise
-            self._refuse(self._refusal)
+            self._refuse(self._refusal, self._refusal_reason)
         except httptools.HttpParserError as error:
-            self._refuse(BadRequest(f"malformed HTTP: {error}"))
+            self._refuse(BadRequest(f"malformed HTTP: {error}"), "malformed")
 
     def _resume_after_upgrade(self):
         """Read on as plain HTTP/1.1 after an offer to upgrade that is not taken up.
@@ -326,6 +334,7 @@ class H1Conn(ReplyQueue):
             if settings is not None:
                 self._give_way(self._request, settings)
                 return
+        self.context.refusals.count("upgrade")
         if self._phase == _LENGTH:
             self._read_body_by(self, b"Content-Length: %d" % self._body_left)
         elif self._phase != _CHUNKED:
@@ -334,7 +343,12 @@ class H1Conn(ReplyQueue):
 
     def _may_give_way(self):
         """Only a request without a body, with nothing left to answer before it."""
-        return self._first is None and not self._request._old_client and not self._ended
+        return (
+            self._switches
+            and self._first is None
+            and not self._request._old_client
+            and not self._ended
+        )
 
     def _give_way(self, request, settings):
         """Go on in HTTP/2, with the request that offered it if there is one."""
@@ -369,7 +383,7 @@ class H1Conn(ReplyQueue):
             check_host(request, self._authority)
             self._choose_framing(request)
         except CorvoError as error:
-            self._fail(error)
+            self._fail(error, reason_of(error))
         request.keep_alive = self._parser.should_keep_alive()
         self._upgraded = request._upgrade_offered and self._parser.should_upgrade()
         given = request.request_id
@@ -385,20 +399,22 @@ class H1Conn(ReplyQueue):
         whole = self._chunks
         self._chunks += 1
         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
-            self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
+            mean = context.chunk_mean_min
+            self._fail(BadRequest(f"chunks of less than {mean} bytes on average"), "chunks")
 
     def on_body(self, data):
         """Some of the body."""
         context = self.context
         size: cython.Py_ssize_t = len(data)
         if self._body_size + size > context.body_size_max:
-            self._fail(self._body_too_large())
+            self._fail(self._body_too_large(), "body_size")
         if self._chunks > context.chunks_max:
-            self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
+            self._fail(BadRequest(f"more than {context.chunks_max} chunks"), "chunks")
         if context.bodies_size + size > context.bodies_in_flight_size_max:
-            self._fail(
-                Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
+            error = Overloaded(
+                "too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS
             )
+            self._fail(error, "bodies_in_flight")
         context.bodies_size += size
         self._body_size += size
         self._rate_size += size
@@ -415,9 +431,10 @@ class H1Conn(ReplyQueue):
         if not self._upgraded and not self._muted:
             self._complete()
 
-    def _fail(self, error):
+    def _fail(self, error, reason):
         """Stop the parser from inside a callback; `_parse` then refuses."""
         self._refusal = error
+        self._refusal_reason = reason
         raise error
 
     def _choose_framing(self, request):
@@ -440,7 +457,7 @@ class H1Conn(ReplyQueue):
             self._trailer_fields > self.context.trailer_fields_max
             or self._trailer_size > self.context.trailer_size_max
         ):
-            self._fail(BadRequest("the trailer section is too large"))
+            self._fail(BadRequest("the trailer section is too large"), "trailers")
 
     def _complete(self):
         request = self._request
@@ -476,11 +493,12 @@ class H1Conn(ReplyQueue):
 
     # Refusing and closing.
 
-    def _refuse(self, error):
+    def _refuse(self, error, reason):
         """Answer the message being read with an error, after which the connection closes.
 
         Whatever follows on it cannot be trusted to start where we think it does.
         """
+        self.context.refusals.count(reason)
         request = self._request
         if request is None:
             request = Request(self)
@@ -495,9 +513,8 @@ class H1Conn(ReplyQueue):
         reply_error(request, error)
 
     def _refuse_head(self):
-        self._refuse(
-            HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
-        )
+        error = HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
+        self._refuse(error, "head_size")
 
     def _body_too_large(self):
         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")

@@ -36,7 +36,7 @@ cdef class H2Conn(Control):
     cdef str _add_data(self, Stream stream, bytes data)
     cdef str _end_body(self, Stream stream)
     cdef _send_continues(self)
-    cdef _refuse(self, Stream stream, error)
+    cdef _refuse(self, Stream stream, error, str reason)
     cdef _drop_body(self, Stream stream)
     cdef _check_bodies(self, long long now_ns)
     cdef _finish_input(self)

@@ -46,6 +46,7 @@ from corvo._fast.h2control import Control, after_the_end, too_many
 from corvo._fast.h2fields import check_trailers, read_fields
 from corvo._fast.head import HOST, REQUEST_ID
 from corvo._fast.hpack import Decoder
+from corvo._fast.refusals import reason_of
 from corvo._fast.replies import Request, reply_error
 from corvo._fast.streams import Stream
 from corvo.errors import (
@@ -134,7 +135,7 @@ class H2Conn(Control):
         try:
             self._apply_settings(settings, 0, len(settings))
         except ConnectionFault as fault:
-            self._give_up(fault.code, fault.reason)
+            self._give_up(fault)
             return
         self._control.insert(0, SWITCHING)
         self._control_size += len(SWITCHING)
@@ -174,10 +175,13 @@ class H2Conn(Control):
             if self._continues:
                 self._send_continues()
         except ConnectionFault as fault:
-            self._give_up(fault.code, fault.reason)
+            self._give_up(fault)
         if self._phase == _STOPPED:
             self._more = False
             self._rest = b""
+        elif self._more and pos < len(data):
+            self.context.refusals.count("turns")
+            self._rest = data[pos:]
         else:
             self._rest = data[pos:] if pos else data
         if self._ended and not self._more:
@@ -193,12 +197,13 @@ class H2Conn(Control):
             self._check_parked(now_ns)
             if self._phase == _PREFACE or self._phase == _SETTINGS:
                 if now_ns - self._opened_ns > self.context.head_wait_ns:
+                    self.context.refusals.count("head_time")
                     self._close()
             elif self._phase == _OPEN:
                 self._check_bodies(now_ns)
                 self._check_peer(now_ns)
         except ConnectionFault as fault:
-            self._give_up(fault.code, fault.reason)
+            self._give_up(fault)
 
     def eof(self):
         """The peer sends no more: what is in flight is answered, parked requests are cancelled."""
@@ -292,7 +297,7 @@ class H2Conn(Control):
             or self._block_size > limits.block_size_max
             or self._block_empty > 1
         ):
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "a header block without end")
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "a header block without end", "header_block")
         if reader.ends_headers:
             block = b"".join(self._block)
             self._block = []
@@ -308,7 +313,7 @@ class H2Conn(Control):
             if malformed is None:
                 malformed = self._end_body(stream)
             if malformed is not None:
-                self._reset(stream, PROTOCOL_ERROR)
+                self._reset(stream, PROTOCOL_ERROR, "malformed")
         elif stream_id > self._last_id:
             self._last_id = stream_id
             self._priorities.add(self._priorities_per_stream)
@@ -316,7 +321,7 @@ class H2Conn(Control):
             if stream_id > self._accepts_max:
                 self._remember(stream_id)
             elif len(self._streams) >= self._streams_max:
-                self._send_reset(stream_id, REFUSED_STREAM)
+                self._send_reset(stream_id, REFUSED_STREAM, "streams")
             else:
                 self._open(stream_id, fields)
 
@@ -333,10 +338,10 @@ class H2Conn(Control):
             if malformed is None:
                 malformed = self._begin_body(stream)
         except CorvoError as error:
-            self._refuse(stream, error)
+            self._refuse(stream, error, reason_of(error))
             return
         if malformed is not None:
-            self._reset(stream, PROTOCOL_ERROR)
+            self._reset(stream, PROTOCOL_ERROR, "malformed")
 
     def _take_head(self, request, fields):
         context = self.context
@@ -387,7 +392,9 @@ class H2Conn(Control):
         size: cython.Py_ssize_t = reader.size
         self._room -= size
         if self._room < 0:
-            raise ConnectionFault(FLOW_CONTROL_ERROR, "more data than the connection may send")
+            raise ConnectionFault(
+                FLOW_CONTROL_ERROR, "data beyond the connection's window", "windows"
+            )
         self._credit += size
         if self._credit * 2 >= self._room_max:
             self._push(u32_frame(WINDOW_UPDATE, 0, self._credit))
@@ -401,7 +408,7 @@ class H2Conn(Control):
             raise after_the_end()
         stream.room -= size
         if stream.room < 0:
-            raise ConnectionFault(FLOW_CONTROL_ERROR, "more data than the stream may send")
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "data beyond the stream's window", "windows")
         if not reader.ends_stream:
             self._charge(stream, reader.end - reader.start)
         if stream.discards:
@@ -412,7 +419,7 @@ class H2Conn(Control):
         if malformed is None and reader.ends_stream and not stream.discards:
             malformed = self._end_body(stream)
         if malformed is not None:
-            self._reset(stream, PROTOCOL_ERROR)
+            self._reset(stream, PROTOCOL_ERROR, "malformed")
 
     def _charge(self, stream, length):
         """What a frame with little or no data costs; given back when the request is whole."""
@@ -424,12 +431,12 @@ class H2Conn(Control):
         if length == 0:
             self._empty_left -= 1
             if self._empty_left < 0:
-                raise too_many("empty frames")
+                raise too_many("empty_frames")
         elif length < self._tiny_data:
             stream.tiny += self._tiny_data - length
             self._tiny_left -= self._tiny_data - length
             if self._tiny_left < 0:
-                raise too_many("tiny frames")
+                raise too_many("tiny_frames")
 
     def _add_data(self, stream, data):
         reader: FrameReader = self._reader
@@ -439,14 +446,12 @@ class H2Conn(Control):
         if stream.expected >= 0 and stream.received > stream.expected:
             return "more data than content-length says"
         if stream.received > context.body_size_max:
-            self._refuse(stream, self._body_too_large())
+            self._refuse(stream, self._body_too_large(), "body_size")
         elif context.bodies_size + length > context.bodies_in_flight_size_max:
-            self._refuse(
-                stream,
-                Overloaded(
-                    "too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS
-                ),
+            error = Overloaded(
+                "too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS
             )
+            self._refuse(stream, error, "bodies_in_flight")
         else:
             context.bodies_size += length
             stream.held += length
@@ -489,8 +494,9 @@ class H2Conn(Control):
 
     # Ending streams.
 
-    def _refuse(self, stream, error):
+    def _refuse(self, stream, error, reason):
         """Answer a request with an error before it is whole, and ignore the rest of it."""
+        self.context.refusals.count(reason)
         self._drop_body(stream)
         stream.discards = True
         reply_error(stream.request, error)
@@ -521,14 +527,14 @@ class H2Conn(Control):
         for stream in list(self._receiving.values()):
             took_ns: cython.longlong = now_ns - stream.started_ns
             if now_ns - stream.read_ns > context.body_idle_ns:
-                self._refuse(stream, RequestTimeout("the body did not arrive in time"))
+                error = RequestTimeout("the body did not arrive in time")
+                self._refuse(stream, error, "body_time")
             elif took_ns > context.body_idle_ns and (
                 stream.received * 1_000_000_000 < context.body_rate_min * took_ns
             ):
                 rate = context.body_rate_min
-                self._refuse(
-                    stream, RequestTimeout(f"the body arrives slower than {rate} bytes a second")
-                )
+                error = RequestTimeout(f"the body arrives slower than {rate} bytes a second")
+                self._refuse(stream, error, "body_time")
 
     def _finish_input(self):
         """The stream has ended: drop what is not whole, cancel the parked, close when all is said.

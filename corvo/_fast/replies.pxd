@@ -1,3 +1,5 @@
+from corvo._fast.refusals cimport Refusals
+
 cdef class HttpConn
 
 
@@ -14,6 +16,7 @@ cdef class H1Context:
     cdef public bint draining
     cdef public long long index
     cdef readonly object http2
+    cdef readonly Refusals refusals
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
     cdef dict _starts

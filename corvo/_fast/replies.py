@@ -11,6 +11,8 @@ from typing import Final
 
 import cython
 
+from corvo._fast.refusals import Refusals
+
 _REASONS: Final = {
     200: "OK",
     201: "Created",
@@ -58,16 +60,20 @@ _ID_ENDS: Final = tuple(b"%03x" % number for number in range(4096))
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+class UnsafeHeader(ValueError):
+    """A header line that could split the response."""
+
+
 def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response.
+    """One response header line; UnsafeHeader if the value could split the response.
 
     Visible ASCII, spaces and tabs only: whatever else a job id or a queue name may hold has to be
     percent-encoded by the caller.
     """
     if not _FIELD_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a header name")
+        raise UnsafeHeader(f"{name!r} is not a header name")
     if not _FIELD_VALUE.fullmatch(value):
-        raise ValueError(f"header {name}: {value!r} holds characters that no header may")
+        raise UnsafeHeader(f"header {name}: {value!r} holds characters that no header may")
     return f"{name}: {value}\r\n".encode("ascii")
 
 
@@ -113,6 +119,7 @@ class H1Context:
         self.write_stall_ns = limits.write_stall_ns
         self.http2 = limits.http2
         self.monotonic = monotonic
+        self.refusals = Refusals()
         self.bodies_size = 0
         self.index = -1
         self.draining = False
@@ -356,6 +363,8 @@ class ReplyQueue(HttpConn):
         self._last = request
         self.pending += 1
         if self.pending >= self.context.pipeline_max:
+            if not self._full:
+                self.context.refusals.count("pipeline")
             self._full = True
 
     def _answered(self, request):

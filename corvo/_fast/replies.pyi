@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corvo._fast.meters import RouteMeter
+from corvo._fast.refusals import Refusals
 from corvo.errors import CorvoError
 
 class H1Context:
@@ -9,6 +10,7 @@ class H1Context:
 
     body_size_max: int
     bodies_size: int
+    refusals: Refusals
     draining: bool
     index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
     monotonic: Callable[[], int]
@@ -82,8 +84,11 @@ class ReplyQueue(HttpConn):
     def paused(self) -> bool: ...
     def data_to_send(self) -> bytes: ...
 
+class UnsafeHeader(ValueError):
+    """A header line that could split the response."""
+
 def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response."""
+    """One response header line; UnsafeHeader if the value could split the response."""
 
 def reply_error(request: Request, error: CorvoError) -> None:
     """Answer with the error as JSON: text, code and its extra fields."""

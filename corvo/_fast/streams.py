@@ -149,7 +149,7 @@ class ReplyStreams(HttpConn):
     def _push(self, frame):
         """Send a frame of control, ahead of all replies."""
         if len(self._control) >= self._control_max:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "the peer does not read what it asked for")
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "answers that are not read", "control_frames")
         self._control.append(frame)
         self._control_size += len(frame)
         self.unsent_size += len(frame)

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from corvo import limits
 from corvo._fast.http1 import H1Conn
 from corvo._fast.http2 import H2Conn
-from corvo._fast.replies import H1Context, Request, reply_error
+from corvo._fast.replies import H1Context, Request, UnsafeHeader, reply_error
 from corvo.errors import CorvoError
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class HttpLimits:
     unsent_size_max: int = limits.UNSENT_SIZE_MAX
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    handshake_wait_s: float = limits.HANDSHAKE_WAIT_NS / limits.SECOND_NS
     head_wait_ns: int = limits.HEAD_WAIT_NS
     body_idle_ns: int = limits.BODY_IDLE_NS
     body_rate_min: int = limits.BODY_RATE_MIN
@@ -133,7 +134,7 @@ class Server:
         self.on_drain: Callable[[], None] | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}
-        self.refused = 0
+        self.admitted = 0
         self.draining = False
         self._dirty: list[Connection] = []
         self._flush_due = False
@@ -141,10 +142,13 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._all_gone: asyncio.Event = asyncio.Event()
 
-    async def listen(self, host: str, port: int) -> int:
-        """Accept connections at an address; returns the port, which matters for port 0."""
+    async def listen(self, host: str, port: int, protocol: Callable[[], Any] | None = None) -> int:
+        """Accept connections at an address; returns the port, which matters for port 0.
+
+        `protocol` makes what stands between the socket and a connection, if anything does.
+        """
         listener = await self.loop.create_server(
-            cast(Any, self.protocol), host, port, backlog=BACKLOG, start_serving=True
+            protocol or cast(Any, self.protocol), host, port, backlog=BACKLOG, start_serving=True
         )
         self._listeners.append(listener)
         sockets = cast(Any, listener).sockets  # not the tuple that asyncio promises: a list
@@ -187,18 +191,31 @@ class Server:
                 connection.abort()
             await self._all_gone.wait()
 
-    def admit(self, address: str) -> bool:
-        """Count a new connection, unless that would be one too many."""
+    def admit(self, transport: asyncio.Transport) -> str | None:
+        """Count a new connection under the address it returns, or close it: it is one too many."""
+        peer = transport.get_extra_info("peername")
+        address = peer[0] if isinstance(peer, tuple) else ""
         count = self.by_address.get(address, 0)
         if (
             self.draining
-            or len(self.connections) >= self.limits.connections_max
+            or self.admitted >= self.limits.connections_max
             or count >= self.limits.connections_per_address_max
         ):
-            self.refused += 1
-            return False
+            self.context.refusals.count("connections")
+            transport.abort()
+            return None
         self.by_address[address] = count + 1
-        return True
+        self.admitted += 1
+        return address
+
+    def release(self, address: str) -> None:
+        """A connection that was admitted is no more."""
+        self.admitted -= 1
+        left = self.by_address[address] - 1
+        if left:
+            self.by_address[address] = left
+        else:
+            del self.by_address[address]
 
     def opened(self, connection: "Connection") -> None:
         """Keep an admitted connection, and the timer running."""
@@ -207,13 +224,9 @@ class Server:
             self._timer = self.loop.call_later(TICK_S, self._tick)
 
     def gone(self, connection: "Connection") -> None:
-        """Forget a connection that was admitted."""
+        """Forget a connection that was open."""
         self.connections.discard(connection)
-        left = self.by_address[connection.peer] - 1
-        if left:
-            self.by_address[connection.peer] = left
-        else:
-            del self.by_address[connection.peer]
+        self.release(connection.peer)
         if not self.connections:
             self._all_gone.set()
 
@@ -236,6 +249,8 @@ class Server:
             try:
                 self.handle(request)
             except Exception as error:
+                if isinstance(error, UnsafeHeader):
+                    self.context.refusals.count("reply_headers")
                 if isinstance(error, CorvoError) and not request.replied:
                     reply_error(request, error)
                     continue
@@ -284,14 +299,25 @@ class Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or close it when there are too many."""
         transport = cast(asyncio.Transport, transport)
-        address = transport.get_extra_info("peername")
-        self.peer = address[0] if isinstance(address, tuple) else ""
-        if not self.server.admit(self.peer):
+        address = self.server.admit(transport)
+        if address is not None:
+            self.open(transport, address, "")
+
+    def open(self, transport: asyncio.Transport, address: str, protocol: str) -> None:
+        """Begin, with a connection that was admitted; `protocol` is what the handshake of TLS
+        agreed on, empty without TLS: the first bytes then tell."""
+        server = self.server
+        if server.draining:
             transport.abort()
+            server.release(address)
             return
         self.transport = transport
-        self.http = H1Conn(self.server.context, self.peer, self._on_output)
-        self.server.opened(self)
+        self.peer = address
+        if protocol == "h2":
+            self.http = H2Conn(server.context, address, self._on_output)
+        else:
+            self.http = H1Conn(server.context, address, self._on_output, not protocol)
+        server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Read, let the handlers run, and send what they answered at once, in one write."""
@@ -359,6 +385,7 @@ class Connection:
                 self._stalled_size = size
                 self._stalled_since_ns = now_ns
             elif now_ns - self._stalled_since_ns > self.server.limits.write_stall_ns:
+                self.server.context.refusals.count("unread_replies")
                 self.abort()
                 return
         if self._lingers_until_ns:
