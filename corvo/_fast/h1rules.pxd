@@ -10,6 +10,7 @@ cdef long long _BEYOND
 
 
 cpdef bytes take_line(Request request, bytes line, Py_ssize_t target_size_max)
+cpdef bint is_foreign(bytes line)
 cdef tuple _split_target(Request request, bytes target)
 cpdef target_too_long(Py_ssize_t size_max)
 cpdef check_host(Request request, bytes authority)

@@ -64,6 +64,13 @@ def take_line(request, line, target_size_max):
     return authority
 
 
+def is_foreign(line):
+    """Whether a first line looks like one of HTTP, but of none that is known, as a broken preface
+    of HTTP/2 does: whoever sent it could not read a reply of HTTP/1.1."""
+    words = line.split(b" ")
+    return len(words) == 3 and words[0] not in _METHODS and not words[2].startswith(b"HTTP/")
+
+
 def _split_target(request, target):
     """Authority and rest of the forms other than a path: absolute, and `*`."""
     if request.method == "CONNECT":

@@ -1,4 +1,4 @@
-from corvo._fast.h1rules cimport check_host, read_framing, take_line, target_too_long
+from corvo._fast.h1rules cimport check_host, is_foreign, read_framing, take_line, target_too_long
 from corvo._fast.head cimport find_byte, find_head_end, read_fields
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 

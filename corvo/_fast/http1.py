@@ -20,7 +20,14 @@ from typing import Final
 import cython
 import httptools
 
-from corvo._fast.h1rules import CHUNKED, check_host, read_framing, take_line, target_too_long
+from corvo._fast.h1rules import (
+    CHUNKED,
+    check_host,
+    is_foreign,
+    read_framing,
+    take_line,
+    target_too_long,
+)
 from corvo._fast.head import REQUEST_ID, find_byte, find_head_end, read_fields
 from corvo._fast.http2 import H2Conn, parse_offer
 from corvo._fast.refusals import reason_of
@@ -248,10 +255,14 @@ class H1Conn(ReplyQueue):
         try:
             self._authority = take_line(request, line, context.target_size_max)
         except CorvoError as error:
-            fresh = self._switches and not self._served and self._first is None
-            if fresh and line == _PREFACE_LINE:
-                self._give_way(None, b"")
-                return pos
+            if self._switches and not self._served and self._first is None:
+                if line == _PREFACE_LINE:
+                    self._give_way(None, b"")
+                    return pos
+                if is_foreign(line):
+                    context.refusals.count("malformed")
+                    self._close()
+                    return end
             self._refuse(error, reason_of(error))
             return end
         self._phase = _FIELDS

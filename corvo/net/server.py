@@ -290,6 +290,7 @@ class Connection:
         self._next_due = False
         self._held: list[Request] = []  # not handled yet, because replies wait to be sent
         self._ended = False
+        self._secure = False
         self._lingers_until_ns = 0
         self._stalled_since_ns = 0
         self._stalled_size = 0
@@ -313,6 +314,7 @@ class Connection:
             return
         self.transport = transport
         self.peer = address
+        self._secure = protocol != ""
         if protocol == "h2":
             self.http = H2Conn(server.context, address, self._on_output)
         else:
@@ -334,7 +336,7 @@ class Connection:
         self._ended = True
         self.http.eof()
         self.flush()
-        return True
+        return not self._secure  # TLS has no half-closed connections
 
     def pause_writing(self) -> None:
         """The peer does not take its replies: stop reading its requests."""

@@ -5,11 +5,13 @@ bounded too. Which protocol it will speak is agreed on in the handshake (ALPN).
 """
 
 import asyncio
+import socket
 import ssl
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from corvo.errors import ConfigError
-from corvo.net.server import Connection, Server
+from corvo.net.server import Server
 
 _PROTOCOLS: Final = ("h2", "http/1.1")
 # What RFC 9113 (9.2.2) leaves of TLS 1.2; TLS 1.3 has nothing else.
@@ -51,80 +53,70 @@ class Handshakes:
     """Accepts connections of a server by TLS, and hands them over when they may begin."""
 
     def __init__(self, server: Server, certificate: Certificate) -> None:
-        self.server = server
-        self.certificate = certificate
-        self.running: set[asyncio.Task[None]] = set()
+        self._server = server
+        self._certificate = certificate
+        self._running: set[asyncio.Task[None]] = set()
 
-    def protocol(self) -> "Handshake":
-        """For a connection that has just been accepted."""
-        return Handshake(self)
+    def protocol(self) -> "_Accepted":
+        """The protocol factory of the listeners."""
+        return _Accepted(self._accept)
 
     def close(self) -> None:
         """Give up those that have not finished."""
-        for task in list(self.running):
+        for task in list(self._running):
             task.cancel()
 
-
-class Handshake(asyncio.Protocol):
-    """One connection, from being accepted to the end of its handshake."""
-
-    def __init__(self, handshakes: Handshakes) -> None:
-        self._handshakes = handshakes
-        self._early = b""  # what was read behind the handshake, in the same turn
-        self._ended = False
-        self._lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless there are too many connections."""
-        assert isinstance(transport, asyncio.Transport)
-        server = self._handshakes.server
-        address = server.admit(transport)
+    def _accept(self, transport: asyncio.Transport) -> None:
+        address = self._server.admit(transport)
         if address is None:
             return
-        transport.pause_reading()
-        running = self._handshakes.running
-        task = server.loop.create_task(self._run(transport, address))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        # A transport of its own has the handshake: this one would begin to read.
+        accepted = transport.get_extra_info("socket").dup()
+        transport.abort()
+        task = self._server.loop.create_task(self._shake(accepted, address))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-    def data_received(self, data: bytes) -> None:
-        """Keep it for the connection."""
-        self._early += data
-
-    def eof_received(self) -> bool:
-        """Keep this, too."""
-        self._ended = True
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """There is nobody to hand over."""
-        self._lost = True
-
-    async def _run(self, transport: asyncio.Transport, address: str) -> None:
-        server = self._handshakes.server
-        secure = None
+    async def _shake(self, accepted: socket.socket, address: str) -> None:
+        server = self._server
+        secured = _Secured(server, address)
         try:
-            secure = await server.loop.start_tls(
-                transport,
-                self,
-                self._handshakes.certificate.context,
-                server_side=True,
+            await server.loop.connect_accepted_socket(
+                lambda: secured,
+                accepted,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=server.limits.handshake_wait_s,
             )
-        except OSError:  # what was said is not TLS, or not a version of it that is spoken here
+        except OSError:  # what came is not TLS, not a version of it that is spoken here, or late
             server.context.refusals.count("tls_handshake")
         finally:
-            if secure is None or self._lost:
+            if not secured.opened:
                 server.release(address)
-        if secure is not None and not self._lost:
-            self._hand_over(secure, address)
 
-    def _hand_over(self, transport: asyncio.Transport, address: str) -> None:
-        connection = Connection(self._handshakes.server)
-        transport.set_protocol(connection)  # type: ignore[arg-type]  # a protocol by its methods
+
+class _Accepted(asyncio.Protocol):
+    """A connection that has just been accepted."""
+
+    def __init__(self, accept: Callable[[asyncio.Transport], None]) -> None:
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._accept(cast(asyncio.Transport, transport))
+
+
+class _Secured(asyncio.Protocol):
+    """A connection that shakes hands."""
+
+    def __init__(self, server: Server, address: str) -> None:
+        self._server = server
+        self._address = address
+        self.opened = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is done: from here on the server has it."""
+        self.opened = True
+        transport = cast(asyncio.Transport, transport)
+        connection = self._server.protocol()
+        transport.set_protocol(cast(Any, connection))
         tls = transport.get_extra_info("ssl_object")
-        connection.open(transport, address, tls.selected_alpn_protocol() or "http/1.1")
-        if self._early:
-            connection.data_received(self._early)
-        if self._ended:
-            connection.eof_received()
+        connection.open(transport, self._address, tls.selected_alpn_protocol() or "http/1.1")
