@@ -124,7 +124,6 @@ FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {
-    "corvo/_fast/http1.py": "one state machine: the phases of reading a message, and their limits",
     "corvo/consensus/wal.py": "one state machine: segments, their jobs and what a crash finds",
 }
 
@@ -318,7 +317,8 @@ def public_names(source: Source) -> set[str]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if "cython.declare" not in ast.unparse(node):
-                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+                names = [name for target in targets for name in ast.walk(target)]
+                found |= {name.id for name in names if isinstance(name, ast.Name)}
         elif visible(node):
             found.add(node.name)
             if isinstance(node, ast.ClassDef):

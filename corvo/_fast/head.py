@@ -4,6 +4,9 @@ llhttp has found the head well formed before; a callback for each field would co
 the rest of reading a request.
 """
 
+import re
+from typing import Final
+
 import cython
 
 if cython.compiled:
@@ -16,6 +19,11 @@ _LENGTH_DIGITS_MAX = 16
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 _TARGET = bytes(1 if byte in _LETTERS + b" /?=&:@,;()" else 0 for byte in range(256))
 _TOKEN = bytes(1 if byte in _LETTERS else 0 for byte in range(256))  # may be in a field's name
+
+HOST: Final = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
+)
+REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 @cython.cfunc

@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.http1 cimport H1Conn
-from corvo._fast.replies cimport H1Context, Request
+from corvo._fast.replies cimport H1Context, HttpConn, Request
 
 
 @cython.final
@@ -11,7 +11,7 @@ cdef class Server:
     cdef public object on_drain
     cdef public set connections
     cdef public dict by_address
-    cdef public Py_ssize_t refused
+    cdef public Py_ssize_t admitted
     cdef public bint draining
     cdef list _dirty
     cdef bint _flush_due
@@ -20,7 +20,8 @@ cdef class Server:
 
     @cython.locals(connection=Connection, dirty=list)
     cpdef flush(self)
-    cpdef bint admit(self, str address) except -1
+    cpdef str admit(self, transport)
+    cpdef release(self, str address)
     cpdef opened(self, Connection connection)
     cpdef gone(self, Connection connection)
     cpdef mark(self, Connection connection)
@@ -34,19 +35,25 @@ cdef class Connection:
     cdef public Server server
     cdef public str peer
     cdef public object transport
-    cdef public H1Conn h1
+    cdef public HttpConn http
     cdef bint _dirty, _reading, _next_due
     cdef list _held
-    cdef bint _ended
+    cdef bint _ended, _secure
     cdef long long _lingers_until_ns, _stalled_since_ns
     cdef Py_ssize_t _stalled_size
 
     cpdef data_received(self, bytes data)
 
-    @cython.locals(h1=H1Conn, data=bytes)
+    @cython.locals(http=HttpConn, data=bytes)
     cpdef flush(self)
     cpdef _on_output(self)
+    @cython.locals(http=HttpConn)
     cdef _read_on(self)
+
+    @cython.locals(requests=list)
+    cdef list _feed(self, HttpConn http, bytes data)
+
+    @cython.locals(http=HttpConn)
     cdef _serve(self, list requests)
-    cdef bint _may_serve(self, H1Conn h1) except -1
+    cdef bint _may_serve(self, HttpConn http) except -1
     cdef _linger(self)
