@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import Final, final
+from typing import Final
 
 from corvo import ops
 from corvo._fast import keys
@@ -124,7 +124,6 @@ _APPLY: Final[dict[int, Apply]] = {
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
 
 
-@final
 class Machine:
     """State, changed by `apply` alone, kept in the base by `flush`. Objects handed out by reads
     are live: use them at once, change nothing."""
