@@ -109,8 +109,7 @@ class H1Conn(ReplyQueue):
         """Whether bytes wait that a further `feed` could turn into requests."""
         return len(self._rest) > 0
 
-    @property
-    def holding(self):
+    def is_holding(self):
         """Whether the peer should not be read from for now."""
         return len(self._rest) > 0 or self._is_paused()
 

@@ -107,8 +107,7 @@ class H2Conn(Control):
         """Whether bytes wait that a further `feed` could turn into requests."""
         return self._more
 
-    @property
-    def holding(self):
+    def is_holding(self):
         """Whether the peer should not be read from for now."""
         return self._more
 

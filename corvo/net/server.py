@@ -374,7 +374,7 @@ class Connection:
         if http.want_close:
             if not http.unsent_size:
                 self._linger()
-        elif self._held or http.holding or not self._reading:
+        elif self._held or http.is_holding() or not self._reading:
             self._read_on()
 
     def check_time(self, now_ns: int) -> None:
@@ -418,7 +418,7 @@ class Connection:
         """Go on with input that waits, or with reading, as far as the connection allows."""
         http, transport = self.http, self.transport
         assert http is not None and transport is not None
-        if self._reading == (http.holding):
+        if self._reading == http.is_holding():
             self._reading = not self._reading
             if self._reading:
                 transport.resume_reading()
