@@ -14,9 +14,13 @@ from typing import NamedTuple
 from corvo import config, ops
 from corvo._fast import keys
 from corvo._fast.codec import CodecError, decode_fields, decode_frame, encode_fields, encode_frame
+from corvo._fast.frames import ConnectionFault, FrameReader
+from corvo._fast.frames import frame as http2_frame
+from corvo._fast.hpack import Decoder, Encoder
 from corvo._fast.http1 import H1Conn
+from corvo._fast.http2 import PREFACE, H2Conn
 from corvo._fast.record import CLEAN_CLOSE, ENTRY, HARD_STATE, Writer, find_written_after, parse
-from corvo._fast.replies import H1Context
+from corvo._fast.replies import H1Context, Request
 from corvo.consensus.datadir import Identity
 from corvo.consensus.log import CONFIGURATION, Entry
 from corvo.consensus.raft.messages import (
@@ -239,6 +243,80 @@ def _converse(pieces: list[bytes]) -> tuple[list[str], list[tuple[str, bytes, by
     return answers, requests, closing
 
 
+def http2(data: bytes) -> None:
+    """As above, behind the preface; whatever comes, nothing is left when the connection is gone."""
+    draw = random.Random(len(data))
+    cuts = sorted(draw.randrange(len(data) + 1) for _ in range(3))
+    pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert _multiplex(pieces) == _multiplex([data])
+
+
+def _multiplex(pieces: list[bytes]) -> tuple[list[tuple[str, bytes, bytes]], bool, dict[str, int]]:
+    """The requests that were taken, whether it was the end, and why."""
+    context = H1Context(HttpLimits(), lambda: 0, lambda: b"now", b"t-")
+    conn = H2Conn(context)
+    taken: list[Request] = []
+    for piece in [PREFACE, *pieces]:
+        taken += conn.feed(piece)
+        while conn.has_input:
+            taken += conn.feed(b"")
+    requests = [(request.method, request.path, bytes(request.body)) for request in taken]
+    for request in taken:
+        if not request.abandoned:
+            request.reply(200, b"{}")
+    size = len(conn.data_to_send())
+    while not conn.want_close and size:
+        size = len(conn.data_to_send())
+    closing = conn.want_close
+    conn.eof()
+    conn.closed()
+    assert conn.idle and context.bodies_size == 0
+    return requests, closing, {k: v for k, v in context.refusals.counts.items() if v}
+
+
+def frames(data: bytes) -> None:
+    """Frames one after the other: each is inside the bytes, and leads on."""
+    reader = FrameReader()
+    at = 0
+    try:
+        while reader.read(data, at):
+            assert at + 9 <= reader.start <= reader.end <= reader.following <= len(data)
+            at = reader.following
+    except ConnectionFault:
+        pass
+
+
+def hpack(data: bytes) -> None:
+    """Header blocks; the first byte says where the second one begins. What is understood survives
+    being written and read by our own two halves."""
+    decoder = Decoder(16_384, 65_536)
+    cut = 1 + data[0] if data else 0
+    for block in (data[1:cut], data[cut:]):
+        try:
+            found = decoder.decode(block)
+        except ConnectionFault:
+            return
+        assert decoder.table.size <= decoder.table.size_max <= 4096
+        pairs = [(field.name, field.value) for field in found or ()]
+        encoder = Encoder()
+        again = Decoder(65_536, 1 << 20).decode(encoder.start_block() + encoder.encode(pairs))
+        assert [(field.name, field.value) for field in again or ()] == pairs
+
+
+_ASK = b"\x82\x86\x84\x41\x01a"  # GET http://a/
+_SEND = b"\x83\x86\x84\x41\x01a"
+_HTTP2 = [
+    http2_frame(4, 0, 0, b"\0\4\0\0\0\x10"),
+    http2_frame(4, 1, 0, b""),
+    http2_frame(1, 5, 1, _ASK),
+    http2_frame(1, 4, 3, _SEND) + http2_frame(0, 8, 3, b"\2abcd\0\0") + http2_frame(0, 1, 3, b"x"),
+    http2_frame(1, 0, 5, _SEND[:3]) + http2_frame(9, 4, 5, _SEND[3:]) + http2_frame(1, 5, 5, b""),
+    http2_frame(6, 0, 0, b"12345678") + http2_frame(8, 0, 0, b"\0\0\1\0"),
+    http2_frame(3, 0, 3, b"\0\0\0\x08") + http2_frame(2, 0, 1, b"\0\0\0\3\7"),
+    http2_frame(7, 0, 0, bytes(8)) + http2_frame(77, 255, 9, b"?"),
+]
+
+
 def body(data: bytes) -> None:
     """The JSON of a request; the first byte chooses the kind. Values keep their bytes."""
     kind = BODIES[data[0] % len(BODIES)] if data else BODIES[0]
@@ -320,6 +398,16 @@ TARGETS: dict[str, Target] = {
             _POST + b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\na",
             _CHUNKED,
             b"GET http://a:80/%41?b HTTP/1.0\r\nConnection: keep-alive, upgrade\r\n\r\n",
+        ],
+    ),
+    "http2": Target(http2, [b"".join(_HTTP2), b"".join(_HTTP2[:3]), b"".join(_HTTP2[::-1])]),
+    "frames": Target(frames, _HTTP2),
+    "hpack": Target(
+        hpack,
+        [
+            b"\5" + _ASK + b"\x40\x01a\x01b\xbe\xbe",
+            b"\3\x20\x3f\xe1\x1f\x82\x10\x03abc\x00\x04\x82\x1c\x64\xbf",
+            b"\0\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
         ],
     ),
     "body": Target(

@@ -1,0 +1,120 @@
+"""TLS on a running server: with openssl for certificates, curl, and Python's own client."""
+
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ServerProcess, connect, failed_start, running_server, until
+
+
+def make_certificate(directory: Path, name: str) -> None:
+    """A certificate for this machine, signed by itself, and its key."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext"]
+    command += ["subjectAltName=IP:127.0.0.1", "-out", "cert.pem", "-keyout", "key.pem"]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    make_certificate(tmp_path, "first")
+    flags = "--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")
+    with running_server(tmp_path / "data", *flags) as process:
+        yield process
+
+
+def curl(server: ServerProcess, *args: str) -> str:
+    url = f"https://127.0.0.1:{server.port}/api/v1/enqueue"
+    command = ["curl", "-sS", "--cacert", str(server.data_dir.parent / "cert.pem")]
+    command += ["-d", '{"queue":"q"}', "-w", " %{http_code} %{http_version}", *args, url]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def shake_hands(port: int, *protocols: str, **versions: ssl.TLSVersion) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for name, version in versions.items():
+        setattr(context, name, version)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context.wrap_socket(connect(port))
+
+
+def common_name(port: int) -> bytes:
+    with shake_hands(port) as client:
+        certificate = client.getpeercert(binary_form=True)
+        assert certificate is not None
+        return b"first" if b"first" in certificate else b"second"
+
+
+def test_the_handshake_chooses_the_protocol(server: ServerProcess) -> None:
+    assert curl(server, "--http2").endswith(" 201 2")
+    assert curl(server, "--http1.1").endswith(" 201 1.1")
+    for offered, chosen in ((["h2", "http/1.1"], "h2"), (["http/1.1"], "http/1.1"), ([], None)):
+        with shake_hands(server.port, *offered) as client:
+            assert client.selected_alpn_protocol() == chosen and client.version() == "TLSv1.3"
+    with shake_hands(server.port, maximum_version=ssl.TLSVersion.TLSv1_2) as client:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")  # not agreed on
+        assert client.recv(1_000).startswith(b"HTTP/1.1 505 ")
+
+
+def test_what_is_no_handshake_is_closed_and_counted(server: ServerProcess) -> None:
+    with connect(server.port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b"HTTP" not in read_all(client)
+    line = 'corvo_http_refusals_total{reason="tls_handshake"} 1.0'
+    with shake_hands(server.port) as client:
+        client.sendall(b"GET /api/v1/metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        page = read_all(client)
+    assert line.encode() in page and b"corvo_http_connections 1.0" in page
+
+
+def read_all(client: socket.socket) -> bytes:
+    pieces = []
+    try:
+        while piece := client.recv(65_536):
+            pieces.append(piece)
+    except ConnectionError:
+        pass
+    return b"".join(pieces)
+
+
+def test_a_new_certificate_is_read_on_a_signal(server: ServerProcess) -> None:
+    assert server.process is not None
+    with shake_hands(server.port) as old:
+        make_certificate(server.data_dir.parent, "second")
+        assert common_name(server.port) == b"first"
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: common_name(server.port) == b"second", "the new certificate")
+        (server.data_dir.parent / "key.pem").write_text("no key")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "the old certificate stays" in "".join(server.log), "the complaint")
+        assert common_name(server.port) == b"second"
+        old.sendall(b"GET /api/v1/healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert old.recv(1_000).startswith(b"HTTP/1.1 200 ")
+    assert server.stop() == 0
+
+
+def test_a_signal_without_a_certificate_changes_nothing(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        assert server.process is not None
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "no certificate to read again" in "".join(server.log), "the remark")
+        assert server.api().get("/healthz")[0] == 200
+
+
+def test_files_that_are_not_right_stop_the_start(tmp_path: Path) -> None:
+    make_certificate(tmp_path, "first")
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    assert "needed both" in failed_start(tmp_path / "data", "--tls-cert", cert)
+    for wrong in (str(tmp_path / "none.pem"), cert):
+        assert wrong in failed_start(tmp_path / "data", "--tls-cert", cert, "--tls-key", wrong)
+    locked = str(tmp_path / "locked.pem")
+    command = ["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked]
+    subprocess.run(command, check=True, capture_output=True)
+    complaint = failed_start(tmp_path / "data", "--tls-cert", cert, "--tls-key", locked)
+    assert "needs a password" in complaint
