@@ -33,10 +33,11 @@ cdef class Request:
     cdef public bytes client_name, client_version, expect
     cdef public tuple params
     cdef public bint keep_alive
-    cdef readonly bint head_only, replied, delivered, abandoned
+    cdef readonly bint head_only, replied, delivered, abandoned, streaming
+    cdef readonly Py_ssize_t unsent_size
     cdef readonly ReplyQueue conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned, context, meter
+    cdef public object on_abandoned, on_writable, context, meter
     cdef Request _next
     cdef bint _old_client, _upgrade_offered
     cdef bytes _codings
@@ -44,6 +45,9 @@ cdef class Request:
     cdef long long _replied_ns, _index
     cdef int _status
     cdef bytes _reply_body, _reply_headers, _reply_type
+    cdef list _pieces
+    cdef bint _head_sent
+    cdef bytes _trailers
 
     cdef _abandon(self)
     cdef bytes _render(self, bint close)
@@ -67,6 +71,10 @@ cdef class ReplyQueue:
     cdef _close(self)
     cdef _enqueue(self, Request request)
     cdef _release(self)
+    cdef _put(self, bytes data)
+    cdef bint _release_stream(self, Request request, bint close) except -1
+    cdef _piece_added(self, Request request)
+    cdef _take_pieces(self, Request request)
     cdef _send_continue(self)
     cdef _cancel_parked(self)
     cdef _abandon_all(self)
