@@ -170,6 +170,23 @@ WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
+# Streams: events and text as they happen. A reader that leaves more than that unread is sent no
+# more until it has caught up, or is cut off where there is nothing to catch up from.
+OPEN_STREAMS_MAX: Final = 4_096
+STREAM_KEEPALIVE_NS: Final = 15 * SECOND_NS
+STREAM_UNSENT_SIZE_MAX: Final = 256 * KIB
+STREAM_PAGE_EVENTS: Final = 256
+STREAM_PAGE_SIZE: Final = 64 * KIB
+STREAM_FILTER_NAMES_MAX: Final = 100
+STREAM_LASTS_NS: Final = 86_400 * SECOND_NS
+
+# Text that workers stream: of one heartbeat and job, of a job, of all jobs; how long it is kept
+# when the job has ended.
+STREAM_DELTA_SIZE_MAX: Final = 64 * KIB
+STREAM_TEXT_SIZE_MAX: Final = 256 * KIB
+STREAM_TEXTS_SIZE_MAX: Final = 64 * MIB
+STREAM_TEXT_KEPT_NS: Final = 600 * SECOND_NS
+
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
 
@@ -212,6 +229,8 @@ assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
 assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
 assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
+assert STREAM_DELTA_SIZE_MAX <= STREAM_TEXT_SIZE_MAX < STREAM_TEXTS_SIZE_MAX
+assert STREAM_PAGE_SIZE < STREAM_UNSENT_SIZE_MAX < UNSENT_SIZE_MAX
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert LINGER_DRAINING_NS < DRAIN_NS
 assert CATCH_UP_LIMIT_DEFAULT <= CATCH_UP_LIMIT_MAX

@@ -29,6 +29,7 @@ from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
+from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
@@ -77,7 +78,8 @@ class Node:
         )
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline)
+        self.live = Live(loop, self.clock, self.machine, self.pipeline)
+        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline, self.live)
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -129,13 +131,14 @@ class Node:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
         with_key = Idempotency(self.service).handle
-        router = Router(routes(self.service, admin, self.config.test_clock), with_key)
+        table = routes(self.service, admin, self.live, self.config.test_clock)
+        router = Router(table, with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
         self.server = Server(router.handle, self.clock, http_limits, self.loop)
-        self.server.on_drain = self.pipeline.drain
-        self.pipeline.on_applied.append(self.server.flush)
+        self.server.on_drain = self._on_drain
+        self.pipeline.on_applied += [self.server.flush, self.live.events.dispatch]
         bind = self.config.bind
         try:
             port = await self.server.listen(bind.host, bind.port)
@@ -163,6 +166,10 @@ class Node:
         self.server.context.index = index
 
     # ---- stop ----
+
+    def _on_drain(self) -> None:
+        self.pipeline.drain()
+        self.live.streams.end_all()
 
     def _on_signal(self) -> None:
         if self._stopping:

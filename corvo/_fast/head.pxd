@@ -5,6 +5,7 @@ cdef int _LF
 cdef int _CR
 cdef int _SPACE
 cdef int _COLON
+cdef int _RARE_SIZE_MIN
 
 
 cdef bytes _once(bytes before, bytes value, str name)
@@ -13,3 +14,4 @@ cdef _take_field(Request request, const unsigned char *p, Py_ssize_t at, Py_ssiz
 cpdef Py_ssize_t find_byte(bytes data, int byte, Py_ssize_t start) except -2
 cpdef Py_ssize_t find_head_end(bytes data, Py_ssize_t start) except -2
 cpdef read_fields(Request request, bytes head, Py_ssize_t fields_max)
+cpdef take_rare(Request request, bytes name, bytes value)

@@ -179,6 +179,7 @@ class Request:
         self.client_name = None
         self.client_version = None
         self.expect = None
+        self.rare = None  # header fields that few requests have, by lower-case name
         self.body = b""
         self.params = ()
         self.keep_alive = True

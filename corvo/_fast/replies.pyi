@@ -39,6 +39,7 @@ class Request:
     client_version: bytes | None
     content_length: bytes | None
     expect: bytes | None
+    rare: dict[bytes, bytes] | None
     body: bytes
     keep_alive: bool
     head_only: bool

@@ -150,6 +150,7 @@ class Beat(_Body):
     lease_token: Text = None
     progress: Raw = NOTHING
     checkpoint: Raw = NOTHING
+    stream_delta: Text = None
 
 
 class HeartbeatBody(_Body):

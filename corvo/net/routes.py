@@ -13,7 +13,9 @@ from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
 from corvo.net.handlers.schedules import Schedules
+from corvo.net.handlers.streams import Streams
 from corvo.net.handlers.worker import WorkerVerbs
+from corvo.net.live import Live
 from corvo.net.router import Route
 from corvo.service import Service
 
@@ -21,9 +23,10 @@ _API = "/api/v1"
 _Row = tuple[str, str, Callable[[Request], None]]
 
 
-def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
+def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list[Route]:
     """All routes of this server."""
-    producer, worker = Producer(service), WorkerVerbs(service)
+    producer, worker = Producer(service), WorkerVerbs(service, live.texts)
+    streams = Streams(service, live)
     jobs, queues = Jobs(service), Queues(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
     flow = Flow(service)
@@ -75,6 +78,8 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("POST", "/schedules/{id}/pause", schedules.pause),
         ("POST", "/schedules/{id}/resume", schedules.resume),
         ("POST", "/schedules/{id}/run", schedules.run),
+        ("GET", "/events", streams.events),
+        ("GET", "/jobs/{id}/stream", streams.job),
         ("GET", "/workers", admin.workers),
         ("GET", "/cluster/status", admin.cluster_status),
         ("GET", "/metrics", admin.metrics),

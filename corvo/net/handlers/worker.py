@@ -24,6 +24,7 @@ from corvo.net.bodies import (
 )
 from corvo.net.documents import fetched_document, reply_json
 from corvo.net.schemas import check_result
+from corvo.net.text_streams import TextStreams
 from corvo.service import Service
 from corvo.times import format_time, parse_duration
 from corvo.waiting import Wait
@@ -35,8 +36,9 @@ _REFUSED_ACK = ("-", "", b"", b"", b"")
 class WorkerVerbs:
     """Handlers of workers."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, texts: TextStreams) -> None:
         self._service = service
+        self._texts = texts
 
     # ---- fetch ----
 
@@ -193,6 +195,7 @@ class WorkerVerbs:
         body = decode(request.body, HeartbeatBody)
         checks.count(len(body.jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
         beats = []
+        deltas: dict[str, str] = {}
         for job_id, beat in sorted(body.jobs.items()):
             progress = json_value(beat.progress)
             if len(progress) > limits.PROGRESS_SIZE_MAX:
@@ -208,13 +211,19 @@ class WorkerVerbs:
                 self._checkpoint(beat.checkpoint),
             )
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
+            if beat.stream_delta:
+                deltas[job_id] = _delta(beat.stream_delta)
+        request.context = deltas
         self._service.submit(ops.HEARTBEAT, (beats,), (self._on_beaten, request))
 
-    @staticmethod
-    def _on_beaten(request: Request, result: Any) -> None:
+    def _on_beaten(self, request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
         else:
+            deltas: dict[str, str] = request.context
+            for job_id, delta in deltas.items():
+                if result[job_id] == "ok":
+                    self._texts.add(job_id, delta, self._service.clock.elapsed_ns())
             jobs = {job_id: {"status": status} for job_id, status in result.items()}
             reply_json(request, 200, {"jobs": jobs})
 
@@ -236,6 +245,17 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def _delta(text: str) -> str:
+    """Text for those who read along."""
+    size = len(text.encode())
+    if size > limits.STREAM_DELTA_SIZE_MAX:
+        raise PayloadTooLarge(
+            f"stream_delta too large: {size} bytes (max {limits.STREAM_DELTA_SIZE_MAX})",
+            field="stream_delta",
+        )
+    return text
 
 
 def _step(body: AckBody) -> bytes:
