@@ -63,7 +63,9 @@ def _events(session: Session, query: dict[str, str], after: int | None) -> Itera
     deadline: float | None = None
     while True:
         where = {} if after is None else {"last_event_id": after}
-        path = f"/api/v1/events?{urlencode({**query, **where})}"
+        path = "/api/v1/events"
+        if query or where:
+            path += f"?{urlencode({**query, **where})}"
         try:
             for line in session.client.lines(path, _SILENCE_S):
                 deadline = time.monotonic() + session.client.timeout_s

@@ -26,7 +26,6 @@ _Row = tuple[str, str, Callable[[Request], None]]
 def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service, live.texts)
-    streams = Streams(service, live)
     jobs, queues = Jobs(service), Queues(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
     flow = Flow(service)
@@ -78,8 +77,6 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
         ("POST", "/schedules/{id}/pause", schedules.pause),
         ("POST", "/schedules/{id}/resume", schedules.resume),
         ("POST", "/schedules/{id}/run", schedules.run),
-        ("GET", "/events", streams.events),
-        ("GET", "/jobs/{id}/stream", streams.job),
         ("GET", "/workers", admin.workers),
         ("GET", "/cluster/status", admin.cluster_status),
         ("GET", "/metrics", admin.metrics),
@@ -87,6 +84,7 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
         ("GET", "/debug/runtime", admin.runtime),
     ]
     rows += _answers(Answers(service))
+    rows += _streams(Streams(service, live))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -109,6 +107,14 @@ def _answers(answers: Answers) -> list[_Row]:
         ("GET", "/locks", answers.locks),
         ("POST", "/locks/release", answers.release_lock),
         ("GET", "/cluster/events", answers.all_events),
+    ]
+
+
+def _streams(streams: Streams) -> list[_Row]:
+    """What is sent as it happens."""
+    return [
+        ("GET", "/events", streams.events),
+        ("GET", "/jobs/{id}/stream", streams.job),
     ]
 
 

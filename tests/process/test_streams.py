@@ -1,4 +1,4 @@
-"""Streams over real sockets: events and texts, with curl, with bare sockets and with the command."""
+"""Streams over real sockets: events and texts, with curl, bare sockets and the command."""
 
 import json
 import re
