@@ -326,7 +326,7 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
     ),
     AckBody: _ACK_LATER,
     AckItem: _ACK_LATER,
-    Beat: ("usage", "stream_delta"),
+    Beat: ("usage",),
     ReleaseBody: ("usage",),
     ApproveBody: ("max_iterations", "max_cost_usd"),
 }
