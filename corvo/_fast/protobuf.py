@@ -82,12 +82,22 @@ def encode_varint(value):
     if value < 128:
         return _SHORT[value]
     left: cython.ulonglong = value
-    digits = bytearray()
-    while left >= 128:
-        digits.append(left & 0x7F | 0x80)
-        left >>= 7
-    digits.append(left)
-    return bytes(digits)
+    if cython.compiled:
+        digits: cython.uchar[10]
+        size: cython.Py_ssize_t = 0
+        while left >= 128:
+            digits[size] = cython.cast(cython.uchar, left & 0x7F | 0x80)
+            size += 1
+            left >>= 7
+        digits[size] = cython.cast(cython.uchar, left)
+        return cython.cast(cython.p_uchar, digits)[: size + 1]
+    else:
+        text = bytearray()
+        while left >= 128:
+            text.append(left & 0x7F | 0x80)
+            left >>= 7
+        text.append(left)
+        return bytes(text)
 
 
 class _Reader:
@@ -286,4 +296,4 @@ def _put_value(field, value, pieces):
     elif kind == _BOOL:
         pieces.append(_SHORT[1 if value else 0])
     else:
-        pieces.append(encode_varint(value & 0xFFFFFFFFFFFFFFFF))
+        pieces.append(encode_varint(value if value >= 0 else value & 0xFFFFFFFFFFFFFFFF))
