@@ -180,6 +180,16 @@ STREAM_PAGE_SIZE: Final = 64 * KIB
 STREAM_FILTER_NAMES_MAX: Final = 100
 STREAM_LASTS_NS: Final = 86_400 * SECOND_NS
 
+# Worker service: size of a message, lists and maps in it (elements in all), in a frame of a
+# lifecycle stream, and how many errors in a row end such a stream.
+RPC_MESSAGE_SIZE_MAX: Final = 4 * MIB
+RPC_ITEMS_MAX: Final = 20_000
+RPC_TIMEOUT_DIGITS_MAX: Final = 10
+LIFECYCLE_ENQUEUES_MAX: Final = 1_000
+LIFECYCLE_STRIKES_MAX: Final = 10
+LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # an empty fetch of a caller that has jobs to acknowledge
+LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # of one that has none
+
 # Text that workers stream: of one heartbeat and job, of a job, of all jobs; how long it is kept
 # when the job has ended.
 STREAM_DELTA_SIZE_MAX: Final = 64 * KIB
@@ -229,6 +239,7 @@ assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
 assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
 assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
+assert RPC_MESSAGE_SIZE_MAX < BODY_SIZE_MAX and HEARTBEAT_JOBS_MAX <= RPC_ITEMS_MAX
 assert STREAM_DELTA_SIZE_MAX <= STREAM_TEXT_SIZE_MAX < STREAM_TEXTS_SIZE_MAX
 assert STREAM_PAGE_SIZE < STREAM_UNSENT_SIZE_MAX < UNSENT_SIZE_MAX
 assert PIPELINE_RESUME < PIPELINE_MAX

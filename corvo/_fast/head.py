@@ -23,6 +23,7 @@ _RARE = frozenset(
         b"connect-content-encoding",
         b"grpc-timeout",
         b"grpc-encoding",
+        b"x-corvo-from",
     )
 )
 _RARE_SIZE_MIN = 12

@@ -83,7 +83,7 @@ def encode_varint(value):
         return _SHORT[value]
     left: cython.ulonglong = value
     if cython.compiled:
-        digits: cython.uchar[10]
+        digits = cython.declare(cython.uchar[10])
         size: cython.Py_ssize_t = 0
         while left >= 128:
             digits[size] = cython.cast(cython.uchar, left & 0x7F | 0x80)

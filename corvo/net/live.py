@@ -12,6 +12,7 @@ class Live:
     """One of each."""
 
     def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+        self.loop = loop
         self.streams = OpenStreams(loop)
         self.events = EventStreams(loop, clock, machine, pipeline)
         self.texts = TextStreams(machine, self.streams)

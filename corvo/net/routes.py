@@ -12,11 +12,13 @@ from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
+from corvo.net.handlers.rpc import Rpc
 from corvo.net.handlers.schedules import Schedules
 from corvo.net.handlers.streams import Streams
 from corvo.net.handlers.worker import WorkerVerbs
 from corvo.net.live import Live
 from corvo.net.router import Route
+from corvo.net.worker_calls import WorkerCalls
 from corvo.service import Service
 
 _API = "/api/v1"
@@ -88,6 +90,9 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
+    rpc = Rpc(live.loop, WorkerCalls(service, producer, worker), live)
+    path = "/corvo.v1.WorkerService/{method}"
+    table.append(Route("POST", path, rpc.call, path))
     table.append(Route("GET", "/healthz", admin.healthz, "/healthz"))
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))

@@ -1,5 +1,6 @@
 """The worker's verbs: fetch, ack, fail, heartbeat, release."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Raw
@@ -13,6 +14,8 @@ from corvo.model import STATES, Acked, Failed, Fetched
 from corvo.net.bodies import (
     AckBatchBody,
     AckBody,
+    AckItem,
+    Beat,
     FailBody,
     FetchBody,
     HeartbeatBody,
@@ -47,33 +50,39 @@ class WorkerVerbs:
         body = decode(request.body, FetchBody)
         if body.count is not None:
             raise ValidationError("count belongs to /fetch/batch")
-        self._wait(request, body, 0, self._on_fetched)
+        self.wait(request, body, 0, self._on_fetched)
 
     def fetch_batch(self, request: Request) -> None:
         """200 with the jobs that are there, empty when none came in time."""
         body = decode(request.body, FetchBody)
         count = min(max(body.count or 1, 1), limits.FETCH_BATCH_MAX)
-        self._wait(request, body, count, self._on_batch_fetched)
+        self.wait(request, body, count, self._on_batch_fetched)
 
-    def _wait(self, request: Request, body: FetchBody, count: int, answer: Any) -> None:
+    def wait(self, request: Request, body: FetchBody, count: int, answer: Any) -> None:
+        """Have `answer` called with the jobs that come, or none in time; a client that goes away
+        gives them back."""
+        request.context = self.wait_for(request, body, count, answer)
+        request.on_abandoned = self._on_abandoned
+
+    def wait_for(self, caller: Any, body: FetchBody, count: int, answer: Any) -> Wait:
+        """The same for a caller that sees to going away itself; it has a `peer`, and is
+        `abandoned` at some time."""
         checks.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
         queues = [checks.queue_name(name, "queues") for name in body.queues]
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
         if body.timeout is not None:
             wait_ns = parse_duration(body.timeout, "timeout")
-        wait = self._service.fetch(
+        return self._service.fetch(
             queues,
             checks.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
-            or f"anonymous-{request.peer}",
+            or f"anonymous-{caller.peer}",
             checks.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX),
             checks.lease_ns(body.lease_duration),
             count,
             min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS),
-            request,
+            caller,
             answer,
         )
-        request.context = wait
-        request.on_abandoned = self._on_abandoned
 
     def _on_abandoned(self, request: Request) -> None:
         self._service.pipeline.abandon(request.context)
@@ -102,29 +111,37 @@ class WorkerVerbs:
         """200 when the job is completed, also when repeated with the completing token."""
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
-        self._service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
+        self._service.submit(ops.ACK, self.ack_values(job_id, body), (self._on_acked, request))
 
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
         body = decode(request.body, AckBatchBody)
-        checks.count(len(body.acks), "acks", limits.ACK_BATCH_MAX)
+        payloads, ids, refused = self.ack_payloads(body.acks)
+        request.context = ids, refused
+        self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
+
+    def ack_payloads(
+        self, acks: list[AckItem]
+    ) -> tuple[list[bytes], list[str], dict[int, CorvoError]]:
+        """The acks of a batch as ops, their jobs, and those that are refused here, by position."""
+        checks.count(len(acks), "acks", limits.ACK_BATCH_MAX)
         payloads, ids = [], []
         refused: dict[int, CorvoError] = {}
-        for position, item in enumerate(body.acks):
+        for position, item in enumerate(acks):
             if not item.job_id:
                 raise ValidationError("job_id is required for each ack")
             job_id = check_job_id(item.job_id)
             try:
-                values = self._ack_values(job_id, item)
+                values = self.ack_values(job_id, item)
             except ResultSchemaError as error:
                 refused[position] = error
                 values = _REFUSED_ACK
             payloads.append(encode_fields(ops.ACK.layout, values))
             ids.append(job_id)
-        request.context = ids, refused
-        self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
+        return payloads, ids, refused
 
-    def _ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+    def ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+        """The values of the Ack layout."""
         result_size_max = self._service.config.max_result_size
         token = checks.lease_token(body.lease_token)
         result = checks.json_size(json_value(body.result), "result", result_size_max)
@@ -164,8 +181,14 @@ class WorkerVerbs:
     def fail(self, request: Request) -> None:
         """200 with what becomes of the job: retrying, dead or cancelled."""
         body = decode_optional(request.body, FailBody)
-        values = (
-            check_job_id(request.params[0]),
+        values = self.fail_values(request.params[0], body)
+        self._service.submit(ops.FAIL, values, (self._on_failed, request))
+
+    @staticmethod
+    def fail_values(job_id: str, body: FailBody) -> tuple[Any, ...]:
+        """The values of the Fail layout."""
+        return (
+            check_job_id(job_id),
             checks.lease_token(body.lease_token),
             checks.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
             checks.json_size(
@@ -175,7 +198,6 @@ class WorkerVerbs:
             checks.length_ns(body.retry_after, "retry_after", absent=-1),
             body.provider_error,
         )
-        self._service.submit(ops.FAIL, values, (self._on_failed, request))
 
     @staticmethod
     def _on_failed(request: Request, result: Any) -> None:
@@ -193,10 +215,16 @@ class WorkerVerbs:
     def heartbeat(self, request: Request) -> None:
         """200 with `ok`, `cancel` or `lost` per job."""
         body = decode(request.body, HeartbeatBody)
-        checks.count(len(body.jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
+        self.beat(body.jobs, self._on_beaten, request)
+
+    def beat(
+        self, jobs: dict[str, Beat], answer: Callable[[Request, Any], None], request: Request
+    ) -> None:
+        """Have `answer` called with what became of each job, and pass on the text that came."""
+        checks.count(len(jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
         beats = []
         deltas: dict[str, str] = {}
-        for job_id, beat in sorted(body.jobs.items()):
+        for job_id, beat in sorted(jobs.items()):
             progress = json_value(beat.progress)
             if len(progress) > limits.PROGRESS_SIZE_MAX:
                 raise PayloadTooLarge(
@@ -213,17 +241,20 @@ class WorkerVerbs:
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
             if beat.stream_delta:
                 deltas[job_id] = _delta(beat.stream_delta)
-        request.context = deltas
-        self._service.submit(ops.HEARTBEAT, (beats,), (self._on_beaten, request))
 
-    def _on_beaten(self, request: Request, result: Any) -> None:
+        def on_beaten(request: Request, result: Any) -> None:
+            for job_id, delta in deltas.items():
+                if isinstance(result, dict) and result[job_id] == "ok":
+                    self._texts.add(job_id, delta, self._service.clock.elapsed_ns())
+            answer(request, result)
+
+        self._service.submit(ops.HEARTBEAT, (beats,), (on_beaten, request))
+
+    @staticmethod
+    def _on_beaten(request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
         else:
-            deltas: dict[str, str] = request.context
-            for job_id, delta in deltas.items():
-                if result[job_id] == "ok":
-                    self._texts.add(job_id, delta, self._service.clock.elapsed_ns())
             jobs = {job_id: {"status": status} for job_id, status in result.items()}
             reply_json(request, 200, {"jobs": jobs})
 
