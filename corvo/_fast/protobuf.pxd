@@ -36,14 +36,14 @@ cdef class _Reader:
     cdef bytes data
     cdef Py_ssize_t at, items_left, items_max
 
-    cdef read_message(self, Message message, Py_ssize_t end, dict values, int depth)
-    cdef read_part(self, Field field, Py_ssize_t end, dict values, int depth)
-    cdef read_scalar(self, Field field, Py_ssize_t end)
-    cdef unsigned long long read_varint(self, Py_ssize_t end) except? 1
-    cdef Py_ssize_t read_size(self, Py_ssize_t end) except -1
-    cdef skip(self, unsigned long long number, int wire, Py_ssize_t end, int depth)
-    cdef skip_group(self, unsigned long long number, Py_ssize_t end, int depth)
-    cdef count_item(self)
+    cdef _read_message(self, Message message, Py_ssize_t end, dict values, int depth)
+    cdef _read_part(self, Field field, Py_ssize_t end, dict values, int depth)
+    cdef _read_scalar(self, Field field, Py_ssize_t end)
+    cdef unsigned long long _read_varint(self, Py_ssize_t end) except? 1
+    cdef Py_ssize_t _read_size(self, Py_ssize_t end) except -1
+    cdef _skip(self, unsigned long long number, int wire, Py_ssize_t end, int depth)
+    cdef _skip_group(self, unsigned long long number, Py_ssize_t end, int depth)
+    cdef _count_item(self)
 
 
 cpdef dict decode(Message message, bytes data, Py_ssize_t items_max)

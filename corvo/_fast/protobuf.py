@@ -15,7 +15,14 @@ from typing import Final
 
 import cython
 
-STRING, INT32, INT64, UINT64, BOOL, DOUBLE, MESSAGE = range(7)
+# Kinds of fields.
+STRING: Final = 0
+INT32: Final = 1
+INT64: Final = 2
+UINT64: Final = 3
+BOOL: Final = 4
+DOUBLE: Final = 5
+MESSAGE: Final = 6
 _STRING, _INT32, _INT64, _UINT64, _BOOL, _DOUBLE, _MESSAGE = range(7)
 _VARINT, _FIXED64, _SIZED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _WIRES: Final = (_SIZED, _VARINT, _VARINT, _VARINT, _VARINT, _FIXED64, _SIZED)
@@ -66,7 +73,7 @@ def decode(message, data, items_max):
     """The message in some bytes; ProtobufError if they are none, or one with too many elements."""
     reader = _Reader(data, items_max)
     values = {}
-    reader.read_message(message, len(data), values, 0)
+    reader._read_message(message, len(data), values, 0)
     return values
 
 
@@ -109,59 +116,59 @@ class _Reader:
         self.items_left = items_max
         self.items_max = items_max
 
-    def read_message(self, message, end, values, depth):
+    def _read_message(self, message, end, values, depth):
         """The fields up to `end`, into what there is of the message."""
         if depth > _DEPTH_MAX:
             raise ProtobufError("messages are nested too deeply")
         fields: dict = message.by_number
         while self.at < end:
-            tag: cython.ulonglong = self.read_varint(end)
+            tag: cython.ulonglong = self._read_varint(end)
             if tag > _TAG_MAX or tag < 8:
                 raise ProtobufError(f"{tag} is no tag of a field")
             wire: cython.int = tag & 7
             found = fields.get(tag >> 3)
             if found is None:
-                self.skip(tag >> 3, wire, end, depth)
+                self._skip(tag >> 3, wire, end, depth)
                 continue
             field: Field = found
             if field.wire != wire:
-                self.skip(tag >> 3, wire, end, depth)
+                self._skip(tag >> 3, wire, end, depth)
             elif field.kind == _MESSAGE:
-                self.read_part(field, self.read_size(end), values, depth)
+                self._read_part(field, self._read_size(end), values, depth)
             elif field.repeated:
-                self.count_item()
-                values.setdefault(field.name, []).append(self.read_scalar(field, end))
+                self._count_item()
+                values.setdefault(field.name, []).append(self._read_scalar(field, end))
             else:
-                value = self.read_scalar(field, end)
+                value = self._read_scalar(field, end)
                 if field.optional or not _is_default(field, value):
                     values[field.name] = value
                 else:
                     values.pop(field.name, None)
 
-    def read_part(self, field, end, values, depth):
+    def _read_part(self, field, end, values, depth):
         """A message inside another one, of which this may be a part only."""
         if field.is_map:
-            self.count_item()
+            self._count_item()
             entry = {}
-            self.read_message(field.message, end, entry, depth + 1)
+            self._read_message(field.message, end, entry, depth + 1)
             key_field: Field = field.message.fields[0]
             value_field: Field = field.message.fields[1]
             default = {} if value_field.kind == _MESSAGE else value_field.default
             key = entry.get("key", key_field.default)
             values.setdefault(field.name, {})[key] = entry.get("value", default)
         elif field.repeated:
-            self.count_item()
+            self._count_item()
             item = {}
             values.setdefault(field.name, []).append(item)
-            self.read_message(field.message, end, item, depth + 1)
+            self._read_message(field.message, end, item, depth + 1)
         else:
-            self.read_message(field.message, end, values.setdefault(field.name, {}), depth + 1)
+            self._read_message(field.message, end, values.setdefault(field.name, {}), depth + 1)
 
-    def read_scalar(self, field, end):
+    def _read_scalar(self, field, end):
         """The value of a field that is no message."""
         kind: cython.int = field.kind
         if kind == _STRING:
-            stop: cython.Py_ssize_t = self.read_size(end)
+            stop: cython.Py_ssize_t = self._read_size(end)
             start: cython.Py_ssize_t = self.at
             self.at = stop
             try:
@@ -173,7 +180,7 @@ class _Reader:
                 raise _cut_off()
             self.at += 8
             return _DOUBLE_BYTES.unpack_from(self.data, self.at - 8)[0]
-        value: cython.ulonglong = self.read_varint(end)
+        value: cython.ulonglong = self._read_varint(end)
         if kind == _BOOL:
             return value != 0
         if kind == _UINT64:
@@ -185,7 +192,7 @@ class _Reader:
         low: cython.longlong = value & 0xFFFFFFFF
         return low - 0x100000000 if low >> 31 else low
 
-    def read_varint(self, end):
+    def _read_varint(self, end):
         """A number; bits beyond the 64th are dropped."""
         p: cython.p_const_uchar = self.data
         at: cython.Py_ssize_t = self.at
@@ -204,36 +211,36 @@ class _Reader:
                 raise ProtobufError("a number of more than ten bytes")
         raise _cut_off()
 
-    def read_size(self, end):
+    def _read_size(self, end):
         """A size, and where what has it ends."""
-        size: cython.ulonglong = self.read_varint(end)
+        size: cython.ulonglong = self._read_varint(end)
         left: cython.Py_ssize_t = end - self.at
         if size > cython.cast(cython.ulonglong, left):
             raise _cut_off()
         return self.at + cython.cast(cython.Py_ssize_t, size)
 
-    def skip(self, number, wire, end, depth):
+    def _skip(self, number, wire, end, depth):
         """Go behind the value of a field."""
         if wire == _VARINT:
-            self.read_varint(end)
+            self._read_varint(end)
         elif wire == _SIZED:
-            self.at = self.read_size(end)
+            self.at = self._read_size(end)
         elif wire in (_FIXED64, _FIXED32):
             size: cython.Py_ssize_t = 8 if wire == _FIXED64 else 4
             if end - self.at < size:
                 raise _cut_off()
             self.at += size
         elif wire == _GROUP:
-            self.skip_group(number, end, depth + 1)
+            self._skip_group(number, end, depth + 1)
         else:
             raise ProtobufError("the end of a group that did not begin, or no wire type")
 
-    def skip_group(self, number, end, depth):
+    def _skip_group(self, number, end, depth):
         """Go behind the end of a group."""
         if depth > _DEPTH_MAX:
             raise ProtobufError("groups are nested too deeply")
         while self.at < end:
-            tag: cython.ulonglong = self.read_varint(end)
+            tag: cython.ulonglong = self._read_varint(end)
             if tag > _TAG_MAX or tag < 8:
                 raise ProtobufError(f"{tag} is no tag of a field")
             wire: cython.int = tag & 7
@@ -241,10 +248,10 @@ class _Reader:
                 if tag >> 3 != number:
                     raise ProtobufError("the end of another group")
                 return
-            self.skip(tag >> 3, wire, end, depth)
+            self._skip(tag >> 3, wire, end, depth)
         raise _cut_off()
 
-    def count_item(self):
+    def _count_item(self):
         """One more element of a list or map."""
         self.items_left -= 1
         if self.items_left < 0:

@@ -1,13 +1,13 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-STRING: int
-INT32: int
-INT64: int
-UINT64: int
-BOOL: int
-DOUBLE: int
-MESSAGE: int
+STRING: Final = 0
+INT32: Final = 1
+INT64: Final = 2
+UINT64: Final = 3
+BOOL: Final = 4
+DOUBLE: Final = 5
+MESSAGE: Final = 6
 
 class ProtobufError(ValueError):
     """The bytes are no such message."""

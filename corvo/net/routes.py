@@ -22,15 +22,15 @@ from corvo.net.worker_calls import WorkerCalls
 from corvo.service import Service
 
 _API = "/api/v1"
+_RPC = "/corvo.v1.WorkerService/{method}"
 _Row = tuple[str, str, Callable[[Request], None]]
 
 
 def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list[Route]:
     """All routes of this server."""
     producer, worker = Producer(service), WorkerVerbs(service, live.texts)
-    jobs, queues = Jobs(service), Queues(service)
+    jobs, queues, flow = Jobs(service), Queues(service), Flow(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
-    flow = Flow(service)
     rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -91,8 +91,7 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
     rpc = Rpc(live.loop, WorkerCalls(service, producer, worker), live)
-    path = "/corvo.v1.WorkerService/{method}"
-    table.append(Route("POST", path, rpc.call, path))
+    table.append(Route("POST", _RPC, rpc.call, _RPC))
     table.append(Route("GET", "/healthz", admin.healthz, "/healthz"))
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))

@@ -69,8 +69,11 @@ class ConnectUnary(Call):
     def answer(self, values: Values) -> None:
         """See `Call`."""
         if self._finish():
-            content_type = f"application/{self._codec.name}".encode()
-            self.request.reply(200, self._codec.encode(self._type, values), b"", content_type)
+            data = self._codec.encode(self._type, values)
+            content_type = f"application/{self._codec.name}"
+            # An empty reply has no type by itself, but an empty message has one.
+            headers = b"" if data else header_line("Content-Type", content_type)
+            self.request.reply(200, data, headers, content_type.encode())
 
     def fail(self, error: Exception) -> None:
         """See `Call`."""
