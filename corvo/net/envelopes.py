@@ -26,7 +26,6 @@ class Envelopes:
         self._size_max = size_max
         self._gzip = gzip
         self._rest = bytearray()
-        self._wanted = _HEAD.size
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now; RpcError when the stream cannot go on."""
@@ -36,12 +35,11 @@ class Envelopes:
         while len(self._rest) - at >= _HEAD.size:
             flags, size = _HEAD.unpack_from(self._rest, at)
             self._check(flags, size)
-            self._wanted = _HEAD.size + size
-            if len(self._rest) - at < self._wanted:
+            end = at + _HEAD.size + size
+            if len(self._rest) < end:
                 break
-            message = bytes(self._rest[at + _HEAD.size : at + self._wanted])
-            at += self._wanted
-            self._wanted = _HEAD.size
+            message = bytes(self._rest[at + _HEAD.size : end])
+            at = end
             found.append(gunzip(message, self._size_max) if flags and message else message)
         del self._rest[:at]
         return found

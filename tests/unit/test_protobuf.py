@@ -187,6 +187,11 @@ def read(theirs: Any, message: Message) -> dict[str, Any]:
 MESSAGES = st.sampled_from(OWN).flatmap(
     lambda name: st.tuples(st.just(name), of_message(TYPES[name]))
 )
+# The official runtime drops an entry of a map that holds an unknown field, others do not; and in
+# types without fields it takes field 0.
+COMPARED = MESSAGES.filter(
+    lambda case: bool(TYPES[case[0]].fields) and not any(f.is_map for f in TYPES[case[0]].fields)
+)
 
 
 def same(first: Any, second: Any) -> bool:
@@ -255,7 +260,7 @@ def damaged(draw: st.DrawFn, name: str, values: dict[str, Any]) -> bytes:
 @settings(deadline=None, max_examples=400)
 @given(st.data())
 def test_damage_means_the_same_to_both(official: dict[str, Any], data: st.DataObject) -> None:
-    name, values = data.draw(MESSAGES)
+    name, values = data.draw(COMPARED)
     wire = data.draw(st.composite(damaged)(name, values))
     try:
         theirs = read(official[name].FromString(wire), TYPES[name])
@@ -299,6 +304,18 @@ def test_odd_bytes_mean_the_same_to_both(official: dict[str, Any], wire: bytes) 
             protobuf.decode(TYPES[name], wire, ITEMS_MAX)
         return
     assert same(protobuf.decode(TYPES[name], wire, ITEMS_MAX), theirs)
+
+
+def test_entries_of_maps() -> None:
+    message = TYPES["HeartbeatResponse"]
+    for wire, jobs in (
+        (b"\x0a\x00", {"": {}}),
+        (b"\x0a\x03\x0a\x01a", {"a": {}}),
+        (b"\x0a\x02\x1a\x00", {"": {}}),  # an unknown field inside
+        (b"\x0a\x08\x12\x03\x0a\x01x\x0a\x01a", {"a": {"status": "x"}}),  # the value first
+        (b"\x0a\x03\x0a\x01a\x0a\x05\x0a\x01a\x12\x00", {"a": {}}),
+    ):
+        assert protobuf.decode(message, wire, ITEMS_MAX) == {"jobs": jobs}
 
 
 def test_elements_are_bounded() -> None:
