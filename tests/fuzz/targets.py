@@ -408,7 +408,7 @@ TARGETS: dict[str, Target] = {
         enveloped,
         [
             envelope(b"abc") + envelope(b"") + envelope(b"x" * 300),
-            envelope(gzip.compress(b"abc" * 100), COMPRESSED) + envelope(b"{}", 2),
+            envelope(gzip.compress(b"abc" * 100, mtime=0), COMPRESSED) + envelope(b"{}", 2),
         ],
     ),
     "settings": Target(
