@@ -172,6 +172,33 @@ WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
+# Streams: events and text as they happen. A reader that leaves more than that unread is sent no
+# more until it has caught up, or is cut off where there is nothing to catch up from.
+OPEN_STREAMS_MAX: Final = 4_096
+STREAM_KEEPALIVE_NS: Final = 15 * SECOND_NS
+STREAM_UNSENT_SIZE_MAX: Final = 256 * KIB
+STREAM_PAGE_EVENTS: Final = 256
+STREAM_PAGE_SIZE: Final = 64 * KIB
+STREAM_FILTER_NAMES_MAX: Final = 100
+STREAM_LASTS_NS: Final = 86_400 * SECOND_NS
+
+# Worker service: size of a message, lists and maps in it (elements in all), in a frame of a
+# lifecycle stream, and how many errors in a row end such a stream.
+RPC_MESSAGE_SIZE_MAX: Final = 4 * MIB
+RPC_ITEMS_MAX: Final = 20_000
+RPC_TIMEOUT_DIGITS_MAX: Final = 10
+LIFECYCLE_ENQUEUES_MAX: Final = 1_000
+LIFECYCLE_STRIKES_MAX: Final = 10
+LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # an empty fetch of a caller that has jobs to acknowledge
+LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # of one that has none
+
+# Text that workers stream: of one heartbeat and job, of a job, of all jobs; how long it is kept
+# when the job has ended.
+STREAM_DELTA_SIZE_MAX: Final = 64 * KIB
+STREAM_TEXT_SIZE_MAX: Final = 256 * KIB
+STREAM_TEXTS_SIZE_MAX: Final = 64 * MIB
+STREAM_TEXT_KEPT_NS: Final = 600 * SECOND_NS
+
 # Metrics: queues with series of their own; those made later share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
 
@@ -248,6 +275,9 @@ assert END_WAIT_DEFAULT_S <= END_WAIT_MAX_S
 assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
 assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
+assert RPC_MESSAGE_SIZE_MAX < BODY_SIZE_MAX and HEARTBEAT_JOBS_MAX <= RPC_ITEMS_MAX
+assert STREAM_DELTA_SIZE_MAX <= STREAM_TEXT_SIZE_MAX < STREAM_TEXTS_SIZE_MAX
+assert STREAM_PAGE_SIZE < STREAM_UNSENT_SIZE_MAX < UNSENT_SIZE_MAX
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert HEAD_SIZE_MAX <= H2_BLOCK_SIZE_MAX <= H2_FIELDS_SIZE_FATAL
 assert H2_STREAM_WINDOW_SIZE <= H2_WINDOW_SIZE

@@ -31,6 +31,7 @@ from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
+from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
@@ -80,7 +81,8 @@ class Node:
         )
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline)
+        self.live = Live(loop, self.clock, self.machine, self.pipeline)
+        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline, self.live)
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -136,13 +138,14 @@ class Node:
         """Open the HTTP port."""
         admin = Admin(self.service, self.report.status, self.report.metrics)
         with_key = Idempotency(self.service).handle
-        router = Router(routes(self.service, admin, self.config.test_clock), with_key)
+        table = routes(self.service, admin, self.live, self.config.test_clock)
+        router = Router(table, with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
-        server.on_drain = self.pipeline.drain
-        self.pipeline.on_applied.append(server.flush)
+        server.on_drain = self._on_drain
+        self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
         try:
@@ -177,6 +180,10 @@ class Node:
         self.server.context.index = index
 
     # ---- stop ----
+
+    def _on_drain(self) -> None:
+        self.pipeline.drain()
+        self.live.streams.end_all()
 
     def _on_signal(self) -> None:
         if self._stopping:

@@ -146,6 +146,7 @@ class Pipeline:
         self.meters = PipelineMeters()
         self.open = False
         self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
+        self.watch: Callable[[list[Change]], None] | None = None  # told what each entry changed
         self.on_applied: list[Callable[[], None]] = []
         self.on_fatal: Callable[[Exception], None] | None = None
         log.on_committed = self._on_committed
@@ -456,8 +457,11 @@ class Pipeline:
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
-            if self.ends.count:
-                self.ends.take(machine.take_changes())
+            if self.ends.count or self.watch is not None:
+                changes = machine.take_changes()
+                self.ends.take(changes)
+                if self.watch is not None:
+                    self.watch(changes)
         self._overlay_size = machine.overlay_size
         self._park_again()
         for name in machine.take_woken():

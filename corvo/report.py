@@ -11,6 +11,7 @@ from corvo.fsm.machine import Machine
 from corvo.limits import WORKER_OFFLINE_NS
 from corvo.model import PENDING, PRIORITIES, STATES, Queue
 from corvo.net import scrape
+from corvo.net.live import Live
 from corvo.net.router import Route
 from corvo.net.server import Server
 from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
@@ -20,13 +21,20 @@ class Report:
     """Reads the parts of a node; changes nothing."""
 
     def __init__(
-        self, config: Config, clock: Clock, log: Log, machine: Machine, pipeline: Pipeline
+        self,
+        config: Config,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        pipeline: Pipeline,
+        live: Live,
     ) -> None:
         self._config = config
         self._clock = clock
         self._log = log
         self._machine = machine
         self._pipeline = pipeline
+        self._live = live
         self._server: Server | None = None
         self._routes: Sequence[Route] = ()
         self._address = config.bind
@@ -120,12 +128,17 @@ class Report:
 
     def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
         machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
+        live = self._live
         workers = machine.workers()
         values: dict[str, float] = {
             "corvo_throughput_enqueued": sum(queue.enqueued_total for queue in queues),
             "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
             "corvo_throughput_failed": sum(queue.failed_total for queue in queues),
             "corvo_leases_expired": sum(queue.expired_total for queue in queues),
+            "corvo_streams_open": len(live.streams),
+            "corvo_event_subscribers": len(live.events),
+            "corvo_event_subscribers_behind": live.events.behind,
+            "corvo_event_gaps": live.events.gaps,
             "corvo_raft_apply_overload": meters.overloads,
             "corvo_raft_applied": meters.ops,
             "corvo_raft_entries": meters.entries,

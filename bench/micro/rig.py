@@ -23,6 +23,7 @@ from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.net.handlers.admin import Admin
+from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import Server
@@ -105,7 +106,8 @@ class Rig:
         ids = JobIds(self.clock.random_bytes)
         service = Service(config, self.clock, self.machine, self.pipeline, ids)
         admin = Admin(service, dict, bytes)
-        self.router = Router(routes(service, admin, False))
+        live = Live(self.loop, self.clock, self.machine, self.pipeline)
+        self.router = Router(routes(service, admin, live, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
         self.connections = [H1Conn(self.server.context, "::1") for _ in range(connections)]
         if loop is None:

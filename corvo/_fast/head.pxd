@@ -8,6 +8,7 @@ cdef int _COLON
 cdef int _DELETE
 cdef int _LENGTH_DIGITS_MAX
 cdef bytes _TOKEN, _TARGET
+cdef int _RARE_SIZE_MIN
 
 
 cdef bytes _once(bytes before, bytes value, str name)
@@ -18,3 +19,4 @@ cpdef Py_ssize_t find_head_end(bytes data, Py_ssize_t start) except -2
 cpdef read_fields(Request request, bytes head, Py_ssize_t fields_max)
 cpdef bint is_plain_head(bytes head) except -1
 cdef bint _is_harmless(const unsigned char *p, Py_ssize_t at, Py_ssize_t size) noexcept
+cpdef take_rare(Request request, bytes name, bytes value)

@@ -25,6 +25,21 @@ HOST: Final = re.compile(
 )
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
+# Fields that few requests have, by their lower-case names; none is shorter than that.
+_RARE = frozenset(
+    (
+        b"last-event-id",
+        b"content-encoding",
+        b"connect-protocol-version",
+        b"connect-timeout-ms",
+        b"connect-content-encoding",
+        b"grpc-timeout",
+        b"grpc-encoding",
+        b"x-corvo-from",
+    )
+)
+_RARE_SIZE_MIN = 12
+
 
 @cython.cfunc
 @cython.inline
@@ -193,3 +208,17 @@ def _take_field(request, p, at, size, value):
         request.client_name = _once(request.client_name, value, "x-corvo-client-name")
     elif size == 22 and _is(p, at, b"x-corvo-client-version", size):
         request.client_version = _once(request.client_version, value, "x-corvo-client-version")
+    elif size >= _RARE_SIZE_MIN:
+        take_rare(request, p[at : at + size], value)
+
+
+def take_rare(request, name, value):
+    """Keep the value of a field if it is one of those that few requests have."""
+    name = name.lower()
+    if name not in _RARE:
+        return
+    if request.rare is None:
+        request.rare = {}
+    elif name in request.rare:
+        raise BadRequest(f"header {name.decode()} is given twice")
+    request.rare[name] = value

@@ -39,12 +39,14 @@ cdef class Request:
     cdef public bytes host, content_type, content_length, authorization, api_key, cookie
     cdef public bytes request_id, idempotency_key, namespace, min_index
     cdef public bytes client_name, client_version, expect
+    cdef public dict rare
     cdef public tuple params
     cdef public bint keep_alive
-    cdef readonly bint head_only, replied, delivered, abandoned
+    cdef readonly bint head_only, replied, delivered, abandoned, streaming
+    cdef readonly Py_ssize_t unsent_size
     cdef readonly HttpConn conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned, context
+    cdef public object on_abandoned, on_writable, context
     cdef public RouteMeter meter
     cdef Request _next
     cdef unsigned int _stream_id
@@ -54,6 +56,9 @@ cdef class Request:
     cdef long long _replied_ns, _index
     cdef int _status
     cdef bytes _reply_body, _reply_headers, _reply_type
+    cdef list _pieces
+    cdef bint _head_sent
+    cdef bytes _trailers
 
     cpdef reply(self, int status, bytes body=*, bytes headers=*, bytes content_type=*)
     cdef _abandon(self)
@@ -73,6 +78,8 @@ cdef class HttpConn:
     cpdef bytes data_to_send(self)
     cpdef bint is_holding(self) except -1
     cdef _answered(self, Request request)
+    cdef _piece_added(self, Request request)
+    cdef _finished(self, Request request)
 
 
 cdef class ReplyQueue(HttpConn):
@@ -87,6 +94,9 @@ cdef class ReplyQueue(HttpConn):
     cdef _close(self)
     cdef _enqueue(self, Request request)
     cdef _release(self)
+    cdef _put(self, bytes data)
+    cdef bint _release_stream(self, Request request, bint close) except -1
+    cdef _take_pieces(self, Request request)
     cdef _send_continue(self)
     cdef _cancel_parked(self)
     cdef _abandon_all(self)

@@ -3,6 +3,11 @@
 A `Request` is also the slot of its reply. The slots of a connection are linked in the order of
 arrival, and finished replies are taken from the front of the list only. What is released waits as
 output until the shell takes it, all in one piece.
+
+A reply can also come bit by bit: `start` fixes its head, each `send` adds to the body, `end` ends
+it. It holds its place like any other, and what is sent before its turn waits. Pieces stay with the
+request until the shell takes output, so that `unsent_size` tells whoever sends how far the peer is
+behind; then `on_writable` is called. When the peer goes away instead, `on_abandoned` is.
 """
 
 import json
@@ -28,9 +33,11 @@ _REASONS: Final = {
     409: "Conflict",
     413: "Content Too Large",
     414: "URI Too Long",
+    415: "Unsupported Media Type",
     422: "Unprocessable Content",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
+    499: "Client Closed Request",
     500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
@@ -194,6 +201,7 @@ class Request:
         self.client_name = None
         self.client_version = None
         self.expect = None
+        self.rare = None  # header fields that few requests have, by lower-case name
         self.body = b""
         self.params = ()
         self.keep_alive = True
@@ -203,6 +211,9 @@ class Request:
         self.delivered = False
         self.abandoned = False
         self.on_abandoned = None
+        self.on_writable = None
+        self.streaming = False  # started, not ended, and somebody is there to read it
+        self.unsent_size = 0  # of the pieces
         self.context = None  # the handler's own, until it answers
         self.meter = None  # RouteMeter of the route
         self._next = None
@@ -217,6 +228,9 @@ class Request:
         self._reply_headers = b""
         self._reply_type = _JSON
         self._index = -1
+        self._pieces = None
+        self._head_sent = False
+        self._trailers = b""
 
     def reply(self, status, body=b"", headers=b"", content_type=_JSON):
         """Complete the slot, exactly once; replies leave in the order of the requests.
@@ -241,8 +255,43 @@ class Request:
         self._index = conn.context.index
         conn._answered(self)
 
+    def start(self, status, headers=b"", content_type=_JSON):
+        """Begin a reply whose body comes in pieces."""
+        assert not self.replied, "a request is answered once"
+        assert status != 204 and status != 304, "these have no body"
+        self.replied = True
+        if self.abandoned:
+            return
+        conn = self.conn
+        self._replied_ns = conn.context.monotonic()
+        if self.meter is not None:
+            self.meter.answered(status, self._replied_ns - self.arrived_ns)
+        self._status = status
+        self._reply_headers = headers
+        self._reply_type = content_type
+        self._index = conn.context.index
+        self._pieces = []
+        self.streaming = not self.head_only
+        conn._answered(self)
+
+    def send(self, data):
+        """Add to the body of a reply that was started; dropped when nobody reads it any more."""
+        if self.streaming and data:
+            self._pieces.append(data)
+            self.unsent_size += len(data)
+            self.conn._piece_added(self)
+
+    def end(self, trailers=b""):
+        """End a reply that was started; `trailers` are lines made by `header_line`."""
+        if self.streaming:
+            self.streaming = False
+            self._trailers = trailers
+            self.conn._finished(self)
+
     def _abandon(self):
         self.abandoned = True
+        self.streaming = False
+        self.on_writable = None
         callback = self.on_abandoned
         self.on_abandoned = None
         if callback is not None:
@@ -262,7 +311,10 @@ class Request:
             lines += b"Connection: keep-alive\r\n"
         if self._reply_headers:
             lines += self._reply_headers
-        if self._status == 204 or self._status == 304:
+        if self._pieces is not None:
+            length = b"Content-Type: %b\r\n" % self._reply_type
+            length += b"\r\n" if self._old_client else b"Transfer-Encoding: chunked\r\n\r\n"
+        elif self._status == 204 or self._status == 304:
             length = b"\r\n"  # no body, hence no length either
         elif size and size < _READY and self._reply_type is _JSON:
             length = _JSON_LENGTHS[size]
@@ -312,7 +364,15 @@ class HttpConn:
         raise NotImplementedError
 
     def _answered(self, request):
-        """A request has its reply."""
+        """A request has its reply, or the beginning of one that comes in pieces."""
+        raise NotImplementedError
+
+    def _piece_added(self, request):
+        """A reply that was begun has more to send."""
+        raise NotImplementedError
+
+    def _finished(self, request):
+        """A reply that was begun is complete."""
         raise NotImplementedError
 
 
@@ -340,6 +400,11 @@ class ReplyQueue(HttpConn):
 
     def data_to_send(self):
         """All released replies, joined; they count as delivered from now on."""
+        first = self._first
+        if first is not None and first.streaming and first._head_sent and first._pieces:
+            self._take_pieces(first)
+        else:
+            first = None
         if not self._out:
             return b""
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
@@ -350,6 +415,8 @@ class ReplyQueue(HttpConn):
             request.delivered = True
             request.on_abandoned = None
         self._leaving = []
+        if first is not None and first.on_writable is not None:
+            first.on_writable(first)
         return data
 
     def _is_paused(self):
@@ -382,27 +449,33 @@ class ReplyQueue(HttpConn):
     def _answered(self, request):
         self._release()
 
+    def _finished(self, request):
+        self._release()
+
     def _release(self):
         """Move finished replies from the front of the queue to the output."""
         request = self._first
-        if request is None or not request.replied:
+        if request is None or not request.replied or self.want_close:
             return
         was_empty = not self._out
         while request is not None and request.replied:
             following = request._next
+            close = not request.keep_alive or (following is None and self._ends_here())
+            if request._pieces is None:
+                self._put(request._render(close))
+            else:
+                close = self._release_stream(request, close)
+                if request.streaming:
+                    break
             request._next = None
             self.pending -= 1
             self.context.bodies_size -= request._body_size
-            close = not request.keep_alive or (following is None and self._ends_here())
-            data = request._render(close)
-            self._out.append(data)
-            self.unsent_size += len(data)
             self._leaving.append(request)
             self._idle_ns = request._replied_ns
             request = following
             if close:
-                assert following is None, "nothing is read behind a last request"
                 self._close()
+                break
         self._first = request
         if request is None:
             self._last = None
@@ -412,19 +485,63 @@ class ReplyQueue(HttpConn):
         if was_empty and self.on_output is not None:
             self.on_output()
 
+    def _put(self, data):
+        self._out.append(data)
+        self.unsent_size += len(data)
+
+    def _release_stream(self, request, close):
+        """What there is of a reply that comes in pieces; whether it is the last of the connection.
+
+        A client of HTTP/1.0 knows no chunks: the end of the connection is the end of its body, and
+        what it asked for behind that stays unanswered.
+        """
+        if not request._head_sent:
+            request._head_sent = True
+            if close or request._old_client:
+                request.keep_alive = False
+                self._stop()
+            self._put(request._render(not request.keep_alive))
+        if request.streaming:
+            return False
+        self._take_pieces(request)
+        request._replied_ns = self.context.monotonic()
+        if not request._old_client and not request.head_only:
+            self._put(b"0\r\n%b\r\n" % request._trailers)
+        return close or not request.keep_alive
+
+    def _piece_added(self, request):
+        if request is self._first and not self.blocked and self.on_output is not None:
+            self.on_output()
+
+    def _take_pieces(self, request):
+        """Make one chunk of all pieces, so that frequent small ones cost little."""
+        if not request._pieces:
+            return
+        pieces = request._pieces
+        request._pieces = []
+        size: cython.Py_ssize_t = request.unsent_size
+        request.unsent_size = 0
+        if not request._old_client:
+            pieces.insert(0, b"%x\r\n" % size)
+            pieces.append(b"\r\n")
+        self._out += pieces
+        self.unsent_size += size
+
     def _send_continue(self):
         """Ask for an awaited body, once it is this request's turn to be answered."""
         if self._continue_due and self._first is None:
             self._continue_due = False
-            self._out.append(_CONTINUE)
-            self.unsent_size += len(_CONTINUE)
+            self._put(_CONTINUE)
 
     def _cancel_parked(self):
-        """Answer for requests whose handlers only wait: an empty 204, so that others can leave."""
+        """Answer for requests whose handlers only wait: an empty 204, so that others can leave.
+        Replies that come in pieces end, if somebody wants to know."""
         request = self._first
         while request is not None:
             following = request._next
-            if not request.replied and request.on_abandoned is not None:
+            if request.streaming and request.on_abandoned is not None:
+                request._abandon()
+            elif not request.replied and request.on_abandoned is not None:
                 request._abandon()
                 request.replied = True
                 request._status = 204

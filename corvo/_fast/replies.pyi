@@ -41,6 +41,7 @@ class Request:
     client_version: bytes | None
     content_length: bytes | None
     expect: bytes | None
+    rare: dict[bytes, bytes] | None
     body: bytes
     keep_alive: bool
     head_only: bool
@@ -51,7 +52,10 @@ class Request:
     abandoned: bool
     delivered: bool
     replied: bool
+    streaming: bool
+    unsent_size: int
     on_abandoned: Callable[[Request], None] | None
+    on_writable: Callable[[Request], None] | None
     context: Any  # the handler's own, until it answers
     meter: RouteMeter | None
     def reply(
@@ -62,6 +66,14 @@ class Request:
         content_type: bytes = b"application/json",
     ) -> None:
         """Complete the slot, exactly once; replies leave in the order of the requests."""
+    def start(
+        self, status: int, headers: bytes = b"", content_type: bytes = b"application/json"
+    ) -> None:
+        """Begin a reply whose body comes in pieces."""
+    def send(self, data: bytes) -> None:
+        """Add to the body of a reply that was started; dropped when nobody reads it any more."""
+    def end(self, trailers: bytes = b"") -> None:
+        """End a reply that was started; `trailers` are lines made by `header_line`."""
 
 class HttpConn:
     """What the shell and the requests see of a connection, whichever protocol it speaks."""

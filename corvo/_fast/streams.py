@@ -91,6 +91,7 @@ class Stream:
         # Sending.
         self.window = window
         self.head_sent = False
+        self.queued = False  # in the ring or parked
         self.sent = 0
         self.gone = False  # reset while it was in the ring
         self.parked_ns = 0  # since when it cannot go on
@@ -105,6 +106,7 @@ class ReplyStreams(HttpConn):
         http2 = context.http2
         self._streams = {}
         self._ring = deque()
+        self._writable = []  # requests whose pieces were taken
         self._parked = {}
         self._control = []
         self._control_size = 0
@@ -137,6 +139,11 @@ class ReplyStreams(HttpConn):
                 room -= self._send_turn(stream, pieces)
         if self._ring:
             self._announce()
+        if self._writable:
+            writable, self._writable = self._writable, []
+            for request in writable:
+                if request.on_writable is not None:
+                    request.on_writable(request)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _announce(self):
@@ -160,34 +167,50 @@ class ReplyStreams(HttpConn):
         self.context.bodies_size -= request._body_size
         request._body_size = 0
         self.unsent_size += _HEAD_SIZE + len(request._reply_body)
+        stream.queued = True
         self._ring.append(stream)
         self._announce()
+
+    def _piece_added(self, request):
+        stream: Stream = self._streams[request._stream_id]
+        if not stream.queued:
+            stream.queued = True
+            self._ring.append(stream)
+            self._announce()
+
+    def _finished(self, request):
+        request._replied_ns = self.context.monotonic()
+        self._piece_added(request)
 
     def _send_turn(self, stream, pieces):
         """The next frame of a reply, with the head if it is the first; how much it was."""
         request = stream.request
+        if request._pieces:
+            self._take_pieces(stream)
         body: bytes = b"" if request.head_only else request._reply_body
         left: cython.Py_ssize_t = len(body) - stream.sent
+        # Whether something follows what is here: more pieces, or trailers.
+        follows: cython.bint = request.streaming or bool(request._pieces or request._trailers)
         taken: cython.Py_ssize_t = 0
         if not stream.head_sent:
-            block = self._render_head(request)
-            flags: cython.int = _END_HEADERS if left else _END_HEADERS | _END_STREAM
-            pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
-            pieces.append(block)
-            taken = len(block)
-            stream.head_sent = True
-            self.unsent_size -= _HEAD_SIZE
-            if request.head_only:
-                self.unsent_size -= len(request._reply_body)
-            if left == 0:
+            taken = self._send_head(stream, pieces, left == 0 and not follows)
+            if left == 0 and not follows:
                 self._finish(stream, pieces)
                 return taken
+        if left == 0:
+            if request.streaming:
+                stream.queued = False
+            else:
+                self._send_end(stream, pieces)
+                self._finish(stream, pieces)
+            return taken
         size: cython.Py_ssize_t = min(left, _SIZE_MAX, stream.window, self._window)
         if size <= 0 or (size < left and size < self._small_data and not stream.urgent):
             # Crumbs cost more than they carry; the next update may allow more.
             self._park(stream)
             return taken
-        pieces.append(frame_head(size, _DATA, _END_STREAM if size == left else 0, stream.id))
+        last: cython.bint = size == left and not follows
+        pieces.append(frame_head(size, _DATA, _END_STREAM if last else 0, stream.id))
         pieces.append(body if size == len(body) else body[stream.sent : stream.sent + size])
         stream.sent += size
         stream.window -= size
@@ -196,11 +219,47 @@ class ReplyStreams(HttpConn):
         self._updates_earned += 1
         stream.parked_ns = 0
         stream.urgent = False
-        if size == left:
+        if last:
             self._finish(stream, pieces)
         else:
             self._ring.append(stream)
         return taken + size
+
+    def _send_head(self, stream, pieces, last):
+        """The head of a reply, which is all of it if it is the `last` frame; how much it was."""
+        request = stream.request
+        block = self._render_head(request)
+        flags: cython.int = _END_HEADERS | _END_STREAM if last else _END_HEADERS
+        pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
+        pieces.append(block)
+        stream.head_sent = True
+        self.unsent_size -= _HEAD_SIZE
+        if request.head_only:
+            self.unsent_size -= len(request._reply_body)
+        return len(block)
+
+    def _send_end(self, stream, pieces):
+        """The end of a reply that came in pieces, when all of them are sent."""
+        trailers = stream.request._trailers
+        if trailers:
+            block = self._encoder.start_block() + self._encoder.encode(_fields_of(trailers))
+            flags: cython.int = _END_HEADERS | _END_STREAM
+            pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
+            pieces.append(block)
+        else:
+            pieces.append(frame_head(0, _DATA, _END_STREAM, stream.id))
+
+    def _take_pieces(self, stream):
+        """Go on with the pieces that came meanwhile, when those before them are sent."""
+        request = stream.request
+        if stream.sent < len(request._reply_body):
+            return
+        request._reply_body = b"".join(request._pieces)
+        request._pieces = []
+        request.unsent_size = 0
+        stream.sent = 0
+        self.unsent_size += len(request._reply_body)
+        self._writable.append(request)
 
     def _park(self, stream):
         if stream.parked_ns == 0:
@@ -273,7 +332,9 @@ class ReplyStreams(HttpConn):
         if request._index >= 0:
             pieces.append(self._render_index(request._index))
         size: cython.Py_ssize_t = len(request._reply_body)
-        if request._status == 204 or request._status == 304:
+        if request._pieces is not None:
+            pieces.append(_TYPE + _plain(request._reply_type))
+        elif request._status == 204 or request._status == 304:
             pass  # no body, hence no length either
         elif size and size < _READY and request._reply_type == _JSON:
             pieces.append(_JSON_LENGTHS[size])

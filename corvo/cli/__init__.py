@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "answers",
     "wait": "answers",
     "events": "answers",
+    "watch": "watch",
     "logs": "logs",
     "log": "logs",
     "retry": "jobs",

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 import urllib.parse
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -58,7 +59,7 @@ class Client:
         self.host = url.hostname
         self.tls = url.scheme == "https"
         self.prefix = url.path.rstrip("/")
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     def get(self, path: str, wait_s: float = 0) -> bytes:
         """The body of a GET; `wait_s` is how long the server may take on purpose."""
@@ -78,8 +79,7 @@ class Client:
         key: str | None = None,
     ) -> bytes:
         """The body of a 2xx answer (empty for 204). Anything else raises."""
-        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
-        connection = connect(self.host, self.port, timeout=self._timeout_s + wait_s)
+        connection = self._connect(wait_s)
         headers = {"Accept": "application/json", "Connection": "close"}
         if key is not None:
             headers["Idempotency-Key"] = key
@@ -91,7 +91,7 @@ class Client:
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as e:
-            raise self._unreachable(e, self._timeout_s + wait_s) from e
+            raise self._unreachable(e, self.timeout_s + wait_s) from e
         finally:
             connection.close()
         taken_ms = (time.monotonic() - begun) * 1000
@@ -99,6 +99,26 @@ class Client:
         if not 200 <= answer.status < 300:
             raise refusal(answer.status, answer.reason, data)
         return data
+
+    def lines(self, path: str, wait_s: float) -> Iterator[bytes]:
+        """The body of a GET as it comes, line by line without their ends; `wait_s` is how long
+        there may be nothing to read."""
+        connection = self._connect(wait_s)
+        try:
+            connection.request("GET", self.prefix + path, None, {"Accept": "text/event-stream"})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise refusal(answer.status, answer.reason, answer.read())
+            while line := answer.readline():
+                yield line.rstrip(b"\r\n")
+        except (OSError, http.client.HTTPException) as e:
+            raise self._unreachable(e, self.timeout_s + wait_s) from e
+        finally:
+            connection.close()
+
+    def _connect(self, wait_s: float) -> http.client.HTTPConnection:
+        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
+        return connect(self.host, self.port, timeout=self.timeout_s + wait_s)
 
     def decode(self, data: bytes, kind: type[T]) -> T:
         """The answer as a value of `kind`; fields this client does not know are passed over."""

@@ -41,6 +41,11 @@ def json_text(raw: bytes) -> str:
     return _UNSAFE_IN_JSON.sub(_json_escape, pretty)
 
 
+def json_line(raw: bytes) -> str:
+    """A JSON text as one line."""
+    return _UNSAFE_IN_JSON.sub(_json_escape, raw.decode("utf-8", "backslashreplace"))
+
+
 def lines(*texts: str) -> None:
     """Print each text as one line."""
     for text in texts:

@@ -72,9 +72,7 @@ def events_after(core: Core, after: int, limit: int, size_max: int) -> list[Chan
     found: list[Change] = []
     size = 0
     for first_seq, block in core.store.events.blocks_from(after + 1):
-        for change in documents.decode_events(first_seq, block):
-            if change.seq <= after:
-                continue
+        for change in documents.decode_events(first_seq, block, after, limit - len(found) + 1):
             size += EVENT_OVERHEAD + len(change.data)
             if len(found) == limit or (size > size_max and found):
                 return found

@@ -546,10 +546,13 @@ def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     return columns
 
 
-def decode_events(first_seq: int, block: bytes) -> list[Change]:
-    """All events of the block whose key has `first_seq`."""
+def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Change]:
+    """The events of the block whose key has `first_seq`: those with a seq above `after`, and no
+    more than `limit` of them (0 = all)."""
     columns = _columns(first_seq, block)
-    return [_event(first_seq, columns, i) for i in range(len(columns[2]))]
+    start = max(0, after + 1 - first_seq)
+    end = min(len(columns[2]), start + limit) if limit else len(columns[2])
+    return [_event(first_seq, columns, i) for i in range(start, end)]
 
 
 def decode_event(first_seq: int, block: bytes, seq: int) -> Change | None:

@@ -92,6 +92,18 @@ class EnqueueBody(_Body):
     result_schema: Raw = NOTHING
 
 
+class _JsonText(_Body):
+    """A JSON value that came as a text."""
+
+    value: Raw = NOTHING
+
+
+class _Tags(_Body):
+    """Tags that came as a text."""
+
+    tags: dict[str, Raw] = {}
+
+
 class EnqueueBatchBody(_Body):
     """POST /enqueue/batch."""
 
@@ -150,6 +162,7 @@ class Beat(_Body):
     lease_token: Text = None
     progress: Raw = NOTHING
     checkpoint: Raw = NOTHING
+    stream_delta: Text = None
 
 
 class HeartbeatBody(_Body):
@@ -325,7 +338,7 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
     ),
     AckBody: _ACK_LATER,
     AckItem: _ACK_LATER,
-    Beat: ("usage", "stream_delta"),
+    Beat: ("usage",),
     ReleaseBody: ("usage",),
     ApproveBody: ("max_iterations", "max_cost_usd"),
 }
@@ -467,6 +480,31 @@ def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
     if path and kind is LogsBody:
         return LineBody
     return kind
+
+
+def json_text(text: str, field: str) -> Raw:
+    """The JSON value that a text holds, without white space around it; an empty text is none."""
+    data = text.strip(" \t\r\n").encode()
+    if not data:
+        return NOTHING
+    try:
+        value = decode(b'{"value":%b}' % data, _JsonText).value
+    except (ParseError, ValidationError):
+        value = NOTHING
+    if bytes(value) != data:  # or the text ended the value itself and went on behind it
+        raise ValidationError(f"invalid {field}: it is not JSON", field=field)
+    return value
+
+
+def tags_of_text(text: str) -> dict[str, Raw] | None:
+    """The tags that a text holds, none if it is empty."""
+    raw = json_text(text, "tags_json")
+    return decode(b'{"tags":%b}' % bytes(raw), _Tags).tags if bytes(raw) else None
+
+
+def text_json(text: str) -> Raw:
+    """A text as a JSON string, none if it is empty."""
+    return Raw(msgspec.json.encode(text)) if text else NOTHING
 
 
 def json_value(raw: Raw) -> bytes:

@@ -42,6 +42,30 @@ class Query:
         """A text; absent is empty."""
         return self._values.get(name, "")
 
+    def has(self, name: str) -> bool:
+        """Whether it was given."""
+        return name in self._values
+
+    def choice(self, name: str, words: tuple[str, ...]) -> str:
+        """One of some words; absent is the first."""
+        text = self._values.get(name, words[0])
+        if text not in words:
+            raise ValidationError(
+                f"{name} must be one of {', '.join(words)}, not {shown(text)}", field=name
+            )
+        return text
+
+    def names(self, name: str) -> list[str]:
+        """A list with commas; absent is empty."""
+        text = self._values.get(name, "")
+        names = text.split(",") if text else []
+        if len(names) > limits.STREAM_FILTER_NAMES_MAX:
+            raise ValidationError(
+                f"{name} has {len(names)} items (limit {limits.STREAM_FILTER_NAMES_MAX})",
+                field=name,
+            )
+        return names
+
     def integer(self, name: str, absent: int, low: int, high: int) -> int:
         """A whole number of a range."""
         text = self._values.get(name)

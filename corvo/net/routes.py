@@ -12,21 +12,25 @@ from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
+from corvo.net.handlers.rpc import Rpc
 from corvo.net.handlers.schedules import Schedules
+from corvo.net.handlers.streams import Streams
 from corvo.net.handlers.worker import WorkerVerbs
+from corvo.net.live import Live
 from corvo.net.router import Route
+from corvo.net.worker_calls import WorkerCalls
 from corvo.service import Service
 
 _API = "/api/v1"
+_RPC = "/corvo.v1.WorkerService/{method}"
 _Row = tuple[str, str, Callable[[Request], None]]
 
 
-def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
+def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list[Route]:
     """All routes of this server."""
-    producer, worker = Producer(service), WorkerVerbs(service)
-    jobs, queues = Jobs(service), Queues(service)
+    producer, worker = Producer(service), WorkerVerbs(service, live.texts)
+    jobs, queues, flow = Jobs(service), Queues(service), Flow(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
-    flow = Flow(service)
     rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -82,9 +86,12 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/debug/runtime", admin.runtime),
     ]
     rows += _answers(Answers(service))
+    rows += _streams(Streams(service, live))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
+    rpc = Rpc(live.loop, WorkerCalls(service, producer, worker), live)
+    table.append(Route("POST", _RPC, rpc.call, _RPC))
     table.append(Route("GET", "/healthz", admin.healthz, "/healthz"))
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))
@@ -104,6 +111,14 @@ def _answers(answers: Answers) -> list[_Row]:
         ("GET", "/locks", answers.locks),
         ("POST", "/locks/release", answers.release_lock),
         ("GET", "/cluster/events", answers.all_events),
+    ]
+
+
+def _streams(streams: Streams) -> list[_Row]:
+    """What is sent as it happens."""
+    return [
+        ("GET", "/events", streams.events),
+        ("GET", "/jobs/{id}/stream", streams.job),
     ]
 
 

@@ -4,6 +4,7 @@ A target may refuse its input with the error it documents. Any other exception, 
 promise about what it accepted, is a finding.
 """
 
+import gzip
 import random
 import re
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corvo import config, ops
-from corvo._fast import keys
+from corvo._fast import keys, protobuf
 from corvo._fast.codec import CodecError, decode_fields, decode_frame, encode_fields, encode_frame
 from corvo._fast.frames import ConnectionFault, FrameReader
 from corvo._fast.frames import frame as http2_frame
@@ -38,13 +39,18 @@ from corvo.errors import CorvoError, StorageError
 from corvo.feed import Change
 from corvo.kv import documents, queue_documents
 from corvo.model import ErrorRecord, Job, Queue, Worker
-from corvo.net import bodies
+from corvo.net import bodies, proto_json
+from corvo.net.envelopes import COMPRESSED, Envelopes, envelope
+from corvo.net.proto_file import load
+from corvo.net.rpc_status import RpcError
 from corvo.net.server import HttpLimits
 
 IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
 SEGMENT = 2048
 SALT = 7
 LAYOUTS = sorted({op.layout for op in vars(ops).values() if isinstance(op, ops.Op)})
+TYPES = load("worker.proto")
+RPC_TYPES = sorted(TYPES)
 BODIES = (
     bodies.EnqueueBody,
     bodies.EnqueueBatchBody,
@@ -329,6 +335,48 @@ def body(data: bytes) -> None:
         assert bytes(found.payload) in data
 
 
+def rpc_message(data: bytes) -> None:
+    """A message of the worker service; the first byte chooses type and form. What is accepted
+    survives another round in both forms."""
+    name = RPC_TYPES[data[0] % len(RPC_TYPES)] if data else RPC_TYPES[0]
+    message = TYPES[name]
+    read = proto_json.decode if data and data[0] & 0x80 else protobuf.decode
+    try:
+        values = read(message, data[1:], 1_000)
+    except protobuf.ProtobufError as error:
+        assert str(error)
+        return
+    again = protobuf.decode(message, protobuf.encode(message, values), 1_000)
+    assert repr(again) == repr(protobuf.decode(message, protobuf.encode(message, again), 1_000))
+    if "seconds" not in repr(values) and "nanos" not in repr(values):  # not each has a text
+        text = proto_json.encode(message, values)
+        assert protobuf.encode(message, proto_json.decode(message, text, 1_000)) == (
+            protobuf.encode(message, again)
+        )
+
+
+def enveloped(data: bytes) -> None:
+    """A stream of envelopes means the same however its bytes are cut."""
+    draw = random.Random(len(data))
+    cuts = sorted(draw.randrange(len(data) + 1) for _ in range(3))
+    pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert _unwrap([data]) == _unwrap(pieces) == _unwrap([bytes((byte,)) for byte in data])
+
+
+def _unwrap(pieces: list[bytes]) -> tuple[list[bytes], str]:
+    envelopes = Envelopes(1_000, gzip=True)
+    found: list[bytes] = []
+    try:
+        for piece in pieces:
+            for message in envelopes.feed(piece):
+                found.append(message)
+                assert len(message) <= 1_000
+        envelopes.finish()
+    except RpcError as error:
+        return [], error.code
+    return found, ""
+
+
 def settings(data: bytes) -> None:
     """A configuration file, and the environment beside it."""
     with tempfile.NamedTemporaryFile(suffix=".toml", dir=_SCRATCH) as file:
@@ -382,6 +430,22 @@ def _records() -> list[bytes]:
 _POST = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\n"
 _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n"
 
+
+def _rpc_messages() -> list[bytes]:
+    item = {"job_id": "j", "lease_token": "t", "usage": {"cost_usd": 0.5, "input_tokens": -1}}
+    frame = {"request_id": 5, "queues": ["q"], "fetch_count": 64, "acks": [item, item]}
+    beats = {"jobs": {"j": {"progress_json": "{}"}, "k": {}}}
+    return [
+        bytes((RPC_TYPES.index(name),)) + protobuf.encode(TYPES[name], values)
+        for name, values in (("LifecycleStreamRequest", frame), ("HeartbeatRequest", beats))
+    ]
+
+
+def _as_json(name: str) -> int:
+    """The first byte for a type in JSON."""
+    return next(byte for byte in range(128, 256) if RPC_TYPES[byte % len(RPC_TYPES)] == name)
+
+
 TARGETS: dict[str, Target] = {
     "frame": Target(frame, [encode_frame([(0, b"stamp"), (1, b"x" * 200)]), encode_frame([])]),
     "fields": Target(fields, [bytes([number]) + row for number, row in enumerate(_samples())]),
@@ -418,6 +482,21 @@ TARGETS: dict[str, Target] = {
             b'\2{"queues": ["q"], "timeout": 0.25, "lease_duration": "1m30s"}',
             b'\6{"jobs": {"j": {"lease_token": "t", "progress": {"current": 1}}}}',
             b'\5{"error": "\\ud800", "retry": false, "retry_after": 5}',
+        ],
+    ),
+    "rpc_message": Target(
+        rpc_message,
+        [
+            *_rpc_messages(),
+            bytes((_as_json("EnqueueRequest"),)) + b'{"queue": "q", "maxRetries": "5"}',
+            bytes((_as_json("AckBatchRequest"),)) + b'{"items": [{"usage": {"costUsd": 1e3}}]}',
+        ],
+    ),
+    "enveloped": Target(
+        enveloped,
+        [
+            envelope(b"abc") + envelope(b"") + envelope(b"x" * 300),
+            envelope(gzip.compress(b"abc" * 100, mtime=0), COMPRESSED) + envelope(b"{}", 2),
         ],
     ),
     "settings": Target(

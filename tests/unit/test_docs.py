@@ -16,6 +16,7 @@ from corvo.ids import JobIds
 from corvo.kv.memory import MemoryBase
 from corvo.net import bodies
 from corvo.net.handlers.admin import Admin
+from corvo.net.live import Live
 from corvo.net.routes import routes
 from corvo.pipeline import Pipeline
 from corvo.service import Service
@@ -35,7 +36,9 @@ def test_every_endpoint_is_documented() -> None:
     log: Any = SimpleNamespace()
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
-    for route in routes(service, Admin(nothing, nothing, nothing), test_clock=True):
+    admin = Admin(nothing, nothing, nothing)
+    live = Live(nothing, clock, machine, pipeline)
+    for route in routes(service, admin, live, test_clock=True):
         assert route.name == "/" or f"`{route.method} {route.name}`" in API
 
 

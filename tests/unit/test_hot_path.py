@@ -24,6 +24,7 @@ from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.memory import MemoryBase
 from corvo.net.handlers.admin import Admin
+from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import Connection, Server
@@ -99,7 +100,8 @@ class Rig:
         self.pipeline.start()
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
-        router = Router(routes(service, Admin(service, dict, bytes), False))
+        live = Live(loop, clock, machine, self.pipeline)
+        router = Router(routes(service, Admin(service, dict, bytes), live, False))
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)
         self.connections: list[tuple[Connection, Transport]] = []

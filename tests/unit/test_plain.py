@@ -53,6 +53,7 @@ CLOCK = Clock()
 CONFIG = load({}, {})
 PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
 PIPELINE.open = True
+TEXTS = Mock(spec=TextStreams)
 SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
 PRODUCER = Producer(SERVICE)
 CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context
@@ -165,7 +166,7 @@ def test_common_enqueues_are_plain() -> None:
 
 def ack_generally(job_id: str, body: bytes) -> bytes | None:
     try:
-        values = WorkerVerbs(SERVICE)._ack_values(
+        values = WorkerVerbs(SERVICE, TEXTS).ack_values(
             check_job_id(job_id), decode_optional(body, AckBody)
         )
     except CorvoError:
@@ -203,7 +204,7 @@ def test_an_enqueue_that_says_more_is_not_plain() -> None:
 
 def test_under_a_guard_nothing_is_plain() -> None:
     """Each proposes an op that has one effect only."""
-    worker = WorkerVerbs(SERVICE)
+    worker = WorkerVerbs(SERVICE, TEXTS)
     for handler, body, number in (
         (PRODUCER.enqueue, ENQUEUE, ops.ENQUEUE.number),
         (worker.ack, b'{"lease_token":"1h9qp3w0"}', ops.ACK.number),
@@ -223,7 +224,7 @@ def test_a_plain_ack_leaves_out_the_result_that_a_schema_wants() -> None:
     driver.enqueue("job_1", result_schema=b'{"type":"integer"}')
     driver.enqueue("job_2")
     service = Service(CONFIG, CLOCK, driver.machine, PIPELINE, JobIds(CLOCK.random_bytes))
-    worker = WorkerVerbs(service)
+    worker = WorkerVerbs(service, TEXTS)
     for fetched in (driver.take(), driver.take()):
         WORLD.ops.clear()
         request = a_request(b'{"lease_token":"%s"}' % fetched.token.encode())

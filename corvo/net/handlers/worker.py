@@ -1,5 +1,6 @@
 """The worker's verbs: fetch, ack, fail, heartbeat, release."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Raw
@@ -14,6 +15,8 @@ from corvo.model import STATES, Acked, Failed, Fetched
 from corvo.net.bodies import (
     AckBatchBody,
     AckBody,
+    AckItem,
+    Beat,
     FailBody,
     FetchBody,
     HeartbeatBody,
@@ -25,6 +28,7 @@ from corvo.net.bodies import (
 )
 from corvo.net.documents import fetched_document, reply_json
 from corvo.net.schemas import check_result
+from corvo.net.text_streams import TextStreams
 from corvo.service import Service
 from corvo.times import format_time, parse_duration
 from corvo.waiting import Wait
@@ -40,9 +44,10 @@ Asked = tuple[list[str], str, bytes, int]  # queues, worker, op, how long to wai
 class WorkerVerbs:
     """Handlers of workers."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, texts: TextStreams) -> None:
         self._service = service
         self._asked: dict[bytes, Asked] = {}
+        self._texts = texts
 
     # ---- fetch ----
 
@@ -65,10 +70,21 @@ class WorkerVerbs:
         """200 with the jobs that are there, empty when none came in time."""
         body = decode(request.body, FetchBody)
         count = min(max(body.count or 1, 1), limits.FETCH_BATCH_MAX)
-        self._wait(request, self._read_fetch(request, body, count), True, self._on_batch_fetched)
+        self.wait(request, body, count, self._on_batch_fetched)
+
+    def wait(self, request: Request, body: FetchBody, count: int, answer: Any) -> None:
+        """Have `answer` called with the jobs that come, or none in time; a client that goes away
+        gives them back."""
+        self._wait(request, self._read_fetch(request, body, count), count > 0, answer)
+
+    def wait_for(self, caller: Any, body: FetchBody, count: int, answer: Any) -> Wait:
+        """The same for a caller that sees to going away itself; it has a `peer`, and is
+        `abandoned` at some time."""
+        queues, worker_id, payload, wait_ns = self._read_fetch(caller, body, count)
+        return self._service.fetch(queues, worker_id, payload, count > 0, wait_ns, caller, answer)
 
     @staticmethod
-    def _read_fetch(request: Request, body: FetchBody, count: int) -> Asked:
+    def _read_fetch(request: Any, body: FetchBody, count: int) -> Asked:
         """What a fetch asks for; `count` is 0 for one job without a list around it."""
         checks.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
         queues = [checks.queue_name(name, "queues") for name in body.queues]
@@ -127,29 +143,37 @@ class WorkerVerbs:
                 return
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
-        service.submit(ops.ACK, self._ack_values(job_id, body), (self._on_acked, request))
+        service.submit(ops.ACK, self.ack_values(job_id, body), (self._on_acked, request))
 
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
         body = decode(request.body, AckBatchBody)
-        checks.count(len(body.acks), "acks", limits.ACK_BATCH_MAX)
+        payloads, ids, refused = self.ack_payloads(body.acks)
+        request.context = ids, refused
+        self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
+
+    def ack_payloads(
+        self, acks: list[AckItem]
+    ) -> tuple[list[bytes], list[str], dict[int, CorvoError]]:
+        """The acks of a batch as ops, their jobs, and those that are refused here, by position."""
+        checks.count(len(acks), "acks", limits.ACK_BATCH_MAX)
         payloads, ids = [], []
         refused: dict[int, CorvoError] = {}
-        for position, item in enumerate(body.acks):
+        for position, item in enumerate(acks):
             if not item.job_id:
                 raise ValidationError("job_id is required for each ack")
             job_id = check_job_id(item.job_id)
             try:
-                values = self._ack_values(job_id, item)
+                values = self.ack_values(job_id, item)
             except ResultSchemaError as error:
                 refused[position] = error
                 values = _REFUSED_ACK
             payloads.append(encode_fields(ops.ACK.layout, values))
             ids.append(job_id)
-        request.context = ids, refused
-        self._service.submit(ops.ACK_BATCH, (payloads,), (self._on_batch_acked, request))
+        return payloads, ids, refused
 
-    def _ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+    def ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+        """The values of the Ack layout."""
         result_size_max = self._service.config.max_result_size
         token = checks.lease_token(body.lease_token)
         result = checks.json_size(json_value(body.result), "result", result_size_max)
@@ -189,8 +213,14 @@ class WorkerVerbs:
     def fail(self, request: Request) -> None:
         """200 with what becomes of the job: retrying, dead or cancelled."""
         body = decode_optional(request.body, FailBody)
-        values = (
-            check_job_id(request.params[0]),
+        values = self.fail_values(request.params[0], body)
+        self._service.submit(ops.FAIL, values, (self._on_failed, request))
+
+    @staticmethod
+    def fail_values(job_id: str, body: FailBody) -> tuple[Any, ...]:
+        """The values of the Fail layout."""
+        return (
+            check_job_id(job_id),
             checks.lease_token(body.lease_token),
             checks.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
             checks.json_size(
@@ -200,7 +230,6 @@ class WorkerVerbs:
             checks.length_ns(body.retry_after, "retry_after", absent=-1),
             body.provider_error,
         )
-        self._service.submit(ops.FAIL, values, (self._on_failed, request))
 
     @staticmethod
     def _on_failed(request: Request, result: Any) -> None:
@@ -218,9 +247,16 @@ class WorkerVerbs:
     def heartbeat(self, request: Request) -> None:
         """200 with `ok`, `cancel` or `lost` per job."""
         body = decode(request.body, HeartbeatBody)
-        checks.count(len(body.jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
+        self.beat(body.jobs, self._on_beaten, request)
+
+    def beat(
+        self, jobs: dict[str, Beat], answer: Callable[[Request, Any], None], request: Request
+    ) -> None:
+        """Have `answer` called with what became of each job, and pass on the text that came."""
+        checks.count(len(jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
         beats = []
-        for job_id, beat in sorted(body.jobs.items()):
+        deltas: dict[str, str] = {}
+        for job_id, beat in sorted(jobs.items()):
             progress = json_value(beat.progress)
             if len(progress) > limits.PROGRESS_SIZE_MAX:
                 raise PayloadTooLarge(
@@ -235,7 +271,16 @@ class WorkerVerbs:
                 self._checkpoint(beat.checkpoint),
             )
             beats.append(encode_fields(ops.BEAT_LAYOUT, values))
-        self._service.submit(ops.HEARTBEAT, (beats,), (self._on_beaten, request))
+            if beat.stream_delta:
+                deltas[job_id] = _delta(beat.stream_delta)
+
+        def on_beaten(request: Request, result: Any) -> None:
+            for job_id, delta in deltas.items():
+                if isinstance(result, dict) and result[job_id] == "ok":
+                    self._texts.add(job_id, delta, self._service.clock.elapsed_ns())
+            answer(request, result)
+
+        self._service.submit(ops.HEARTBEAT, (beats,), (on_beaten, request))
 
     @staticmethod
     def _on_beaten(request: Request, result: Any) -> None:
@@ -263,6 +308,17 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def _delta(text: str) -> str:
+    """Text for those who read along."""
+    size = len(text.encode())
+    if size > limits.STREAM_DELTA_SIZE_MAX:
+        raise PayloadTooLarge(
+            f"stream_delta too large: {size} bytes (max {limits.STREAM_DELTA_SIZE_MAX})",
+            field="stream_delta",
+        )
+    return text
 
 
 def _step(body: AckBody) -> bytes:

@@ -18,6 +18,7 @@ from corvo.cli import (
     queues,
     schedules,
     server,
+    watch,
     worker,
 )
 
@@ -36,6 +37,7 @@ MODULES = (
     queues,
     schedules,
     server,
+    watch,
     worker,
 )
 BELOW = [

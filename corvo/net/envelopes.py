@@ -1,0 +1,82 @@
+"""Messages in a stream of bytes, as Connect and gRPC frame them: a byte of flags, four bytes of
+size (the first is the highest), and the message. Bit 0 of the flags means compressed; bit 1 the end
+of a Connect stream, which only servers send.
+
+Bytes come in any pieces. A size is looked at before anything of its message is kept.
+"""
+
+import struct
+import zlib
+from typing import Final
+
+from corvo.net.rpc_status import RpcError
+
+COMPRESSED: Final = 1
+END_STREAM: Final = 2
+
+_HEAD: Final = struct.Struct(">BI")
+_GZIP: Final = 31  # window bits, and a gzip header around
+
+
+class Envelopes:
+    """The receiving end of one stream."""
+
+    def __init__(self, size_max: int, gzip: bool) -> None:
+        """`gzip`: the caller has said that messages may be compressed with it."""
+        self._size_max = size_max
+        self._gzip = gzip
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete now; RpcError when the stream cannot go on."""
+        self._rest += data
+        found: list[bytes] = []
+        at = 0
+        while len(self._rest) - at >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(self._rest, at)
+            self._check(flags, size)
+            end = at + _HEAD.size + size
+            if len(self._rest) < end:
+                break
+            message = bytes(self._rest[at + _HEAD.size : end])
+            at = end
+            found.append(gunzip(message, self._size_max) if flags and message else message)
+        del self._rest[:at]
+        return found
+
+    def finish(self) -> None:
+        """The peer sends no more; RpcError when it stopped inside a message."""
+        if self._rest:
+            raise RpcError("invalid_argument", "the stream ends inside a message")
+
+    def _check(self, flags: int, size: int) -> None:
+        if flags & ~COMPRESSED:
+            raise RpcError("invalid_argument", f"flags {flags} of a message are not known here")
+        if flags and not self._gzip:
+            raise RpcError("internal", "a compressed message, but no compression was declared")
+        if size > self._size_max:
+            raise too_large(size, self._size_max)
+
+
+def envelope(message: bytes, flags: int = 0) -> bytes:
+    """A message as it is sent."""
+    return _HEAD.pack(flags, len(message)) + message
+
+
+def gunzip(data: bytes, size_max: int) -> bytes:
+    """What gzip made of a message, unless it is larger than that."""
+    inflater = zlib.decompressobj(_GZIP)
+    try:
+        message = inflater.decompress(data, size_max + 1)
+    except zlib.error as error:
+        raise RpcError("invalid_argument", f"not compressed with gzip: {error}") from None
+    if len(message) > size_max:
+        raise RpcError("resource_exhausted", f"message too large: over {size_max} bytes")
+    if not inflater.eof or inflater.unused_data:
+        raise RpcError("invalid_argument", "not compressed with gzip: too short or too long")
+    return message
+
+
+def too_large(size: int, size_max: int) -> RpcError:
+    """A message that is not taken."""
+    return RpcError("resource_exhausted", f"message too large: {size} bytes (max {size_max})")

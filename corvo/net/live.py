@@ -1,0 +1,18 @@
+"""What this server sends as it happens: its open streams, and the two kinds of them."""
+
+from corvo.clock import Clock
+from corvo.fsm.machine import Machine
+from corvo.net.event_streams import EventStreams
+from corvo.net.open_streams import OpenStreams
+from corvo.net.text_streams import TextStreams
+from corvo.pipeline import Loop, Pipeline
+
+
+class Live:
+    """One of each."""
+
+    def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+        self.loop = loop
+        self.streams = OpenStreams(loop)
+        self.events = EventStreams(loop, clock, machine, pipeline)
+        self.texts = TextStreams(machine, self.streams)
