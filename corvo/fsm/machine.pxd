@@ -11,8 +11,8 @@ cdef object _function(Py_ssize_t number, long long index)
 
 cdef class Machine:
     cdef readonly Core _core
-    cdef Store _store
-    cdef Meta _meta
+    cdef readonly Store _store
+    cdef readonly Meta _meta
     cdef list _aside
 
     @cython.locals(meta=Meta, results=list)
