@@ -202,7 +202,7 @@ class Node:
         try:
             self.certificate.reload()
         except ConfigError as error:
-            logger.error("SIGHUP: %s; the old certificate stays", error.message)
+            logger.warning("SIGHUP: %s; the old certificate stays", error.message)
         else:
             logger.info("SIGHUP: the certificate was read again")
 

@@ -1,5 +1,5 @@
-"""Attacks on a running server: each is answered as it should be, counted, and bounded in memory, and
-a client that does nothing wrong is served all the while."""
+"""Attacks on a running server: each is answered as it should be, counted, and bounded in memory,
+and a client that does nothing wrong is served all the while."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ from hyperframe import frame as frames
 
 MIB = 1024 * 1024
 PATIENCE_S = 30.0
-GET = b"GET /api/v1/healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 NEW_MEMORY_MAX = 48 * MIB
@@ -28,14 +28,14 @@ class Honest(threading.Thread):
     def __init__(self, server: ServerProcess) -> None:
         super().__init__(daemon=True)
         self._api = server.api()
-        self._stop = threading.Event()
+        self._enough = threading.Event()
         self.served = threading.Event()
         self.waits: list[float] = []
         self.failed = ""
 
     def run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._enough.is_set():
                 began = time.monotonic()
                 self._api.enqueue("honest", payload={})
                 self.waits.append(time.monotonic() - began)
@@ -45,7 +45,7 @@ class Honest(threading.Thread):
         self._api.close()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._enough.set()
         self.join()
         assert not self.failed and self.waits and max(self.waits) < 2.0
 
@@ -58,7 +58,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def refusals(server: ServerProcess) -> dict[str, float]:
     api = server.api()
-    page = api.raw("GET", "/api/v1/metrics").body.decode()
+    page = api.raw("GET", "/metrics").body.decode()
     api.close()
     found = re.findall(r'^corvo_http_refusals_total\{reason="(\w+)"\} (\S+)$', page, re.MULTILINE)
     return {reason: float(count) for reason, count in found}
@@ -117,16 +117,41 @@ def under_attack(server: ServerProcess, reason: str) -> Iterator[None]:
 
 
 PLAIN: list[tuple[str, Callable[[], list[bytes]], bytes, str]] = [
-    ("endless head", lambda: [POST, *[b"X: " + b"y" * 1_000 + b"\r\n"] * 5_000], b" 431 ", "head_size"),
+    (
+        "endless head",
+        lambda: [POST, *[b"X: " + b"y" * 1_000 + b"\r\n"] * 5_000],
+        b" 431 ",
+        "head_size",
+    ),
     ("endless target", lambda: [b"GET /", *[b"y" * 1_000] * 5_000], b" 414 ", "head_size"),
-    ("endless chunks", lambda: [CHUNKED, *[b"100000\r\n" + b"x" * MIB + b"\r\n"] * 40], b" 413 ", "body_size"),
-    ("announced body", lambda: [POST + b"Content-Length: 99999999999\r\n\r\n"], b" 413 ", "body_size"),
+    (
+        "endless chunks",
+        lambda: [CHUNKED, *[b"100000\r\n" + b"x" * MIB + b"\r\n"] * 40],
+        b" 413 ",
+        "body_size",
+    ),
+    (
+        "announced body",
+        lambda: [POST + b"Content-Length: 99999999999\r\n\r\n"],
+        b" 413 ",
+        "body_size",
+    ),
     ("tiny chunks", lambda: [CHUNKED, b"1\r\nx\r\n" * 200_000], b" 400 ", "chunks"),
     ("extensions", lambda: [CHUNKED, b"1;", *[b"x" * 1_000] * 5_000], b" 400 ", "chunks"),
     ("trailers", lambda: [CHUNKED, b"0\r\n", b"a: b\r\n" * 100_000], b" 400 ", "trailers"),
-    ("smuggling", lambda: [POST + b"Content-Length: 4\r\n" + CHUNKED[len(POST) :]], b" 400 ", "malformed"),
+    (
+        "smuggling",
+        lambda: [POST + b"Content-Length: 4\r\n" + CHUNKED[len(POST) :]],
+        b" 400 ",
+        "malformed",
+    ),
     ("pipeline", lambda: [GET * 20_000], b" 200 ", "pipeline"),
-    ("upgrade", lambda: [POST + b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"], b" 400 ", "upgrade"),
+    (
+        "upgrade",
+        lambda: [POST + b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"],
+        b" 400 ",
+        "upgrade",
+    ),
 ]
 
 
@@ -152,18 +177,22 @@ def test_floods(victim: ServerProcess, name: str, reason: str) -> None:
 
 
 def test_trailers_mean_nothing(victim: ServerProcess) -> None:
-    answer = converse(victim.port, [CHUNKED + b"2\r\n{}\r\n0\r\nX-Corvo-Namespace: x\r\n\r\n" + GET])
+    answer = converse(
+        victim.port, [CHUNKED + b"2\r\n{}\r\n0\r\nX-Corvo-Namespace: x\r\n\r\n" + GET]
+    )
     assert answer.count(b"HTTP/1.1 ") == 2 and answer.endswith(b"}")
 
 
 def test_forwarding_headers_of_strangers_mean_nothing(victim: ServerProcess) -> None:
     api = victim.api()
     spoofed = {"X-Corvo-Forwarded": "1", "X-Corvo-Proxy-Stream": "1", "X-Forwarded-For": "9.9.9.9"}
-    assert api.raw("GET", "/api/v1/queues", headers=spoofed).status == 200
+    assert api.raw("GET", "/queues", headers=spoofed).status == 200
     api.close()
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"\x1f\x8b\x08" + b"\0" * 999])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"a":' * 100_000, b"\x1f\x8b\x08" + b"\0" * 999]
+)
 def test_deep_and_packed_bodies_are_refused(victim: ServerProcess, body: bytes) -> None:
     length = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     assert b" 400 " in converse(victim.port, [POST + length + body])

@@ -94,7 +94,7 @@ def test_a_new_certificate_is_read_on_a_signal(server: ServerProcess) -> None:
         server.process.send_signal(signal.SIGHUP)
         until(lambda: "the old certificate stays" in "".join(server.log), "the complaint")
         assert common_name(server.port) == b"second"
-        old.sendall(b"GET /api/v1/healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        old.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         assert old.recv(1_000).startswith(b"HTTP/1.1 200 ")
     assert server.stop() == 0
 
@@ -104,7 +104,7 @@ def test_a_signal_without_a_certificate_changes_nothing(tmp_path: Path) -> None:
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
         until(lambda: "no certificate to read again" in "".join(server.log), "the remark")
-        assert server.api().get("/healthz")[0] == 200
+        assert server.api().get("//healthz")[0] == 200
 
 
 def test_files_that_are_not_right_stop_the_start(tmp_path: Path) -> None:

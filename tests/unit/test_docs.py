@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from corvo import errors
+from corvo._fast.refusals import REASONS
 from corvo.clock import Clock
 from corvo.config import load
 from corvo.fsm.machine import Machine
@@ -52,6 +53,12 @@ def test_every_code_is_documented_with_its_status() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     answered = {(str(k.status), k.code) for k in kinds if getattr(k, "status", 500) != 500}
     assert set(re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", API, re.MULTILINE)) == answered
+
+
+def test_every_reason_of_refusals_is_documented() -> None:
+    page = (ROOT / "docs/operate.md").read_text()
+    for reason, text in REASONS.items():
+        assert f"| `{reason}` | {text[0].upper()}{text[1:]}. |\n" in page
 
 
 def test_the_unit_is_the_one_in_tools() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corvo._fast.replies import Request
+from corvo._fast.replies import Request, header_line
 from corvo.errors import InvalidState
 from corvo.limits import SECOND_NS
 from corvo.net.server import Connection, HttpLimits, Server
@@ -367,6 +367,30 @@ def test_a_slow_head_gets_a_408() -> None:
     connection.data_received(b"GET / HTTP/1.1\r\n")
     shell.pass_time(10.5)
     assert b"408 Request Timeout" in transport.writes[0] and transport.ended
+
+
+def test_a_header_that_could_split_the_reply() -> None:
+    def handle(request: Request) -> None:
+        request.reply(200, b"", header_line("X-Job", "a\r\nX-Evil: 1"))
+
+    shell = Shell(handle)
+    connection, transport = shell.connect()
+    connection.data_received(GET)
+    assert b" 500 " in transport.writes[0] and b"Evil" not in transport.writes[0]
+    assert shell.server.context.refusals.counts["reply_headers"] == 1
+
+
+def test_the_shell_goes_on_in_http2() -> None:
+    shell = Shell(answer)
+    connection, transport = shell.connect()
+    connection.data_received(b"PRI * HTTP/2.0\r\n")
+    connection.data_received(b"\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+    ask = b"\x82\x86\x84\x41\x01a"
+    connection.data_received(bytes((0, 0, len(ask), 1, 5, 0, 0, 0, 1)) + ask)
+    assert b"".join(transport.writes).endswith(b"{}") and len(transport.writes) <= 3
+    connection.data_received(bytes((0, 0, 0, 4, 1, 0, 0, 0, 0)))  # it acknowledges our settings
+    shell.pass_time(76)
+    assert transport.ended
 
 
 # Ends.
