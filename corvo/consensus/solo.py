@@ -40,6 +40,7 @@ class SoloLog:
         self.clean = True  # the last stop was a clean close
         self.on_committed: Callable[[list[Entry]], None] = _ignore
         self.on_failed: Callable[[Exception], None] = _ignore
+        self.on_idle: Callable[[], None] = _nothing
         self._node_id = identity.node_id
         self._sync = SYNC_DATA if durable else SYNC_NONE
         self._closed = False

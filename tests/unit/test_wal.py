@@ -200,7 +200,7 @@ def test_a_flipped_byte_in_the_head_is_noticed(at: int, bits: int) -> None:
 
 def test_entries_term_and_vote_survive(wal_path: Path) -> None:
     node = Node(wal_path)
-    assert node.start(term=5) == Recovered([], 0, True)
+    assert node.start(term=5) == Recovered([], 0, True, 0, 0)
     node.append(b"one")
     node.append(b"")
     node.close()
