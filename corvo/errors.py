@@ -46,6 +46,13 @@ class BadRequest(CorvoError):
     status = 400
 
 
+class Forbidden(CorvoError):
+    """The caller may not do this."""
+
+    code = "FORBIDDEN"
+    status = 403
+
+
 class NotFound(CorvoError):
     """Unknown path, job, queue or schedule."""
 
