@@ -78,8 +78,10 @@ SHELLS = {
     "corvo._fast.wal_thread",
     "corvo.consensus.files",
     "corvo.consensus.inline_sync",
+    "corvo.consensus.links",
     "corvo.consensus.log",
     "corvo.consensus.solo",
+    "corvo.consensus.transport",
     "corvo.consensus.wal",
 }
 IMPURE_IMPORTS = {

@@ -45,9 +45,6 @@ ChangeAnswer = Callable[[CorvoError | None], None]
 class Peers(Protocol):
     """The way to the other nodes."""
 
-    def set_peers(self, addresses: dict[str, str]) -> None:
-        """Who they are (HOST:PORT by id); others are no longer talked to."""
-
     def send(self, messages: list[Message]) -> None:
         """Send, or lose and say so; never waits."""
 
@@ -77,7 +74,7 @@ class ClusterLog:
         self,
         path: str,
         identity: Identity,
-        peers: Peers,
+        peers: Peers | None,
         *,
         conf: ConfState,
         durable: bool,
@@ -90,7 +87,7 @@ class ClusterLog:
         files: Files | None = None,
         flusher: Flusher | None = None,
     ) -> None:
-        """`conf` are the members that the base names; where it names none, those with whom a new
+        """`peers` may also be set later, before the start. `conf` are the members that the base names; where it names none, those with whom a new
         cluster begins. `new_salt` gives 32 random bits, `seed` are 64 that no other node has.
         """
         self.node_id = raft_id(identity)
@@ -101,11 +98,11 @@ class ClusterLog:
         self.on_idle: Callable[[], None] = _nothing
         self.on_leader: Callable[[int], None] = _ignore
         self.on_follower: Callable[[str], None] = _ignore
-        self.on_members: Callable[[ConfState], None] = _ignore
+        self.on_members: Callable[[ConfState, int], None] = _ignore_members
         self.on_restored: Callable[[SnapshotMeta], None] = _ignore
         self.snapshots: Snapshots | None = None
         self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
-        self._peers = peers
+        self.peers = peers
         self._first_conf = conf
         self._seed = seed
         self._kept_size_max = kept_size
@@ -289,6 +286,10 @@ class ClusterLog:
         """Answer True when reads may be served that see all that was acknowledged before."""
         self._driver.read(answer)
 
+    def forget_reads(self) -> None:
+        """Answer False to all that wait to be confirmed: it takes too long."""
+        self._driver.forget_reads()
+
     def reserve(self) -> bool:
         return self._wal.reserve()
 
@@ -344,7 +345,9 @@ class ClusterLog:
                 if message.type == SNAPSHOT:
                     self.snapshots.send(message)
             messages = [message for message in messages if message.type != SNAPSHOT]
-        self._peers.send(messages)
+        assert self.peers is not None
+        if messages:
+            self.peers.send(messages)
 
     def write(self, write: Write) -> None:
         """In pieces that fit into a segment."""
@@ -432,7 +435,7 @@ class ClusterLog:
         conf = self._raft.conf
         if conf is not self._conf:
             self._conf = conf
-            self.on_members(conf)
+            self.on_members(conf, self._raft.membership.index)
 
     # The disk.
 
@@ -509,6 +512,10 @@ def _size(entry: Entry) -> int:
 
 
 def _ignore(_: object) -> None:
+    pass
+
+
+def _ignore_members(_conf: ConfState, _index: int) -> None:
     pass
 
 

@@ -53,10 +53,6 @@ class Way:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self.addresses: dict[str, str] = {}
-
-    def set_peers(self, addresses: dict[str, str]) -> None:
-        self.addresses = addresses
 
     def send(self, messages: list[Message]) -> None:
         for message in messages:
