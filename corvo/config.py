@@ -296,6 +296,7 @@ class Config:
     test_clock: bool = _option(
         "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
     )
+
     @property
     def clustered(self) -> bool:
         """Whether this server is, or may become, one of several."""

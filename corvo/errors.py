@@ -151,6 +151,13 @@ class NotImplementedHere(CorvoError):
     status = 501
 
 
+class Unsupported(CorvoError):
+    """A function of clusters, on a server that is none."""
+
+    code = "UNSUPPORTED"
+    status = 501
+
+
 class NotReady(CorvoError):
     """The server is starting or stopping."""
 

@@ -1,9 +1,9 @@
 """What a node does when it begins to lead, and when that is over.
 
 A leader serves as soon as it has applied everything from before its term: then its own no-op is
-applied, and the clock of the state is known, below which no stamp of it may fall. Only then it takes
-ops, and only then the scheduler and the background work run. All leases that are there get a grace
-(`corvo.scheduler`): their workers could not reach anybody for a while.
+applied, and the clock of the state is known, below which no stamp of it may fall. Only then it
+takes ops, and only then the scheduler and the background work run. All leases that are there get a
+grace (`corvo.scheduler`): their workers could not reach anybody for a while.
 """
 
 import logging

@@ -12,6 +12,7 @@ that it gets the log. When it has caught up the leader makes it a voter, by itse
 import asyncio
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import socket
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.config import Address, Config
 from corvo.consensus.cluster import ClusterLog
-from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, Change
+from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change
 from corvo.consensus.raft.messages import ConfState
 from corvo.errors import ConfigError, Conflict, CorvoError, Forbidden, NotFound
 
@@ -156,7 +157,7 @@ class Members:
         """Begin to look after the members; `where` is what others are told of this node."""
         self._where = where
         self._promote()
-        if self._config.join and self._log.node_id not in self._log.conf.members:
+        if not self._is_known():
             self._task = self._loop.create_task(self._join())
 
     def close(self) -> None:
@@ -192,8 +193,12 @@ class Members:
     ) -> None:
         """Add a learner; answers whether it is new. Leader only."""
         conf = self._log.conf
+        context = encode_whereabouts(where)
         if member_id in conf.members:
-            answer(False)
+            if conf.contexts[member_id] == context:
+                answer(False)
+            else:
+                self._change(Change(UPDATE, member_id, context), False, answer)
             return
         name = node_name(member_id)
         for other in conf.members:
@@ -202,8 +207,12 @@ class Members:
                     f"there is another node {name!a} in the cluster: give this one another"
                     " --node-id, or remove the other first if its data is lost"
                 )
-        change = Change(ADD_LEARNER, member_id, encode_whereabouts(where))
-        self._log.change(change, lambda error: answer(True if error is None else error))
+        self._change(Change(ADD_LEARNER, member_id, context), True, answer)
+
+    def _change(
+        self, change: Change, result: bool, answer: Callable[[bool | CorvoError], None]
+    ) -> None:
+        self._log.change(change, lambda error: answer(result if error is None else error))
 
     def remove(self, name: str, answer: Callable[[CorvoError | None], None]) -> None:
         """Remove a member. Leader only."""
@@ -217,10 +226,21 @@ class Members:
             return
         self._log.change(Change(PROMOTE, member_id), answer)
 
+    def transfer(self, name: str) -> str:
+        """Let another member lead, the best one if none is named; its name. Raises Conflict."""
+        self._log.transfer(self.find(name) if name else "")
+        return node_name(self._log.status().transferee)
+
     # The newcomer's side.
 
+    def _is_known(self) -> bool:
+        """Whether this node is a member, and found where it is."""
+        conf = self._log.conf
+        context = conf.contexts.get(self._log.node_id)
+        return context is not None and context == encode_whereabouts(self._where)
+
     async def _join(self) -> None:
-        """Ask until this node is a member."""
+        """Ask until this node is a member, and known to be where it is."""
         log, where = self._log, self._where
         facts = self._cluster_id, log.node_id, where.raft, where.http
         body = {
@@ -231,9 +251,12 @@ class Members:
             "proof": proof(self._config.cluster_secret, *facts),
         }
         told = ""
-        while log.node_id not in log.conf.members:
+        for turn in itertools.count():
+            if self._is_known():
+                break
             try:
-                asked = ask(self._config.join, "POST", "/cluster/join", body)
+                seeds = self._seeds()
+                asked = ask(seeds[turn % len(seeds)], "POST", "/cluster/join", body)
                 status, answer = await asyncio.wait_for(asked, _ASK_S)
                 trouble = "" if status == 200 else str(answer.get("error", status))
             except (OSError, ValueError, IndexError, AttributeError) as error:
@@ -243,6 +266,13 @@ class Members:
                 logger.warning("not in the cluster yet: %s", trouble)
             await asyncio.sleep(_ASK_AGAIN_S)
         logger.info("this node is a member of the cluster")
+
+    def _seeds(self) -> list[str]:
+        """Whom to ask: the node that was named, and the members that are known, this one too: it
+        may lead."""
+        known = [http_address(self._log.conf, member) for member in self._log.conf.members]
+        known.append(self._where.http)
+        return [*([self._config.join] if self._config.join else []), *filter(None, known)]
 
 
 def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:

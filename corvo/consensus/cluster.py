@@ -87,8 +87,9 @@ class ClusterLog:
         files: Files | None = None,
         flusher: Flusher | None = None,
     ) -> None:
-        """`peers` may also be set later, before the start. `conf` are the members that the base names; where it names none, those with whom a new
-        cluster begins. `new_salt` gives 32 random bits, `seed` are 64 that no other node has.
+        """`peers` may also be set later, before the start. `conf` are the members that the base
+        names; where it names none, those with whom a new cluster begins. `new_salt` gives 32
+        random bits, `seed` are 64 that no other node has.
         """
         self.node_id = raft_id(identity)
         self.durable = durable
@@ -103,7 +104,7 @@ class ClusterLog:
         self.snapshots: Snapshots | None = None
         self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
         self.peers = peers
-        self._first_conf = conf
+        self.first_conf = conf  # may also be set later, before the start
         self._seed = seed
         self._kept_size_max = kept_size
         self._tick_s = tick_ns / limits.SECOND_NS
@@ -195,7 +196,7 @@ class ClusterLog:
         """Open the log and take part in the cluster. There is nothing to replay: what is committed
         comes when somebody leads."""
         self._loop = loop
-        conf = self._first_conf
+        conf = self.first_conf
         recovered = self._wal.open(applied_index, applied_term, keep_older=True)
         self.clean = recovered.clean
         storage = self._storage = MemoryStorage(conf)
@@ -246,9 +247,13 @@ class ClusterLog:
         """A message of another node has arrived."""
         if self._closed:
             return
-        self.heard_ns[message.from_id] = int(self._loop.time() * limits.SECOND_NS)
+        self.heard_ns[message.from_id] = self.now_ns()
         self._raft.step(message)
         self._turn_soon()
+
+    def now_ns(self) -> int:
+        """The clock of `heard_ns`."""
+        return int(self._loop.time() * limits.SECOND_NS)
 
     def peer_unreachable(self, node_id: str) -> None:
         """Messages to this node are being lost."""

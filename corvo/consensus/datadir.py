@@ -11,6 +11,7 @@ cluster was there before the node, which therefore must not begin one by itself;
 """
 
 import json
+import os
 from typing import Any, NamedTuple
 
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
@@ -28,6 +29,11 @@ class Identity(NamedTuple):
     node_id: str
     incarnation: str
     joined: bool = False
+
+
+def has_identity(path: str) -> bool:
+    """Whether a node has already begun in this data directory."""
+    return os.path.exists(f"{path}/identity.json")
 
 
 class DataDir:

@@ -28,7 +28,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from corvo import failpoints
-from corvo._fast.record import CONFIGURATION as CONFIGURATION_RECORD
 from corvo._fast.record import (
     BASE,
     CLEAN_CLOSE,
@@ -41,6 +40,7 @@ from corvo._fast.record import (
     Writer,
     record_size,
 )
+from corvo._fast.record import CONFIGURATION as CONFIGURATION_RECORD
 from corvo.consensus.datadir import Identity, sync_directory
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
 from corvo.consensus.inline_sync import InlineSync, write_and_sync
@@ -195,9 +195,7 @@ class Wal:
 
     # Start
 
-    def open(
-        self, applied_index: int, applied_term: int, *, keep_older: bool = False
-    ) -> Recovered:
+    def open(self, applied_index: int, applied_term: int, *, keep_older: bool = False) -> Recovered:
         """Recover. A base that is ahead of the log wins: the log then starts right above it.
 
         With `keep_older` entries that the base covers are returned, too: others may need them.
@@ -232,9 +230,7 @@ class Wal:
         # A segment is needed unless the next one begins at or below the first entry wanted.
         first = 0
         while (
-            not keep_older
-            and first + 1 < len(found)
-            and found[first + 1][1] <= applied_index + 1
+            not keep_older and first + 1 < len(found) and found[first + 1][1] <= applied_index + 1
         ):
             first += 1
         entries: list[Entry] = []

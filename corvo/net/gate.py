@@ -82,7 +82,8 @@ class Gate:
             request.context = None
             request.on_abandoned = None
             self._hold(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
-            self._retry_soon()
+            if not self._leadership.serving:  # else it is being handed over
+                self._retry_soon()
         return True
 
     def close(self) -> None:

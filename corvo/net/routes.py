@@ -4,10 +4,12 @@ verb."""
 from collections.abc import Callable
 
 from corvo._fast.replies import Request
+from corvo.members import Members
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
 from corvo.net.handlers.batches import Batches
 from corvo.net.handlers.bulk import Bulk
+from corvo.net.handlers.cluster import ClusterVerbs
 from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
@@ -21,8 +23,10 @@ _API = "/api/v1"
 _Row = tuple[str, str, Callable[[Request], None]]
 
 
-def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
-    """All routes of this server."""
+def routes(
+    service: Service, admin: Admin, test_clock: bool, members: Members | None = None
+) -> list[Route]:
+    """All routes of this server; `members` is there on nodes of a cluster."""
     producer, worker = Producer(service), WorkerVerbs(service)
     jobs, queues = Jobs(service), Queues(service)
     schedules, bulk = Schedules(service, producer), Bulk(service)
@@ -81,7 +85,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/info", admin.info),
         ("GET", "/debug/runtime", admin.runtime),
     ]
-    rows += _answers(Answers(service))
+    rows += _answers(Answers(service)) + _cluster(ClusterVerbs(members))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -104,6 +108,16 @@ def _answers(answers: Answers) -> list[_Row]:
         ("GET", "/locks", answers.locks),
         ("POST", "/locks/release", answers.release_lock),
         ("GET", "/cluster/events", answers.all_events),
+    ]
+
+
+def _cluster(cluster: ClusterVerbs) -> list[_Row]:
+    """The members of a cluster."""
+    return [
+        ("POST", "/cluster/join", cluster.join),
+        ("POST", "/cluster/remove", cluster.remove),
+        ("POST", "/cluster/promote", cluster.promote),
+        ("POST", "/cluster/transfer", cluster.transfer),
     ]
 
 

@@ -35,7 +35,7 @@ def test_every_endpoint_is_documented() -> None:
     log: Any = SimpleNamespace()
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
-    for route in routes(service, Admin(nothing, nothing, nothing), test_clock=True):
+    for route in routes(service, Admin(nothing, nothing, nothing, nothing), test_clock=True):
         assert route.name == "/" or f"`{route.method} {route.name}`" in API
 
 

@@ -99,7 +99,9 @@ class Rig:
         self.pipeline.start()
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
-        router = Router(routes(service, Admin(service, dict, bytes), False))
+        router = Router(
+            routes(service, Admin(service, dict, bytes, lambda: ("leader", True)), False)
+        )
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)
         self.connections: list[tuple[Connection, Transport]] = []
