@@ -1,0 +1,131 @@
+"""Three real servers as a cluster: elections, kill -9 under load, restarts, members, hand-over."""
+
+import shutil
+import time
+from pathlib import Path
+
+from clusters import Writer, running_cluster, take_all
+from harness import failed_start, refused, until
+
+
+def test_kill_9_of_the_leader_under_load(tmp_path: Path) -> None:
+    """Nothing acknowledged is lost or doubled, and writes go on within two seconds."""
+    with running_cluster(tmp_path) as cluster:
+        writers = [Writer(cluster, "load", first * 1_000_000) for first in range(1, 5)]
+        for _ in range(3):
+            before = sum(len(writer.acknowledged) for writer in writers)
+            until(
+                lambda before=before: sum(len(w.acknowledged) for w in writers) > before + 200,
+                "writes do not go on",
+            )
+            victim = cluster.wait_leader()
+            victim.kill()
+            cluster.wait_leader()
+            victim.start()
+            cluster.wait_caught_up(victim)
+        for writer in writers:
+            writer.finish()
+        assert max(writer.gap_s for writer in writers) < 4, [w.gap_s for w in writers]
+        cluster.wait_equal()
+        counts = {node.api().queue("load")["pending"] for node in cluster.nodes}
+        numbers = sorted(number for writer in writers for number in writer.acknowledged)
+        assert counts == {len(numbers)}
+        assert sorted(take_all(cluster.wait_leader().api(), "load", len(numbers))) == numbers
+        ids = [job_id for writer in writers for job_id in writer.acknowledged.values()]
+        assert len(set(ids)) == len(ids)
+
+
+def test_all_killed_at_once(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        writers = [Writer(cluster, "load", first * 1_000_000) for first in (1, 2)]
+        until(lambda: all(len(writer.acknowledged) > 100 for writer in writers), "no writes")
+        for node in cluster.nodes:
+            node.kill()
+        for node in cluster.nodes:
+            node.start()
+        cluster.wait_leader()
+        for writer in writers:
+            writer.finish()
+        numbers = sorted(number for writer in writers for number in writer.acknowledged)
+        cluster.wait_equal()
+        assert sorted(take_all(cluster.wait_leader().api(), "load", len(numbers))) == numbers
+
+
+def test_a_rolling_restart(tmp_path: Path) -> None:
+    """SIGTERM hands leadership over first; a client that tries again sees no failure."""
+    with running_cluster(tmp_path) as cluster:
+        writer = Writer(cluster, "load", 0)
+        for node in cluster.nodes:
+            until(lambda: len(writer.acknowledged) > 20, "no writes")
+            assert node.stop() == 0
+            assert cluster.wait_leader() is not node
+            node.start()
+            cluster.wait_caught_up(node)
+        writer.finish()
+        assert writer.gap_s < 4
+        numbers = sorted(writer.acknowledged)
+        assert sorted(take_all(cluster.wait_leader().api(), "load", len(numbers))) == numbers
+
+
+def test_members_come_and_go(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, 3) as cluster:
+        leader = cluster.wait_leader()
+        api = leader.api()
+        job_id = api.enqueue("q")
+        fourth = cluster.add().start()
+        cluster.wait_voters(4)
+        cluster.wait_equal()
+        assert fourth.api().job(job_id)["state"] == "pending"
+        victim = cluster.followers()[0]
+        name = victim.flags[1]
+        assert api.ok("POST", "/cluster/remove", {"node_id": name}) == {"status": "ok"}
+        refused(api.post("/cluster/remove", {"node_id": name}), 404, "NOT_FOUND")
+        victim.kill()
+        cluster.wait_voters(3)
+        # With its data it is not let in again by itself; without, it is another node.
+        shutil.rmtree(victim.data_dir)
+        victim.start()
+        cluster.wait_voters(4)
+        answer = api.ok("POST", "/cluster/transfer", {})
+        until(lambda: cluster.status(leader)["leader_id"] == answer["node_id"], "no hand-over")
+        status = cluster.status(cluster.wait_leader())
+        assert (status["mode"], status["state"], status["status"]) == ("cluster", "Leader", "healthy")
+        assert {row["role"] for row in status["nodes"]} == {"leader", "follower"}
+
+
+def test_reads_on_followers(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        api = cluster.wait_leader().api()
+        for node in cluster.followers():
+            job_id = api.enqueue("q")
+            reply = node.api().raw("GET", f"/jobs/{job_id}?consistent=true")
+            assert reply.status == 200
+            assert int(reply.headers["X-Corvo-Index"]) > 0
+            ready = node.api().raw("GET", "//readyz")
+            assert ready.status == 200
+
+
+def test_without_a_majority(tmp_path: Path) -> None:
+    """Writes are refused and nothing of them is done; local reads go on."""
+    with running_cluster(tmp_path) as cluster:
+        api = cluster.wait_leader().api()
+        job_id = api.enqueue("q")
+        cluster.wait_equal()
+        for node in cluster.followers():
+            node.kill()
+        began = time.monotonic()
+        status, answer = api.post("/enqueue", {"queue": "q"})
+        assert status in (503, 504) and answer["code"] in ("NO_LEADER", "OUTCOME_UNKNOWN")
+        assert time.monotonic() - began < 15
+        assert api.job(job_id)["state"] == "pending"
+        refused(api.call("GET", f"/jobs/{job_id}?consistent=true"), 503, "NO_LEADER")
+        refused(api.call("GET", "//readyz"), 503, "NOT_READY")
+
+
+def test_starts_that_must_fail(tmp_path: Path) -> None:
+    text = failed_start(tmp_path / "a", "--raft-bind", "127.0.0.1:0")
+    assert "cluster-secret" in text
+    with running_cluster(tmp_path, 1) as cluster:
+        cluster.wait_leader().api().enqueue("q")
+        cluster.nodes[0].stop()
+        assert "--raft-bind" in failed_start(cluster.nodes[0].data_dir)
