@@ -24,7 +24,6 @@ from corvo.config import Address, Config, retention_by_ending
 from corvo.consensus.cluster import ClusterLog
 from corvo.consensus.datadir import DataDir, Identity, has_identity
 from corvo.consensus.files import Files
-from corvo.consensus.log import CONFIGURATION
 from corvo.consensus.raft.messages import ConfState
 from corvo.consensus.solo import SoloLog
 from corvo.errors import ConfigError, CorvoError
@@ -155,9 +154,12 @@ class Node:
         began_ns = self.clock.monotonic_ns()
         replayed = 0
         machine = self.machine
-        self._refuse_other_kind(machine.configuration != b"")
+        if machine.configuration and self.cluster is None:
+            raise ConfigError(
+                f"the data in {self.config.data_dir} belongs to a node of a cluster: start it with"
+                " --raft-bind and the cluster-secret"
+            )
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
-            self._refuse_other_kind(entry.kind == CONFIGURATION)
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
             self.pipeline.flusher.after_apply()
@@ -259,13 +261,6 @@ class Node:
         while not self.pipeline.idle and (self.cluster is None or polls < _SETTLE_POLLS_MAX):
             polls += 1
             await asyncio.sleep(_STOP_POLL_S)
-
-    def _refuse_other_kind(self, of_a_cluster: bool) -> None:
-        if of_a_cluster and self.cluster is None:
-            raise ConfigError(
-                f"the data in {self.config.data_dir} belongs to a node of a cluster: start it with"
-                " --raft-bind and the cluster-secret"
-            )
 
     def close(self) -> None:
         """Flush and close the stores."""

@@ -23,10 +23,12 @@ LAYERS = {
     "corvo.cli": 7,
     "corvo.__main__": 7,
     "corvo.node": 6,
+    "corvo.cluster": 6,
     "corvo.report": 6,
     "corvo.net": 5,
     "corvo.scheduler": 5,
     "corvo.background": 5,
+    "corvo.leadership": 5,
     "corvo.logs": 5,
     "corvo.systemd": 5,
     "corvo.service": 4,
@@ -35,6 +37,7 @@ LAYERS = {
     "corvo.waiting": 4,
     "corvo.flusher": 4,
     "corvo.firing": 4,
+    "corvo.members": 4,
     "corvo.consensus": 3,
     "corvo.fsm": 3,
     "corvo.kv": 2,
@@ -76,6 +79,7 @@ PURE = (
 )
 SHELLS = {
     "corvo._fast.wal_thread",
+    "corvo.consensus.cluster",
     "corvo.consensus.files",
     "corvo.consensus.inline_sync",
     "corvo.consensus.links",

@@ -56,6 +56,7 @@ COMMANDS = {
     "aging": "flow",
     "schedules": "schedules",
     "status": "cluster",
+    "cluster": "cluster",
     "workers": "cluster",
     "bench": "bench",
     "completion": "about",

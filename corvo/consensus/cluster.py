@@ -33,7 +33,7 @@ from corvo.consensus.raft.storage import MemoryStorage
 from corvo.consensus.wal import Flusher, Wal, new_flusher
 from corvo.errors import Conflict, CorvoError, DiskFull, NoLeader, Overloaded, StorageError
 
-TICK_NS = 50 * limits.MS_NS
+TICK_S = 0.05
 ELECTION_TICKS = 12
 _APPLY_SLICE = limits.MIB
 _WRITE_SIZE_MAX = 4 * limits.MIB
@@ -82,7 +82,7 @@ class ClusterLog:
         seed: int,
         segment_size: int = limits.WAL_SEGMENT_SIZE,
         kept_size: int = limits.RAFT_LOG_KEPT_SIZE,
-        tick_ns: int = TICK_NS,
+        tick_s: float = TICK_S,
         election_ticks: int = ELECTION_TICKS,
         files: Files | None = None,
         flusher: Flusher | None = None,
@@ -107,7 +107,7 @@ class ClusterLog:
         self.first_conf = conf  # may also be set later, before the start
         self._seed = seed
         self._kept_size_max = kept_size
-        self._tick_s = tick_ns / limits.SECOND_NS
+        self._tick_s = tick_s
         self._election_ticks = election_ticks
         self._sync = SYNC_DATA if durable else SYNC_NONE
         self._timer: Any = None

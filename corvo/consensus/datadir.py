@@ -11,7 +11,6 @@ cluster was there before the node, which therefore must not begin one by itself;
 """
 
 import json
-import os
 from typing import Any, NamedTuple
 
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
@@ -33,7 +32,10 @@ class Identity(NamedTuple):
 
 def has_identity(path: str) -> bool:
     """Whether a node has already begun in this data directory."""
-    return os.path.exists(f"{path}/identity.json")
+    try:
+        return "identity.json" in Files().names(path)
+    except FileNotFoundError:
+        return False
 
 
 class DataDir:

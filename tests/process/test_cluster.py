@@ -89,7 +89,11 @@ def test_members_come_and_go(tmp_path: Path) -> None:
         answer = api.ok("POST", "/cluster/transfer", {})
         until(lambda: cluster.status(leader)["leader_id"] == answer["node_id"], "no hand-over")
         status = cluster.status(cluster.wait_leader())
-        assert (status["mode"], status["state"], status["status"]) == ("cluster", "Leader", "healthy")
+        assert (status["mode"], status["state"], status["status"]) == (
+            "cluster",
+            "Leader",
+            "healthy",
+        )
         assert {row["role"] for row in status["nodes"]} == {"leader", "follower"}
 
 
@@ -125,7 +129,12 @@ def test_without_a_majority(tmp_path: Path) -> None:
 def test_starts_that_must_fail(tmp_path: Path) -> None:
     text = failed_start(tmp_path / "a", "--raft-bind", "127.0.0.1:0")
     assert "cluster-secret" in text
-    with running_cluster(tmp_path, 1) as cluster:
+    with running_cluster(tmp_path, 2) as cluster:
+        node = cluster.nodes[0]
+        node.kill()  # its log names the members, its base does not yet
+        assert "of a cluster" in failed_start(node.data_dir, "--node-id", "n1")
+        node.start()
         cluster.wait_leader().api().enqueue("q")
-        cluster.nodes[0].stop()
-        assert "--raft-bind" in failed_start(cluster.nodes[0].data_dir)
+        cluster.wait_equal()
+        node.stop()
+        assert "--raft-bind" in failed_start(node.data_dir, "--node-id", "n1")

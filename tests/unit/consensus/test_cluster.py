@@ -25,7 +25,6 @@ from corvo.errors import Conflict, CorvoError, NoLeader
 
 CLUSTER = "0123456789abcdef" * 2
 SEGMENT_SIZE = 64 * 1024
-MS_NS = 1_000_000
 
 
 def identity(number: int) -> Identity:
@@ -106,7 +105,7 @@ class Node:
             seed=int(self.identity.incarnation, 16),
             segment_size=SEGMENT_SIZE,
             kept_size=2 * SEGMENT_SIZE,
-            tick_ns=5 * MS_NS,
+            tick_s=0.005,
             election_ticks=10,
             files=self.files,
             flusher=InlineSync(self.files),
