@@ -374,11 +374,13 @@ class Transport:
         )
         link = Link(self, Dialling(hello, self._secret), self._pace.greeting_s)
         tls = None if self._tls is None else self._tls.dialling
-        made = self._loop.create_connection(
-            lambda: link, host, port, ssl=tls, server_hostname=host if tls else None
-        )
+        name = None if tls is None else host
         try:
-            await asyncio.wait_for(made, self._pace.connect_s)
+            # Not `wait_for`, which may swallow that the task was cancelled.
+            async with asyncio.timeout(self._pace.connect_s):
+                await self._loop.create_connection(
+                    lambda: link, host, port, ssl=tls, server_hostname=name
+                )
             await link.greeted
         except ssl.SSLError as error:
             raise PeerRefused("certificate", str(error)) from None
