@@ -159,6 +159,12 @@ PEER_GREETING_SIZE_MAX: Final = 4 * KIB
 PEER_GREETINGS_MAX: Final = 64
 PEER_UNSENT_SIZE_MAX: Final = 96 * MIB
 
+# Snapshots, in chunks; bytes a second, so that the disks and the network have room for others. A
+# copy that nobody wants is deleted.
+SNAPSHOT_CHUNK_SIZE: Final = 256 * KIB
+SNAPSHOT_RATE_MAX: Final = 64 * MIB
+SNAPSHOT_UNWANTED_NS: Final = 30 * SECOND_NS
+
 # Overlay and flush.
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_SIZE: Final = 2 * MIB

@@ -143,6 +143,7 @@ class Transport:
         self._configuration = 0
         self._greeting: dict[Link, None] = {}  # accepted, in order, and not yet known
         self._accepted: dict[tuple[str, int], Link] = {}  # by node and channel
+        self._channels: dict[Link, None] = {}  # dialled
         self._lost_to: dict[str, None] = {}  # peers to be reported as unreachable
         self._logged_ns: dict[tuple[str, str], int] = {}
         self._listener: asyncio.Server | None = None
@@ -250,9 +251,12 @@ class Transport:
         if peer is None:
             raise ConnectionRefusedError(f"node {node_id!r} is no peer")
         try:
-            return Channel(await self._dial(peer, SNAPSHOTS))
+            link = await self._dial(peer, SNAPSHOTS)
         except PeerRefused as error:
             raise ConnectionRefusedError(str(error)) from None
+        if link.open:
+            self._channels[link] = None
+        return Channel(link)
 
     async def close(self) -> None:
         """Hang up. No callback comes after this."""
@@ -265,7 +269,7 @@ class Transport:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        links = [*self._greeting, *self._accepted.values()]
+        links = [*self._greeting, *self._accepted.values(), *self._channels]
         links += [peer.link for peer in self._peers.values() if peer.link is not None]
         for link in links:
             link.abort()
@@ -319,6 +323,7 @@ class Transport:
     def lost(self, link: Link) -> None:
         """See `Owner`."""
         self._greeting.pop(link, None)
+        self._channels.pop(link, None)
         key = (link.node_id, link.channel)
         if not link.dialled and self._accepted.get(key) is link:
             del self._accepted[key]
@@ -374,11 +379,13 @@ class Transport:
         )
         link = Link(self, Dialling(hello, self._secret), self._pace.greeting_s)
         tls = None if self._tls is None else self._tls.dialling
-        made = self._loop.create_connection(
-            lambda: link, host, port, ssl=tls, server_hostname=host if tls else None
-        )
+        name = None if tls is None else host
         try:
-            await asyncio.wait_for(made, self._pace.connect_s)
+            # Not `wait_for`, which may swallow that the task was cancelled.
+            async with asyncio.timeout(self._pace.connect_s):
+                await self._loop.create_connection(
+                    lambda: link, host, port, ssl=tls, server_hostname=name
+                )
             await link.greeted
         except ssl.SSLError as error:
             raise PeerRefused("certificate", str(error)) from None
@@ -469,7 +476,7 @@ class Transport:
     # ---- time ----
 
     def _tick(self) -> None:
-        for link in list(self._accepted.values()):
+        for link in [*self._accepted.values(), *self._channels]:
             link.ping(self._pace.silence_max)
         for peer in self._peers.values():
             if peer.link is not None:
