@@ -14,8 +14,10 @@ from corvo.clock import Clock
 from corvo.config import Address, Config
 from corvo.consensus.cluster import ClusterLog, raft_id
 from corvo.consensus.datadir import Identity
+from corvo.consensus.links import Channel
 from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
 from corvo.consensus.raft.ready import LEADER, RaftStatus
+from corvo.consensus.snapshots import Snapshots
 from corvo.consensus.transport import Transport
 from corvo.errors import ConfigError, Conflict, NoLeader
 from corvo.fsm.machine import Machine
@@ -76,8 +78,13 @@ class Cluster:
             self._on_message,
             self._on_unreachable,
             clock=clock,
+            on_channel=self._on_channel,
+        )
+        self.snapshots = Snapshots(
+            config.data_dir, log.node_id, log, self.transport.open_channel, clock
         )
         log.peers = self.transport
+        log.snapshots = self.snapshots
         log.on_members = self._on_members
 
     # Life.
@@ -110,6 +117,7 @@ class Cluster:
     def start(self) -> None:
         """The log has started."""
         self._started = True
+        self.snapshots.clean()
         self.members.start(self._where)
 
     def guard(self, router: Router, server: Server, forward: Forward) -> None:
@@ -146,6 +154,7 @@ class Cluster:
         if self.gate is not None:
             self.gate.close()
         self.members.close()
+        await self.snapshots.close()
         await self.transport.close()
 
     # Between transport and log.
@@ -157,6 +166,12 @@ class Cluster:
     def _on_unreachable(self, node_id: str) -> None:
         if self._started:
             self._log.peer_unreachable(node_id)
+
+    def _on_channel(self, channel: Channel) -> None:
+        if self._started:
+            self.snapshots.accept(channel)
+        else:
+            channel.close()
 
     def _on_members(self, conf: ConfState, index: int) -> None:
         own = self._log.node_id
@@ -188,6 +203,17 @@ class Cluster:
             "serving": self.leadership.serving,
             "transferring_to": node_name(raft.transferee),
             "requests_held": 0 if self.gate is None else self.gate.held,
+            "snapshot": {
+                "prepared": self.snapshots.prepared,
+                "sent": self.snapshots.sent,
+                "failed": self.snapshots.failed,
+                "received": self.snapshots.received,
+                "installed": self.snapshots.installed,
+                "sending": {
+                    node_name(member): progress._asdict()
+                    for member, progress in sorted(self.snapshots.sending.items())
+                },
+            },
             "nodes": [self._node(member, raft) for member in conf.members],
         }
 

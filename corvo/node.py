@@ -24,7 +24,7 @@ from corvo.config import Address, Config, retention_by_ending
 from corvo.consensus.cluster import ClusterLog
 from corvo.consensus.datadir import DataDir, Identity, has_identity
 from corvo.consensus.files import Files
-from corvo.consensus.raft.messages import ConfState
+from corvo.consensus.raft.messages import ConfState, SnapshotMeta
 from corvo.consensus.solo import SoloLog
 from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
@@ -113,6 +113,7 @@ class Node:
             new_salt=self._new_salt,
             seed=int.from_bytes(self.clock.random_bytes(8), "big"),
             segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
+            kept_size=failpoints.size("raft.log_kept_size", limits.RAFT_LOG_KEPT_SIZE),
         )
 
     def _cluster(self) -> Cluster:
@@ -120,6 +121,7 @@ class Node:
         parts = self.clock, self.machine, self.pipeline
         leadership = Leadership(self.log, *parts, self.scheduler, self.background)
         identity = self.data_dir.identity
+        self.log.on_restored = self._on_restored
         return Cluster(
             self.config,
             self.loop,
@@ -229,6 +231,21 @@ class Node:
     def _on_entry(self, index: int) -> None:
         assert self.server is not None
         self.server.context.index = index
+
+    def _on_restored(self, meta: SnapshotMeta) -> None:
+        """A snapshot is the base now: go on from it."""
+        began_ns = self.clock.monotonic_ns()
+        old, self.base = self.base, Base.open(Path(self.config.data_dir))
+        self.machine.restore(self.base)
+        assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
+        self.pipeline.flusher.use(self.base)
+        old.close()
+        assert self.cluster is not None
+        self.cluster.snapshots.clean()
+        self.pipeline.restored(meta.index)
+        took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
+        fields = {"index": meta.index, "took_ms": took_ms}
+        logger.info("going on from a snapshot", extra={"fields": fields})
 
     # ---- stop ----
 

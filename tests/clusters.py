@@ -30,8 +30,11 @@ def free_port() -> int:
 class ClusterProcess:
     """Nodes n1 .. n<count>; the first begins the cluster, the others join it."""
 
-    def __init__(self, directory: Path, count: int = 3, *flags: str) -> None:
+    def __init__(
+        self, directory: Path, count: int, *flags: str, environment: dict[str, str] | None = None
+    ) -> None:
         self.directory = directory
+        self.environment = {"CORVO_CLUSTER_SECRET": SECRET, **(environment or {})}
         self.flags = flags
         self.nodes: list[ServerProcess] = []
         for _ in range(count):
@@ -43,7 +46,7 @@ class ClusterProcess:
         flags = ["--node-id", f"n{number}", "--raft-bind", f"127.0.0.1:{free_port()}"]
         node = ServerProcess(self.directory / f"n{number}", *flags, *self.flags)
         node.port = free_port()
-        node.environment["CORVO_CLUSTER_SECRET"] = SECRET
+        node.environment = self.environment
         if self.nodes:
             node.flags = (*node.flags, "--join", f"127.0.0.1:{self.nodes[0].port}")
         self.nodes.append(node)
@@ -137,10 +140,12 @@ class ClusterProcess:
 
 
 @contextlib.contextmanager
-def running_cluster(directory: Path, count: int = 3, *flags: str) -> Iterator[ClusterProcess]:
+def running_cluster(
+    directory: Path, count: int = 3, *flags: str, environment: dict[str, str] | None = None
+) -> Iterator[ClusterProcess]:
     """A cluster for the length of a block. Whatever was done to it, nobody may have logged an
     error."""
-    cluster = ClusterProcess(directory, count, *flags)
+    cluster = ClusterProcess(directory, count, *flags, environment=environment)
     try:
         yield cluster.start()
     finally:

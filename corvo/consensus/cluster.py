@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import limits
+from corvo import failpoints, limits
 from corvo.consensus.datadir import Identity
 from corvo.consensus.driver import Driver, ReadAnswer, Write
+from corvo.consensus.failing_files import FailingFiles
 from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
+from corvo.consensus.inline_sync import InlineSync
 from corvo.consensus.log import Entry
 from corvo.consensus.raft.config import RaftConfig
 from corvo.consensus.raft.core import Raft
@@ -37,6 +39,8 @@ TICK_S = 0.05
 ELECTION_TICKS = 12
 _APPLY_SLICE = limits.MIB
 _WRITE_SIZE_MAX = 4 * limits.MIB
+_PIN_TICKS = 100
+_NO_PIN = 1 << 62
 _ENTRY_OVERHEAD = 128  # bytes of memory beside the data
 
 ChangeAnswer = Callable[[CorvoError | None], None]
@@ -114,13 +118,19 @@ class ClusterLog:
         self._turn_due = False
         self._apply_due = False
         self._closed = False
+        self._broken: Exception | None = None
         self._writes: deque[Write | SnapshotMeta] = deque()  # not begun
         self._write_size_max = min(_WRITE_SIZE_MAX, segment_size // 4)
         self._proposed_index = 0  # the newest own proposal that is not on this disk
         self._kept_size = 0
         self._covered_index = 0
+        self._pin_index = _NO_PIN  # entries above are kept: a copy of the state is being made
+        self._pin_ticks = 0
         self._conf: ConfState | None = None
         self._changes: dict[int, tuple[int, ChangeAnswer]] = {}
+        if failpoints.armed:
+            files = FailingFiles()
+            flusher = InlineSync(files)
         files = files or Files()
         self._wal = Wal(
             path,
@@ -153,7 +163,7 @@ class ClusterLog:
 
     @property
     def failed(self) -> Exception | None:
-        return self._wal.failed
+        return self._wal.failed or self._broken
 
     @property
     def full(self) -> bool:
@@ -230,8 +240,8 @@ class ClusterLog:
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Leader only, else NoLeader; Overloaded while too much is not committed."""
-        if self._wal.failed is not None:
-            raise self._wal.failed
+        if self.failed is not None:
+            raise self.failed
         assert not self.busy, "one own write in flight"
         try:
             index, term = self._raft.propose(data)
@@ -248,7 +258,7 @@ class ClusterLog:
         if self._closed:
             return
         self.heard_ns[message.from_id] = self.now_ns()
-        self._raft.step(message)
+        self._guarded(self._raft.step, message)
         self._turn_soon()
 
     def now_ns(self) -> int:
@@ -313,6 +323,9 @@ class ClusterLog:
         storage = self._storage
         base_index = storage.base().index
         limit = min(self._covered_index, self._raft.trim_limit(), storage.last_index())
+        limit = min(limit, self._pin_index)
+        if storage.offered is not None:
+            limit = min(limit, storage.offered.index)
         index = base_index
         for entry in storage.entries(base_index + 1, limit + 1, self._kept_size):
             if self._kept_size <= self._kept_size_max:
@@ -328,6 +341,9 @@ class ClusterLog:
 
     def offer(self, index: int, term: int) -> None:
         """A copy of the state as of this applied entry can be sent."""
+        self._pin_index = _NO_PIN
+        if index < self._storage.base().index:
+            return  # the log does not go on from there any more
         self._storage.offered = SnapshotMeta(index, term, self._driver.conf_at(index))
         self._turn_soon()
 
@@ -399,7 +415,7 @@ class ClusterLog:
 
     def _apply_later(self) -> None:
         self._apply_due = False
-        self.apply_soon()
+        self._guarded(self.apply_soon)
 
     def role_changed(self, change: RoleChange) -> None:
         self._proposed_index = 0
@@ -410,16 +426,42 @@ class ClusterLog:
 
     # Turns.
 
+    def _guarded(self, action: Callable[..., None], *args: Any) -> None:
+        """What must not happen in the core, or in the order of the work, is the end of this node:
+        it does not know any more what it has promised."""
+        if self._broken is not None:
+            return
+        try:
+            action(*args)
+        except Exception as error:
+            self._broken = error
+            self._loop.call_soon(self.on_failed, error)
+
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._tick_s, self._tick)
+        self._guarded(self._on_tick)
+
+    def _on_tick(self) -> None:
         self._raft.tick()
-        if self._storage.wanted and self._storage.offered is None and self.snapshots is not None:
-            self._storage.wanted = False
-            self.snapshots.prepare()
+        self._prepare_snapshot()
         if self._writes:
             self._wal.reserve()
             self._write_on()
         self._turn()
+
+    def _prepare_snapshot(self) -> None:
+        """Have a copy made while a follower asks for one. It will go at least up to where the
+        base is now, and the log has to go on from there."""
+        storage = self._storage
+        if storage.wanted and storage.offered is None and self.snapshots is not None:
+            storage.wanted = False
+            self._pin_ticks = 0
+            self._pin_index = min(self._pin_index, self._covered_index)
+            self.snapshots.prepare()
+        elif self._pin_index < _NO_PIN:
+            self._pin_ticks += 1
+            if self._pin_ticks > _PIN_TICKS:
+                self._pin_index = _NO_PIN
 
     def _turn_soon(self) -> None:
         if not self._turn_due:
@@ -428,10 +470,10 @@ class ClusterLog:
 
     def _take_turn(self) -> None:
         self._turn_due = False
-        self._turn()
+        self._guarded(self._turn)
 
     def _turn(self) -> None:
-        if not self._closed and self._wal.failed is None:
+        if not self._closed and self.failed is None:
             self._driver.turn()
             self._note_members()
 
@@ -468,7 +510,7 @@ class ClusterLog:
             write.previous_term,
             None if state is None else (state.term, state.vote),
             self._sync,
-            lambda: self._written(write),
+            lambda: self._guarded(self._written, write),
         )
 
     def _written(self, write: Write) -> None:
@@ -494,7 +536,7 @@ class ClusterLog:
     def _install(self, meta: SnapshotMeta) -> None:
         assert self.snapshots is not None, "a snapshot has arrived"
         self.snapshots.install(meta)
-        self._wal.begin_above(meta.index, meta.term, lambda: self._installed(meta))
+        self._wal.begin_above(meta.index, meta.term, lambda: self._guarded(self._installed, meta))
 
     def _installed(self, meta: SnapshotMeta) -> None:
         self._storage.install(meta)

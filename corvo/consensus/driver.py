@@ -133,7 +133,7 @@ class Driver:
         for item in self._queue:
             if isinstance(item, _Restore) and item.meta is meta:
                 item.durable = True
-                self._shell.apply_soon()
+        self._shell.apply_soon()
 
     def read(self, answer: ReadAnswer) -> None:
         """Answer True when a linearizable read may be served from the state, False when nobody

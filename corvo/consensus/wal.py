@@ -577,17 +577,20 @@ class Wal:
     def _finish(self, error: int) -> None:
         """The jobs that were in flight are done."""
         jobs: list[_Job] = [self._jobs.popleft() for _ in range(self._running)]
-        self._in_flight = False
         segment = jobs[0].segment
         if error:
             self._fail(self.path if segment is None else segment.path, error)
         if self.failed is not None:
+            self._in_flight = False
             return
         for job in jobs:
             if segment is not None and job.sync:
                 segment.durable = job.offset + len(job.data)
-        for job in jobs:
-            job.done()
+        try:
+            for job in jobs:
+                job.done()  # what it writes waits until all have been told
+        finally:
+            self._in_flight = False
 
     def _fail(self, path: str, error: int) -> None:
         if self.failed is not None:

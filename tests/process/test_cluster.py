@@ -97,6 +97,33 @@ def test_members_come_and_go(tmp_path: Path) -> None:
         assert {row["role"] for row in status["nodes"]} == {"leader", "follower"}
 
 
+def test_who_lags_too_far_gets_a_snapshot(tmp_path: Path) -> None:
+    """A follower whose next entries are gone, and a newcomer; both then go on by the log."""
+    sizes = {"CORVO_FAILPOINTS": "wal.segment_size=1048576,raft.log_kept_size=262144"}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=sizes) as cluster:
+        api = cluster.wait_leader().api()
+        victim = cluster.followers()[0]
+        api.enqueue_many("q", 10)
+        cluster.wait_equal()
+        victim.kill()
+        for _ in range(30):
+            api.enqueue("q", payload="x" * 50_000)
+        victim.start()
+        newcomer = cluster.add()
+        newcomer.start()
+        cluster.wait_voters(4)
+        cluster.wait_equal()
+        for node in (victim, newcomer):
+            assert cluster.status(node)["snapshot"]["installed"] >= 1, node.data_dir
+            assert node.api().queue("q")["pending"] == 40
+        job_id = api.enqueue("q")
+        cluster.wait_equal()
+        victim.kill()
+        victim.start()
+        until(lambda: victim.api().get(f"/jobs/{job_id}")[0] == 200, "it does not catch up")
+        assert victim.api().queue("q")["pending"] == 41
+
+
 def test_reads_on_followers(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         api = cluster.wait_leader().api()
