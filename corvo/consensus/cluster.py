@@ -491,17 +491,19 @@ class ClusterLog:
         everything waits: this node then is one whose disk does not answer."""
         wal = self._wal
         while self._writes and wal.failed is None and not wal.rolling:
-            item = self._writes[0]
+            item = self._writes.popleft()
             try:
                 if isinstance(item, Write):
                     self._begin(item)
                 else:
                     self._install(item)
             except DiskFull:
+                self._writes.appendleft(item)
                 break
             except StorageError:
-                break  # the log has failed, and has said so
-            self._writes.popleft()
+                if wal.failed is None:
+                    raise
+                break  # the log has said so
 
     def _begin(self, write: Write) -> None:
         state = write.hard_state
