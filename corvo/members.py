@@ -45,7 +45,7 @@ class Whereabouts(NamedTuple):
 
 def encode_whereabouts(where: Whereabouts) -> bytes:
     """What the configuration carries of a member."""
-    return encode_fields(_LAYOUT, where)
+    return encode_fields(_LAYOUT, tuple(where))
 
 
 def decode_whereabouts(data: bytes) -> Whereabouts:

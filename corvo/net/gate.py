@@ -69,6 +69,8 @@ class Gate:
                 self._handle(request)
         elif self._leadership.serving:
             self._handle(request)
+        elif request.forwarded is not None:
+            self._refuse(request)  # the node that passed it on asks again
         else:
             self._pass_on(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
 
@@ -78,9 +80,13 @@ class Gate:
         request = argument.request if isinstance(argument, Wait) else argument
         if not isinstance(request, Request):
             return False
-        if not request.abandoned and not request.replied:
-            request.context = None
-            request.on_abandoned = None
+        if request.abandoned or request.replied:
+            return True
+        request.context = None
+        request.on_abandoned = None
+        if request.forwarded is not None:
+            self._refuse(request)
+        else:
             self._hold(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
             if not self._leadership.serving:  # else it is being handed over
                 self._retry_soon()
