@@ -501,7 +501,7 @@ class ClusterLog:
                 self._writes.appendleft(item)
                 break
             except StorageError:
-                if wal.failed is None:
+                if self.failed is None:
                     raise
                 break  # the log has said so
 
