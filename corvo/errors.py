@@ -151,6 +151,13 @@ class NotReady(CorvoError):
     status = 503
 
 
+class NoLeader(CorvoError):
+    """Nobody leads the cluster, or not this node: nothing was done; try again."""
+
+    code = "NO_LEADER"
+    status = 503
+
+
 class MirrorUnavailable(CorvoError):
     """Search and everything that rests on it cannot be served now."""
 
