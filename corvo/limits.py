@@ -165,6 +165,17 @@ SNAPSHOT_CHUNK_SIZE: Final = 256 * KIB
 SNAPSHOT_RATE_MAX: Final = 64 * MIB
 SNAPSHOT_UNWANTED_NS: Final = 30 * SECOND_NS
 
+# Requests that a follower passes on to the leader: connections, of which fetches get three
+# quarters; those that wait for one; how long they do, how long a connection may take to be made, an
+# answer to come, and a connection to be idle (less than the leader allows).
+PROXY_CONNECTIONS_MAX: Final = 512
+PROXY_LINE_MAX: Final = 4_096
+PROXY_LINE_NS: Final = 5 * SECOND_NS
+PROXY_CONNECT_NS: Final = 2 * SECOND_NS
+PROXY_ANSWER_NS: Final = 15 * SECOND_NS
+PROXY_FETCH_NS: Final = 75 * SECOND_NS
+PROXY_IDLE_NS: Final = 30 * SECOND_NS
+
 # Overlay and flush.
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_SIZE: Final = 2 * MIB
@@ -229,6 +240,10 @@ assert LOG_BLOCK_SIZE < LOG_CALL_SIZE_MAX < LOG_ATTEMPT_SIZE_MAX <= LOG_SIZE_MAX
 assert LOG_SIZE_MAX <= LOG_BLOCKS_MAX * LOG_BLOCK_SIZE
 assert RETRY_DELAY_UNCAPPED_MAX_MS < DELAY_MAX_MS
 assert PIPELINE_RESUME < PIPELINE_MAX
+assert PROXY_CONNECTIONS_MAX < CONNECTIONS_PER_ADDRESS_MAX
+assert PROXY_IDLE_NS < KEEP_ALIVE_IDLE_NS
+assert OUTCOME_WAIT_NS < PROXY_ANSWER_NS
+assert FETCH_WAIT_MAX_S * SECOND_NS + OUTCOME_WAIT_NS < PROXY_FETCH_NS
 assert LINGER_DRAINING_NS < DRAIN_NS
 assert CATCH_UP_LIMIT_DEFAULT <= CATCH_UP_LIMIT_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX

@@ -173,6 +173,7 @@ class Request:
         self.min_index = None
         self.client_name = None
         self.client_version = None
+        self.forwarded = None  # another node has passed it on
         self.expect = None
         self.body = b""
         self.params = ()
