@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from corvo._fast.replies import Request, reply_error
+from corvo._fast.replies import Request
 from corvo.clock import Clock
 from corvo.config import Address, Config
 from corvo.consensus.cluster import ClusterLog, raft_id
@@ -19,7 +19,7 @@ from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
 from corvo.consensus.raft.ready import LEADER, RaftStatus
 from corvo.consensus.snapshots import Snapshots
 from corvo.consensus.transport import Transport
-from corvo.errors import ConfigError, Conflict, NoLeader
+from corvo.errors import ConfigError, Conflict
 from corvo.fsm.machine import Machine
 from corvo.leadership import Leadership
 from corvo.members import (
@@ -32,7 +32,8 @@ from corvo.members import (
     raft_address,
     whereabouts,
 )
-from corvo.net.gate import Forward, Gate
+from corvo.net.gate import Gate
+from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
 from corvo.pipeline import Pipeline
@@ -69,6 +70,7 @@ class Cluster:
         self.leadership = leadership
         self.members = Members(config, identity.cluster_id, log, loop)
         self.gate: Gate | None = None
+        self.proxy: Proxy | None = None
         self.transport = Transport(
             raft_id(identity),
             identity.cluster_id,
@@ -120,19 +122,29 @@ class Cluster:
         self.snapshots.clean()
         self.members.start(self._where)
 
-    def guard(self, router: Router, server: Server, forward: Forward) -> None:
+    def guard(self, router: Router, server: Server) -> None:
         """Stand between the front end and the router."""
+        proxy = self.proxy = Proxy(self._loop, self._clock.elapsed_ns, self._on_returned)
         self.gate = Gate(
             router.handle,
             self._log,
             self.leadership,
-            forward,
+            proxy.forward,
             self._loop,
             self._clock.elapsed_ns,
             server.flush,
         )
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
+
+    def _on_returned(self, request: Request, until_ns: int) -> None:
+        assert self.gate is not None
+        self.gate.returned(request, until_ns)
+
+    def drain(self) -> None:
+        """The server stops: nobody waits for jobs any more."""
+        if self.proxy is not None:
+            self.proxy.drain()
 
     async def hand_over(self) -> None:
         """Before a stop: let another node lead, if there is one that can."""
@@ -153,6 +165,8 @@ class Cluster:
         self.leadership.close()
         if self.gate is not None:
             self.gate.close()
+        if self.proxy is not None:
+            await self.proxy.close()
         self.members.close()
         await self.snapshots.close()
         await self.transport.close()
@@ -203,6 +217,7 @@ class Cluster:
             "serving": self.leadership.serving,
             "transferring_to": node_name(raft.transferee),
             "requests_held": 0 if self.gate is None else self.gate.held,
+            "requests_passed_on": 0 if self.proxy is None else self.proxy.passed_on,
             "snapshot": {
                 "prepared": self.snapshots.prepared,
                 "sent": self.snapshots.sent,
@@ -251,8 +266,3 @@ class Cluster:
                 "snapshot_index": peer.snapshot,
             }
         return row
-
-
-def cannot_forward(request: Request, address: str) -> None:
-    """Say where the leader is."""
-    reply_error(request, NoLeader(f"the leader is at {address}", leader_addr=address))

@@ -19,7 +19,7 @@ import uvloop
 from corvo import __version__, failpoints, limits, logs
 from corvo.background import Background
 from corvo.clock import Clock, TestClock
-from corvo.cluster import Cluster, cannot_forward
+from corvo.cluster import Cluster
 from corvo.config import Address, Config, retention_by_ending
 from corvo.consensus.cluster import ClusterLog
 from corvo.consensus.datadir import DataDir, Identity, has_identity
@@ -196,9 +196,9 @@ class Node:
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
         self.server = Server(router.handle, self.clock, http_limits, self.loop)
-        self.server.on_drain = self.pipeline.drain
+        self.server.on_drain = self._drain
         if cluster is not None:
-            cluster.guard(router, self.server, cannot_forward)
+            cluster.guard(router, self.server)
         self.pipeline.on_applied.append(self.server.flush)
         bind = self.config.bind
         try:
@@ -271,6 +271,11 @@ class Node:
             logger.info("stopped")
         finally:
             self._stopped.set()
+
+    def _drain(self) -> None:
+        self.pipeline.drain()
+        if self.cluster is not None:
+            self.cluster.drain()
 
     async def _settle(self) -> None:
         """Until nothing is in flight. What waits for others in vain may be committed later."""

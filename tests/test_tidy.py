@@ -131,6 +131,7 @@ LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {
     "corvo/consensus/wal.py": "one state machine: segments, their jobs and what a crash finds",
+    "corvo/pipeline.py": "one state machine: ops on their way from batch to flight to answer",
 }
 
 # Numbers of decisions, findings and test cases that a reader of this repository cannot look up.

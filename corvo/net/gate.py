@@ -21,7 +21,8 @@ from corvo.leadership import Leadership
 from corvo.members import http_address
 from corvo.waiting import Wait
 
-Forward = Callable[[Request, str], None]
+# Passes a request on to an address; until then it may be asked for again.
+Forward = Callable[[Request, str, int], None]
 
 _LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
@@ -49,7 +50,7 @@ class Gate:
         self._loop = loop
         self._elapsed_ns = elapsed_ns
         self._flush = flush
-        self._held: deque[tuple[int, Request]] = deque()  # until when; in order of that
+        self._held: deque[tuple[int, Request]] = deque()  # until when
         self._timer: Any = None
         self._retry_due = False
         self._reads: deque[int] = deque()  # until when, of consistent reads
@@ -92,6 +93,11 @@ class Gate:
                 self._retry_soon()
         return True
 
+    def returned(self, request: Request, until_ns: int) -> None:
+        """Take back a request that was passed on, and of which nothing was done."""
+        request.on_abandoned = None
+        self._hold(request, until_ns)
+
     def close(self) -> None:
         """Nobody will lead: say so to all that wait."""
         while self._held:
@@ -105,7 +111,7 @@ class Gate:
         leader_id = self._log.leader_id
         address = http_address(self._log.conf, leader_id) if leader_id else ""
         if address and leader_id != self._log.node_id:
-            self._forward(request, address)
+            self._forward(request, address, until_ns)
         else:
             self._hold(request, until_ns)
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from clusters import Writer, running_cluster, take_all
-from harness import failed_start, refused, until
+from harness import Poll, ServerProcess, failed_start, refused, until
 
 
 def test_kill_9_of_the_leader_under_load(tmp_path: Path) -> None:
@@ -122,6 +122,44 @@ def test_who_lags_too_far_gets_a_snapshot(tmp_path: Path) -> None:
         victim.start()
         until(lambda: victim.api().get(f"/jobs/{job_id}")[0] == 200, "it does not catch up")
         assert victim.api().queue("q")["pending"] == 41
+
+
+def test_any_node_takes_any_request(tmp_path: Path) -> None:
+    """Followers pass on what is not a read, and long polls wait through them."""
+    with running_cluster(tmp_path) as cluster:
+        first, second = (node.api() for node in cluster.followers())
+        leader = cluster.wait_leader().api()
+        job_id = first.enqueue("q", payload={"to": "world"})
+        assert leader.job(job_id)["state"] == "pending"
+        job = second.take("q", worker_id="w")
+        assert job["job_id"] == job_id
+        assert first.beat(job) == "ok"
+        assert second.ack(job)[0] == 200
+        refused(first.ack(job | {"lease_token": "1-1"}), 409, "LEASE_LOST")
+        poll = Poll(leader, cluster.followers()[0], "empty")
+        leader.enqueue("empty")
+        assert poll.job()["queue"] == "empty"
+        keyed = {"Idempotency-Key": "once"}
+        answers = {
+            api.call("POST", "/enqueue", {"queue": "once"}, keyed)[1]["job_id"]
+            for api in (first, second, leader)
+        }
+        assert len(answers) == 1
+
+
+def test_a_long_poll_outlives_its_leader(tmp_path: Path) -> None:
+    """Parked on a leader that is stopped, and through a follower on one that is killed."""
+    with running_cluster(tmp_path) as cluster:
+        for end in (ServerProcess.stop, ServerProcess.kill):
+            leader = cluster.wait_leader()
+            poll = Poll(leader.api(), cluster.followers()[0], "later")
+            end(leader)
+            api = cluster.wait_leader().api()
+            api.wait_parked(1)
+            job_id = api.enqueue("later")
+            assert poll.job()["job_id"] == job_id
+            leader.start()
+            cluster.wait_caught_up(leader)
 
 
 def test_reads_on_followers(tmp_path: Path) -> None:

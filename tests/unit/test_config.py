@@ -167,7 +167,9 @@ def test_a_node_of_a_cluster_needs_a_secret_that_is_never_shown() -> None:
     for flags in ({"raft-bind": ":9000"}, {"join": "127.0.0.1:8080"}):
         with pytest.raises(ConfigError, match="cluster-secret.*at least 16 characters"):
             load(flags, {})
-        with pytest.raises(ConfigError, match=r"cluster-secret = \.\.\. \(from CORVO_CLUSTER_SECRET"):
+        with pytest.raises(
+            ConfigError, match=r"cluster-secret = \.\.\. \(from CORVO_CLUSTER_SECRET"
+        ):
             load(flags, {"CORVO_CLUSTER_SECRET": "short"})
         config = load(flags, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"})
         assert config.clustered and config.cluster_secret == "a secret of the cluster"

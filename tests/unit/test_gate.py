@@ -95,9 +95,12 @@ class Rig:
         else:
             request.reply(200, b"{}")
 
-    def forward(self, request: Request, address: str) -> None:
+    def forward(self, request: Request, address: str, until_ns: int) -> None:
         self.forwarded.append((request.path, address))
-        request.reply(200, b"{}")
+        if request.path == b"/unsent":
+            self.gate.returned(request, until_ns)
+        else:
+            request.reply(200, b"{}")
 
     def send(self, method: str, target: str, head: str = "") -> None:
         text = f"{method} {target} HTTP/1.1\r\nHost: t\r\n{head}\r\n"
@@ -114,8 +117,8 @@ class Rig:
     def answers(self) -> list[bytes]:
         """Status lines, and codes of errors, in order."""
         self.shell.server.flush()
-        output = b"".join(self.transport.written)
-        self.transport.written.clear()
+        output = b"".join(self.transport.writes)
+        self.transport.writes.clear()
         return [part[:3] for part in output.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -189,6 +192,17 @@ def test_a_lost_fetch_is_asked_for_again(rig: Rig) -> None:
     rig.loop.run(timers=True)
     assert rig.served == [b"/lost", b"/lost"]
     assert not rig.gate.again((print, 7))
+
+
+def test_what_could_not_be_passed_on_is_tried_again(rig: Rig) -> None:
+    rig.lead(False, "n2/x")
+    rig.send("POST", "/unsent")
+    assert rig.gate.held == 1
+    rig.loop.run(timers=True)
+    assert len(rig.forwarded) == 2 and rig.gate.held == 1
+    rig.shell.now_ns += limits.LEADER_WAIT_NS
+    rig.loop.run(timers=True)
+    assert len(rig.forwarded) == 2 and rig.answers() == [b"503"]
 
 
 def test_nobody_waits_any_more(rig: Rig) -> None:

@@ -678,7 +678,9 @@ def test_the_flusher_reports_errors(wal_path: Path) -> None:
 
 
 def some(first: int, count: int, term: int, size: int = 10, kind: int = FRAME) -> list[Entry]:
-    return [Entry(n, term, bytes([n % 256, term]) * size, kind) for n in range(first, first + count)]
+    return [
+        Entry(n, term, bytes([n % 256, term]) * size, kind) for n in range(first, first + count)
+    ]
 
 
 def write(node: Node, entries: list[Entry], previous_term: int = 0, term: int = 0) -> None:
