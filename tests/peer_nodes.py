@@ -25,7 +25,7 @@ Story = Callable[[], Awaitable[None]]
 def play(story: Story) -> None:
     """Run a story on the loop that the server uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(story(), 20))
+        runner.run(asyncio.wait_for(story(), 60))
 
 
 class Node:
