@@ -4,8 +4,8 @@ import shutil
 import time
 from pathlib import Path
 
-from clusters import Writer, running_cluster, take_all
-from harness import Poll, ServerProcess, failed_start, refused, until
+from clusters import Writer, free_port, running_cluster, take_all
+from harness import Poll, ServerProcess, failed_start, refused, running_server, until
 
 
 def test_kill_9_of_the_leader_under_load(tmp_path: Path) -> None:
@@ -160,6 +160,29 @@ def test_a_long_poll_outlives_its_leader(tmp_path: Path) -> None:
             assert poll.job()["job_id"] == job_id
             leader.start()
             cluster.wait_caught_up(leader)
+
+
+def test_from_one_server_to_two_and_to_other_addresses(tmp_path: Path) -> None:
+    with running_server(tmp_path / "n1", "--node-id", "n1") as server:
+        job_id = server.api().enqueue("q")
+        server.stop()
+    with running_cluster(tmp_path, 2) as cluster:
+        second = cluster.nodes[1]
+        assert second.api().job(job_id)["state"] == "pending"
+        second.stop()
+        second.port = free_port()
+        raft = f"127.0.0.1:{free_port()}"
+        second.flags = ("--node-id", "n2", "--raft-bind", raft)
+        second.start()
+        cluster.wait_caught_up(second)
+
+        def told() -> bool:
+            row = cluster.status(cluster.nodes[0])["nodes"][1]
+            return (row["address"], row["http_addr"]) == (raft, f"127.0.0.1:{second.port}")
+
+        until(told, "nobody says where the node is now")
+        cluster.nodes[0].api().enqueue("q")
+        cluster.wait_equal()
 
 
 def test_reads_on_followers(tmp_path: Path) -> None:
