@@ -126,19 +126,20 @@ async def ask(seed: str, method: str, path: str, body: Any = None) -> tuple[int,
 async def ask_cluster_id(seed: str, patience_s: float) -> str:
     """The id of the cluster that a node is to join. Raises ConfigError when nobody says it."""
     seed_address(seed)
-    trouble = "it does not answer"
-    async with asyncio.timeout(patience_s):
-        while True:
-            try:
-                status, answer = await asyncio.wait_for(ask(seed, "GET", "/cluster/status"), _ASK_S)
-                if status == 200 and answer.get("cluster_id") and answer.get("mode") == "cluster":
-                    return str(answer["cluster_id"])
-                trouble = "it is no node of a cluster: it needs --raft-bind"
-            except (OSError, ValueError, IndexError, AttributeError) as error:
-                trouble = str(error)
-            logger.warning("cannot join the cluster of %s yet: %s", seed, trouble)
-            await asyncio.sleep(_ASK_AGAIN_S)
-    raise AssertionError("unreachable")
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + patience_s
+    while True:
+        try:
+            status, answer = await asyncio.wait_for(ask(seed, "GET", "/cluster/status"), _ASK_S)
+            if status == 200 and answer.get("cluster_id") and answer.get("mode") == "cluster":
+                return str(answer["cluster_id"])
+            trouble = "it is no node of a cluster: it needs --raft-bind"
+        except (OSError, ValueError, IndexError, AttributeError) as error:
+            trouble = str(error) or "it does not answer"
+        if loop.time() >= ends_s:
+            raise ConfigError(f"cannot join the cluster of {seed}: {trouble}")
+        logger.warning("cannot join the cluster of %s yet: %s", seed, trouble)
+        await asyncio.sleep(_ASK_AGAIN_S)
 
 
 class Members:
@@ -157,7 +158,12 @@ class Members:
         """Begin to look after the members; `where` is what others are told of this node."""
         self._where = where
         self._promote()
-        if not self._is_known():
+        members = self._log.conf.members
+        if members and self._log.node_id not in members:
+            logger.warning(
+                "this node was removed from the cluster: start it with an empty directory"
+            )
+        elif not self._is_known():
             self._task = self._loop.create_task(self._join())
 
     def close(self) -> None:
