@@ -16,7 +16,7 @@ from corvo.consensus.transport import Pace, Transport
 CLUSTER = "c" * 32
 SECRET = b"a secret of the cluster"
 QUICK = Pace(
-    connect_s=1, greeting_s=0.2, ping_s=0.02, silence_max=15, retry_min_s=0.01, retry_max_s=0.05
+    connect_s=1, greeting_s=0.5, ping_s=0.05, silence_max=20, retry_min_s=0.01, retry_max_s=0.05
 )
 
 Story = Callable[[], Awaitable[None]]
