@@ -46,23 +46,29 @@ class Background:
         self._purge_ns = 0  # when the next purge begins
         self._purge_queue = 0  # the queue it goes on with
         self._lock = b""  # the lock that the sweep goes on with
-        self._closed = False
+        self._leadership = 0  # which start this is; 0 = stopped
+        self._starts = 0
+        pipeline.on_applied.append(self.check)
+        clock.on_jump.append(self._look)
 
     def start(self) -> None:
-        """Begin."""
-        self._pipeline.on_applied.append(self.check)
-        self._clock.on_jump.append(self._look)
+        """Begin; again after a `close`, too."""
+        self._starts += 1
+        self._leadership = self._starts
         self._tick()
 
     def close(self) -> None:
         """Stop all timers."""
-        self._closed = True
+        self._leadership = 0
         for timer in self._timers.values():
             if timer is not None:
                 timer.cancel()
+        self._timers.clear()
 
     def check(self) -> None:
         """Called after each apply: a task may have been accepted."""
+        if not self._leadership:
+            return
         if ops.BULK_STEP.number not in self._timers and self._machine.running_tasks():
             self._step()
 
@@ -71,6 +77,8 @@ class Background:
         self._look()
 
     def _look(self) -> None:
+        if not self._leadership:
+            return
         self.check()
         if ops.PURGE_JOBS.number not in self._timers:
             self._purge()
@@ -115,18 +123,20 @@ class Background:
         self._began_ns[op.number] = self._clock.monotonic_ns()
         try:
             payload = encode_fields(op.layout, values)
-            self._pipeline.submit(op, payload, (self._on_done, (op, then)))
+            self._pipeline.submit(op, payload, (self._on_done, (op, then, self._leadership)))
         except CorvoError:
             self._again(op, _AGAIN_S, then)
 
-    def _on_done(self, argument: tuple[ops.Op, Any], result: Any) -> None:
-        op, then = argument
+    def _on_done(self, argument: tuple[ops.Op, Any, int], result: Any) -> None:
+        op, then, leadership = argument
+        if leadership != self._leadership:
+            return
         took_s = (self._clock.monotonic_ns() - self._began_ns[op.number]) / 1e9
         pause_s = _AGAIN_S if isinstance(result, CorvoError) else max(3 * took_s, _PAUSE_MIN_S)
         self._again(op, pause_s, then)
 
     def _again(self, op: ops.Op, pause_s: float, then: Any) -> None:
-        if not self._closed:
+        if self._leadership:
             self._timers[op.number] = self._loop.call_later(pause_s, self._go_on, op.number, then)
 
     def _go_on(self, number: int, then: Any) -> None:

@@ -21,6 +21,7 @@ BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")
 LOG_FORMATS: Final = ("text", "json")
 NODE_ID_SIZE_MAX: Final = 128
+SECRET_SIZE_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Option:
     parse: Callable[[str], Any]
     help: str
     is_flag: bool = False
+    is_secret: bool = False  # never shown
     also: str = ""  # an older name of the same setting
 
     @property
@@ -86,6 +88,20 @@ def _address(text: str) -> Address:
     return Address(host, int(port))
 
 
+def _own_address(text: str) -> Address | None:
+    return _address(text) if text else None
+
+
+def _any_text(text: str) -> str:
+    return text
+
+
+def _secret(text: str) -> str:
+    if text and len(text.encode()) < SECRET_SIZE_MIN:
+        raise ValueError(f"at least {SECRET_SIZE_MIN} characters")
+    return text
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError("a text that is not empty")
@@ -93,8 +109,9 @@ def _text(text: str) -> str:
 
 
 def _node_id(text: str) -> str:
-    if not text or len(text) > NODE_ID_SIZE_MAX or not text.isprintable() or " " in text:
-        raise ValueError(f"1 to {NODE_ID_SIZE_MAX} printable characters without blanks")
+    wrong = not text.isprintable() or " " in text or "/" in text
+    if not text or len(text) > NODE_ID_SIZE_MAX or wrong:
+        raise ValueError(f"1 to {NODE_ID_SIZE_MAX} printable characters, no blanks or slashes")
     return text
 
 
@@ -137,7 +154,8 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 
 
 def _option(name: str, default: str, parse: Callable[[str], Any], help: str, also: str = "") -> Any:
-    return field(metadata={"option": Option(name, default, parse, help, parse is _flag, also)})
+    option = Option(name, default, parse, help, parse is _flag, parse is _secret, also)
+    return field(metadata={"option": option})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +189,44 @@ class Config:
         " system has it: it survives a killed server, but not a power cut.",
     )
     node_id: str = _option("node-id", "node-1", _node_id, "Name of this node.")
-    raft_bind: Address = _option(
-        "raft-bind", ":9000", _address, "Address for other nodes; nothing listens there yet."
+    raft_bind: Address | None = _option(
+        "raft-bind",
+        "",
+        _own_address,
+        "Address for the other nodes of a cluster, such as :9000. Without it, and without --join,"
+        " this is a single server.",
+    )
+    raft_advertise: Address | None = _option(
+        "raft-advertise",
+        "",
+        _own_address,
+        "Where the other nodes find this one, if not at --raft-bind.",
+    )
+    http_advertise: Address | None = _option(
+        "http-advertise",
+        "",
+        _own_address,
+        "Where the other nodes find the HTTP API of this one, if not at --bind.",
+    )
+    cluster_secret: str = _option(
+        "cluster-secret",
+        "",
+        _secret,
+        "What the nodes of a cluster, and nobody else, know: they do not talk to others.",
+    )
+    join: str = _option(
+        "join",
+        "",
+        _any_text,
+        "HTTP address of a node of the cluster that this one joins when its data directory is"
+        " empty.",
     )
     bootstrap: bool = _option(
-        "bootstrap", "true", _flag, "Start a new single node when the data directory is empty."
+        "bootstrap",
+        "true",
+        _flag,
+        "Start a new single node, or a new cluster, when the data directory is empty; means"
+        " nothing with --join.",
     )
     log_level: str = _option("log-level", "info", _choice(*LOG_LEVELS), "Least level logged.")
     log_format: str = _option("log-format", "text", _choice(*LOG_FORMATS), "Form of log lines.")
@@ -253,6 +304,12 @@ class Config:
     test_clock: bool = _option(
         "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
     )
+
+    @property
+    def clustered(self) -> bool:
+        """Whether this server is, or may become, one of several."""
+        return self.raft_bind is not None or bool(self.join)
+
     # What the log line at the start shows: every setting with its value and where it came from.
     settings: tuple[tuple[str, str, str], ...] = ()
     # Given options that mean nothing to this server.
@@ -271,20 +328,17 @@ OPTIONS: Final[tuple[Option, ...]] = tuple(
 CONFIG_OPTION: Final = Option("config", "", _text, "TOML file with the same settings.")
 
 # Options of Corvo whose part is not in this version, with the value that asks for nothing.
-_CLUSTERS: Final = "clusters are not part of this version"
+_CLUSTERS: Final = "discovery of nodes is not part of this version"
+_SNAPSHOTS: Final = "this version decides by itself when to take a snapshot"
 _ACCESS: Final = "access control is not part of this version"
 _TRACING: Final = "tracing is not part of this version"
 _STREAMS: Final = "worker streams are not part of this version"
 _RATES: Final = "rate limits per client are not part of this version"
 ABSENT: Final[dict[str, tuple[str, str]]] = {
-    "join": (_CLUSTERS, ""),
     "discover": (_CLUSTERS, ""),
     "discover-dns-name": (_CLUSTERS, ""),
-    "cluster-secret": (_CLUSTERS, ""),
-    "raft-advertise": (_CLUSTERS, ""),
-    "http-advertise": (_CLUSTERS, ""),
     "raft-shards": ("more than one shard is not part of this version", "1"),
-    "snapshot-threshold": (_CLUSTERS, "0"),
+    "snapshot-threshold": (_SNAPSHOTS, "0"),
     "admin-password": (_ACCESS, ""),
     "oidc-issuer-url": (_ACCESS, ""),
     "oidc-client-id": (_ACCESS, ""),
@@ -344,8 +398,9 @@ def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
         try:
             values[item.name] = option.parse(text)
         except ValueError as error:
-            raise ConfigError(f"{option.name} = {text!a} (from {source}): want {error}") from None
-        settings.append((option.name, text, source))
+            shown = "..." if option.is_secret else ascii(text)
+            raise ConfigError(f"{option.name} = {shown} (from {source}): want {error}") from None
+        settings.append((option.name, "***" if option.is_secret and text else text, source))
     ignored = tuple(f"{name} (from {given[name][1]})" for name in IGNORED if name in given)
     config = Config(**values, settings=tuple(settings), ignored=ignored)
     _check(config)
@@ -392,6 +447,11 @@ def _check(config: Config) -> None:
         )
     if bool(config.tls_cert) != bool(config.tls_key):
         raise ConfigError("tls-cert and tls-key are needed both, or neither")
+    if config.clustered and not config.cluster_secret:
+        raise ConfigError(
+            "a node of a cluster needs a cluster-secret, the same on all nodes: at least"
+            f" {SECRET_SIZE_MIN} characters, best in {env_name('cluster-secret')}"
+        )
     for name in ("payload", "result", "checkpoint"):
         size = getattr(config, f"max_{name}_size")
         if size > config.max_body_size:

@@ -46,6 +46,13 @@ class BadRequest(CorvoError):
     status = 400
 
 
+class Forbidden(CorvoError):
+    """The caller may not do this."""
+
+    code = "FORBIDDEN"
+    status = 403
+
+
 class NotFound(CorvoError):
     """Unknown path, job, queue or schedule."""
 
@@ -144,10 +151,24 @@ class NotImplementedHere(CorvoError):
     status = 501
 
 
+class Unsupported(CorvoError):
+    """A function of clusters, on a server that is none."""
+
+    code = "UNSUPPORTED"
+    status = 501
+
+
 class NotReady(CorvoError):
     """The server is starting or stopping."""
 
     code = "NOT_READY"
+    status = 503
+
+
+class NoLeader(CorvoError):
+    """Nobody leads the cluster, or not this node: nothing was done; try again."""
+
+    code = "NO_LEADER"
     status = 503
 
 

@@ -48,6 +48,7 @@ POINTS: Final[dict[str, str]] = {
 
 SIZES: Final[dict[str, str]] = {
     "wal.segment_size": "Bytes of a log segment, so that small loads roll, too.",
+    "raft.log_kept_size": "Bytes of entries that are kept for followers.",
 }
 
 armed: bool = False

@@ -132,6 +132,12 @@ class Flusher:
         self.flush_ns_max = max(self.flush_ns_max, took_ns)
         self._refused = False
 
+    def use(self, disk: Disk) -> None:
+        """The base is another one from now on, and knows all that is applied."""
+        self._disk = disk
+        self._dirty_since_ns = 0
+        self._refused = False
+
     def tick(self) -> None:
         """Once a second: try again what found no space, and see how much there is."""
         if self._log.full:

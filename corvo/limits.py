@@ -138,6 +138,7 @@ WAL_RECORD_OVERHEAD_MAX: Final = 256
 PENDING_OPS_MAX: Final = 16_384
 PENDING_SIZE_MAX: Final = 256 * MIB
 OUTCOME_WAIT_NS: Final = 10 * SECOND_NS
+LEADER_WAIT_NS: Final = 5 * SECOND_NS  # for somebody to lead; an election takes less
 RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
 
@@ -150,6 +151,30 @@ RAFT_UNCOMMITTED_MAX: Final = 4_096
 RAFT_UNCOMMITTED_SIZE_MAX: Final = 128 * MIB
 RAFT_APPLYING_SIZE_MAX: Final = 32 * MIB
 RAFT_PROMOTE_LAG_MAX: Final = 1_000
+RAFT_LOG_KEPT_SIZE: Final = 64 * MIB  # for followers; who needs older entries gets a snapshot
+
+# Peers. A frame holds an append; what a peer does not take piles up to the last bound.
+PEER_FRAME_SIZE_MAX: Final = ENTRY_SIZE_MAX + 4 * MIB
+PEER_GREETING_SIZE_MAX: Final = 4 * KIB
+PEER_GREETINGS_MAX: Final = 64
+PEER_UNSENT_SIZE_MAX: Final = 96 * MIB
+
+# Snapshots, in chunks; bytes a second, so that the disks and the network have room for others. A
+# copy that nobody wants is deleted.
+SNAPSHOT_CHUNK_SIZE: Final = 256 * KIB
+SNAPSHOT_RATE_MAX: Final = 64 * MIB
+SNAPSHOT_UNWANTED_NS: Final = 30 * SECOND_NS
+
+# Requests that a follower passes on to the leader: connections, of which fetches get three
+# quarters; those that wait for one; how long they do, how long a connection may take to be made, an
+# answer to come, and a connection to be idle (less than the leader allows).
+PROXY_CONNECTIONS_MAX: Final = 512
+PROXY_LINE_MAX: Final = 4_096
+PROXY_LINE_NS: Final = 5 * SECOND_NS
+PROXY_CONNECT_NS: Final = 2 * SECOND_NS
+PROXY_ANSWER_NS: Final = 15 * SECOND_NS
+PROXY_FETCH_NS: Final = 75 * SECOND_NS
+PROXY_IDLE_NS: Final = 30 * SECOND_NS
 
 # Overlay and flush.
 # Payload and tags up to this size are written with the head of their job, in one row.
@@ -268,6 +293,8 @@ assert RESULT_SIZE_MAX + CHECKPOINT_SIZE_MAX < BODY_SIZE_MAX
 assert ENTRY_SEAL_SIZE + BODY_SIZE_MAX <= ENTRY_SIZE_MAX
 assert ENTRY_SIZE_MAX + WAL_RECORD_OVERHEAD_MAX < WAL_SEGMENT_SIZE
 assert RAFT_APPEND_SIZE_MAX <= RAFT_INFLIGHT_SIZE_MAX
+assert RAFT_INFLIGHT_SIZE_MAX <= RAFT_LOG_KEPT_SIZE
+assert RAFT_INFLIGHT_SIZE_MAX + PEER_FRAME_SIZE_MAX <= PEER_UNSENT_SIZE_MAX
 assert min(RAFT_UNCOMMITTED_SIZE_MAX, RAFT_APPLYING_SIZE_MAX) >= ENTRY_SIZE_MAX
 assert LEASE_MIN_S <= LEASE_DEFAULT_S <= LEASE_MAX_S
 assert FETCH_WAIT_DEFAULT_S <= FETCH_WAIT_MAX_S
@@ -281,6 +308,10 @@ assert STREAM_PAGE_SIZE < STREAM_UNSENT_SIZE_MAX < UNSENT_SIZE_MAX
 assert PIPELINE_RESUME < PIPELINE_MAX
 assert HEAD_SIZE_MAX <= H2_BLOCK_SIZE_MAX <= H2_FIELDS_SIZE_FATAL
 assert H2_STREAM_WINDOW_SIZE <= H2_WINDOW_SIZE
+assert PROXY_CONNECTIONS_MAX < CONNECTIONS_PER_ADDRESS_MAX
+assert PROXY_IDLE_NS < KEEP_ALIVE_IDLE_NS
+assert OUTCOME_WAIT_NS < PROXY_ANSWER_NS
+assert FETCH_WAIT_MAX_S * SECOND_NS + OUTCOME_WAIT_NS < PROXY_FETCH_NS
 assert LINGER_DRAINING_NS < DRAIN_NS
 assert CATCH_UP_LIMIT_DEFAULT <= CATCH_UP_LIMIT_MAX
 assert FLUSH_SIZE < OVERLAY_SIZE_MAX

@@ -21,14 +21,19 @@ import uvloop
 from corvo import __version__, failpoints, limits, logs
 from corvo.background import Background
 from corvo.clock import Clock, TestClock
+from corvo.cluster import Cluster
 from corvo.config import Address, Config, retention_by_ending
-from corvo.consensus.datadir import DataDir, Identity
+from corvo.consensus.cluster import ClusterLog
+from corvo.consensus.datadir import DataDir, Identity, has_identity
 from corvo.consensus.files import Files
+from corvo.consensus.raft.messages import ConfState, SnapshotMeta
 from corvo.consensus.solo import SoloLog
 from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
+from corvo.leadership import Leadership
+from corvo.members import ask_cluster_id
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
 from corvo.net.live import Live
@@ -45,26 +50,25 @@ from corvo.systemd import Notifier
 logger = logging.getLogger(__name__)
 
 _STOP_POLL_S = 0.01
+_SETTLE_POLLS_MAX = 100
+_JOIN_WAIT_S = 60.0
 
 
 class Node:
     """One server process."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, cluster_id: str = ""
+    ) -> None:
+        """`cluster_id` is that of the cluster to join."""
         self.config = config
         self.loop = loop
         self.exit_status = 0
         _arm_failpoints(config)
         self.clock: Clock = TestClock() if config.test_clock else Clock()
         self.notifier = Notifier(os.environ)
-        self.data_dir = self._lock_data_dir()
-        self.log = SoloLog(
-            os.path.join(config.data_dir, "wal"),
-            self.data_dir.identity,
-            durable=config.durable,
-            new_salt=lambda: int.from_bytes(self.clock.random_bytes(4), "big"),
-            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
-        )
+        self.data_dir = self._lock_data_dir(cluster_id)
+        self.log = self._cluster_log() if config.clustered else self._solo_log()
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
         self.pipeline = Pipeline(
@@ -79,10 +83,13 @@ class Node:
             retention_by_ending(config),
             config.retention_interval_ns,
         )
+        self.cluster = self._cluster() if isinstance(self.log, ClusterLog) else None
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
         self.live = Live(loop, self.clock, self.machine, self.pipeline)
         self.report = Report(config, self.clock, self.log, self.machine, self.pipeline, self.live)
+        if self.cluster is not None:
+            self.report.cluster = self.cluster.status
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -93,15 +100,59 @@ class Node:
         self._stopping = False
         self._stopped = asyncio.Event()
 
-    def _lock_data_dir(self) -> DataDir:
-        identity = Identity(
-            cluster_id=self.clock.random_bytes(16).hex(),
-            node_id=self.config.node_id,
-            incarnation=self.clock.random_bytes(8).hex(),
+    def _new_salt(self) -> int:
+        return int.from_bytes(self.clock.random_bytes(4), "big")
+
+    def _solo_log(self) -> SoloLog:
+        return SoloLog(
+            os.path.join(self.config.data_dir, "wal"),
+            self.data_dir.identity,
+            durable=self.config.durable,
+            new_salt=self._new_salt,
+            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
         )
+
+    def _cluster_log(self) -> ClusterLog:
+        return ClusterLog(
+            os.path.join(self.config.data_dir, "wal"),
+            self.data_dir.identity,
+            None,
+            conf=ConfState([]),
+            durable=self.config.durable,
+            new_salt=self._new_salt,
+            seed=int.from_bytes(self.clock.random_bytes(8), "big"),
+            segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
+            kept_size=failpoints.size("raft.log_kept_size", limits.RAFT_LOG_KEPT_SIZE),
+        )
+
+    def _cluster(self) -> Cluster:
+        assert isinstance(self.log, ClusterLog)
+        parts = self.clock, self.machine, self.pipeline
+        leadership = Leadership(self.log, *parts, self.scheduler, self.background)
+        identity = self.data_dir.identity
+        self.log.on_restored = self._on_restored
+        return Cluster(
+            self.config,
+            self.loop,
+            self.clock,
+            identity,
+            self.log,
+            self.machine,
+            self.pipeline,
+            leadership,
+        )
+
+    def _lock_data_dir(self, cluster_id: str) -> DataDir:
         config = self.config
+        identity = Identity(
+            cluster_id=cluster_id or self.clock.random_bytes(16).hex(),
+            node_id=config.node_id,
+            incarnation=self.clock.random_bytes(8).hex(),
+            joined=bool(cluster_id),
+        )
+        bootstrap = config.bootstrap or bool(cluster_id)
         try:
-            return DataDir(config.data_dir, identity, Files(), bootstrap=config.bootstrap)
+            return DataDir(config.data_dir, identity, Files(), bootstrap=bootstrap)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the data directory {config.data_dir}: {error.strerror}"
@@ -114,6 +165,11 @@ class Node:
         began_ns = self.clock.monotonic_ns()
         replayed = 0
         machine = self.machine
+        if machine.configuration and self.cluster is None:
+            raise ConfigError(
+                f"the data in {self.config.data_dir} belongs to a node of a cluster: start it with"
+                " --raft-bind and the cluster-secret"
+            )
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
@@ -125,9 +181,13 @@ class Node:
             "state is loaded",
             extra={"fields": {"replayed_entries": replayed, "took_ms": took_ms}},
         )
-        self.pipeline.start()
-        self.scheduler.start()
-        self.background.start()
+        if self.cluster is None:
+            self.pipeline.start()
+            self.scheduler.start()
+            self.background.start()
+        else:
+            self.pipeline.start(leading=False)
+            self.cluster.start()
         # What lives now lives long: keep it out of the collector's sight, and never let the
         # oldest generation be walked while requests wait.
         gc.collect()
@@ -136,15 +196,19 @@ class Node:
 
     async def listen(self) -> None:
         """Open the HTTP port."""
-        admin = Admin(self.service, self.report.status, self.report.metrics)
+        report, cluster = self.report, self.cluster
+        admin = Admin(self.service, report.status, report.metrics, report.state)
         with_key = Idempotency(self.service).handle
-        table = routes(self.service, admin, self.live, self.config.test_clock)
+        members = None if cluster is None else cluster.members
+        table = routes(self.service, admin, self.live, self.config.test_clock, members)
         router = Router(table, with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
-        server.on_drain = self._on_drain
+        server.on_drain = self._drain
+        if cluster is not None:
+            cluster.guard(router, server)
         self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
@@ -164,8 +228,14 @@ class Node:
 
     async def run(self) -> int:
         """Serve until a signal or a fatal error; the exit status."""
-        self.open()
-        await self.listen()
+        if self.cluster is None:
+            self.open()
+            await self.listen()
+        else:
+            # Who takes part tells the others where it listens.
+            await self.listen()
+            await self.cluster.listen(self.address)
+            self.open()
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self._on_signal)
         self.loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -179,11 +249,22 @@ class Node:
         assert self.server is not None
         self.server.context.index = index
 
-    # ---- stop ----
+    def _on_restored(self, meta: SnapshotMeta) -> None:
+        """A snapshot is the base now: go on from it."""
+        began_ns = self.clock.monotonic_ns()
+        old, self.base = self.base, Base.open(Path(self.config.data_dir))
+        self.machine.restore(self.base)
+        assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
+        self.pipeline.flusher.use(self.base)
+        old.close()
+        assert self.cluster is not None
+        self.cluster.snapshots.clean()
+        self.pipeline.restored(meta.index)
+        took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
+        fields = {"index": meta.index, "took_ms": took_ms}
+        logger.info("going on from a snapshot", extra={"fields": fields})
 
-    def _on_drain(self) -> None:
-        self.pipeline.drain()
-        self.live.streams.end_all()
+    # ---- stop ----
 
     def _on_signal(self) -> None:
         if self._stopping:
@@ -209,13 +290,29 @@ class Node:
     async def _stop(self) -> None:
         try:
             assert self.server is not None
+            if self.cluster is not None:
+                await self.cluster.hand_over()
             await self.server.drain(self.config.shutdown_timeout_ns / 1e9)
-            while not self.pipeline.idle:
-                await asyncio.sleep(_STOP_POLL_S)
+            await self._settle()
+            if self.cluster is not None:
+                await self.cluster.close()
             self.close()
             logger.info("stopped")
         finally:
             self._stopped.set()
+
+    def _drain(self) -> None:
+        self.pipeline.drain()
+        self.live.streams.end_all()
+        if self.cluster is not None:
+            self.cluster.drain()
+
+    async def _settle(self) -> None:
+        """Until nothing is in flight. What waits for others in vain may be committed later."""
+        polls = 0
+        while not self.pipeline.idle and (self.cluster is None or polls < _SETTLE_POLLS_MAX):
+            polls += 1
+            await asyncio.sleep(_STOP_POLL_S)
 
     def close(self) -> None:
         """Flush and close the stores."""
@@ -298,7 +395,11 @@ def run(config: Config) -> int:
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(Node(config, loop).run())
+        cluster_id = ""
+        if config.join and not has_identity(config.data_dir):
+            asked = ask_cluster_id(config.join, _JOIN_WAIT_S)
+            cluster_id = loop.run_until_complete(asked)
+        return loop.run_until_complete(Node(config, loop, cluster_id).run())
     except CorvoError as error:
         logger.error("%s", error.message)
         return 1

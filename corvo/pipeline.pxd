@@ -31,7 +31,9 @@ cdef class Pipeline:
     cdef public Flusher flusher
     cdef public object meters
     cdef public bint open
-    cdef public object on_entry
+    cdef readonly bint draining
+    cdef object _refusal
+    cdef public object on_entry, on_lost, watch
     cdef public list on_applied
     cdef public object on_fatal
 
@@ -60,6 +62,8 @@ cdef class Pipeline:
     cdef _finish(self, Wait wait, jobs)
     cdef _answer(self, Wait wait, answer)
     cdef _give_back(self, jobs)
+    cdef _lose(self, list slots)
+    cdef tuple _take_flight(self, long long index)
     cdef _resolve(self, list slots, list results)
     cdef _after_turn(self)
     cdef _arm_deadline(self)

@@ -18,8 +18,8 @@ from corvo._fast.batch import Batcher
 from corvo._fast.codec import encode_fields
 from corvo._fast.meters import Histogram
 from corvo.clock import Clock
-from corvo.consensus.log import Entry, Log
-from corvo.errors import CorvoError, DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.consensus.log import FRAME, Entry, Log
+from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.feed import Change
 from corvo.flusher import Disk, Flushable, Flusher
 from corvo.model import Fetched
@@ -85,6 +85,7 @@ class State(Flushable, Protocol):
     """What the pipeline needs of `corvo.fsm.machine.Machine`."""
 
     def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
+    def configure(self, index: int, term: int, data: bytes) -> None: ...
     def take_changes(self) -> list[Change]: ...
     def take_woken(self) -> list[str]: ...
     def fetchable(
@@ -123,7 +124,7 @@ class Pipeline:
         self._machine = machine
         self._pending_max = pending_max
         self._batcher = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
-        self._in_flight: dict[int, tuple[list[Any], int]] = {}
+        self._in_flight: dict[int, tuple[list[Any], int, int, int]] = {}  # see _seal
         self._in_flight_ops = 0
         self._in_flight_size = 0
         self._batch_began_ns = 0
@@ -145,17 +146,24 @@ class Pipeline:
         self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
+        self.draining = False
+        self._refusal: CorvoError = NotReady("the server is starting")
         self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
         self.watch: Callable[[list[Change]], None] | None = None  # told what each entry changed
         self.on_applied: list[Callable[[], None]] = []
         self.on_fatal: Callable[[Exception], None] | None = None
+        # Takes a slot whose op was not done, because this node does not lead any more; True when
+        # it will be asked for again elsewhere.
+        self.on_lost: Callable[[Slot], bool] = _keeps_nothing
         log.on_committed = self._on_committed
+        log.on_idle = self._on_idle
 
     # ---- life ----
 
-    def start(self) -> None:
-        """Begin to take ops."""
-        self.open = True
+    def start(self, *, leading: bool = True) -> None:
+        """Begin to apply and, when this node leads, to take ops."""
+        self.open = leading
+        self._refusal = NoLeader("this node does not lead")
         self._overlay_size = self._machine.overlay_size
         self._clock.on_jump.append(self._on_clock_jump)
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
@@ -163,9 +171,56 @@ class Pipeline:
     def drain(self) -> None:
         """Take no more ops and answer the waiting fetches; what is in flight still finishes."""
         self.open = False
+        self.draining = True
+        self._refusal = NotReady("the server is stopping")
         for wait in self.waiting.all():
             self._finish(wait, [])
         self.ends.answer_all()
+
+    def lead(self) -> None:
+        """This node leads, and has applied all that was committed before."""
+        self.open = not self.draining
+
+    def follow(self) -> None:
+        """This node does not lead any more. What was proposed may still be committed; all else,
+        and whoever waits for jobs, has to turn to the next leader."""
+        if not self.open:
+            return
+        self.open = False
+        if self._batcher.count:
+            self._leaving = 0
+            _, slots = self._batcher.seal(self._clock.stamp(), 0)
+            self._lose(slots)
+        for wait in self.waiting.all():
+            if self.on_lost((self._on_fetched, wait)):
+                wait.state = DONE
+                wait.request = None
+            else:
+                self._answer(wait, self._refusal)
+        self._after_turn()
+
+    def restored(self, index: int) -> None:
+        """The state has jumped to this entry: what became of ops up to there cannot be known."""
+        error = OutcomeUnknown("this node was cut off; the write may have happened")
+        for lost in [at for at in self._in_flight if at <= index]:
+            slots = self._take_flight(lost)[0]
+            self._resolve(slots, [error] * len(slots))
+        self._overlay_size = self._machine.overlay_size
+        self.on_entry(index)
+        self.ends.answer_all()
+        self._after_turn()
+
+    def _lose(self, slots: list[Any]) -> None:
+        """These ops were not done."""
+        for slot in slots:
+            if slot is not None and not self.on_lost(slot):
+                self._resolve([slot], [self._refusal])
+
+    def _take_flight(self, index: int) -> tuple[list[Any], int, int, int]:
+        flight = self._in_flight.pop(index)
+        self._in_flight_ops -= len(flight[0])
+        self._in_flight_size -= flight[3]
+        return flight
 
     @property
     def idle(self) -> bool:
@@ -196,7 +251,7 @@ class Pipeline:
         Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
         """
         if not self.open:
-            raise NotReady("the server is stopping")
+            raise self._refusal
         size = len(payload)
         if op.number in _ADDS_WORK:
             self._refuse_if_short(size)
@@ -254,7 +309,7 @@ class Pipeline:
     def fetch(self, wait: Wait) -> None:
         """Answer a fetch with jobs as soon as its queues have some, or with none in the end."""
         if not self.open:
-            raise NotReady("the server is stopping")
+            raise self._refusal
         self.waiting.park(wait)
         self._new_waits.append(wait)
         for name in wait.queues:
@@ -293,7 +348,11 @@ class Pipeline:
         self._leaving = 0
         frame, slots = batcher.seal(self._clock.stamp(), self._clock.seed64())
         try:
-            index, _term = self._log.propose(frame)
+            index, term = self._log.propose(frame)
+        except NoLeader:
+            self._lose(slots)
+            self._after_turn()
+            return
         except CorvoError as error:
             self._resolve(slots, [error] * len(slots))
             self._after_turn()
@@ -306,13 +365,21 @@ class Pipeline:
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = now_ns
-        self._in_flight[index] = (slots, now_ns)
+        if index in self._in_flight:  # of an earlier leadership; this entry takes its place
+            self._lose(self._take_flight(index)[0])
+        # By index: who waits, since when, and the term and size of the entry.
+        self._in_flight[index] = (slots, now_ns, term, len(frame))
         self._in_flight_ops += len(slots)
         self._in_flight_size += len(frame)
         self.meters.entries += 1
         self.meters.ops += len(slots)
         if batcher.count and not self._log.busy:
             self._schedule_seal()
+
+    def _on_idle(self) -> None:
+        if not self._seal_scheduled and (self._batcher.count or self._to_check):
+            self._seal_scheduled = True
+            self._loop.call_soon(self._seal_late)
 
     def _dispatch_fetches(self) -> None:
         """Turn parked fetches into ops, as many as their queues can serve. Jobs that arrive in
@@ -444,7 +511,11 @@ class Pipeline:
             try:
                 if failpoints.armed:
                     failpoints.reach("apply.before")
-                results = machine.apply(entry.index, entry.term, entry.data)
+                results: list[object] = []
+                if entry.kind == FRAME:
+                    results = machine.apply(entry.index, entry.term, entry.data)
+                else:
+                    machine.configure(entry.index, entry.term, entry.data)
                 if failpoints.armed:
                     failpoints.reach("apply.after")
             except Exception as error:
@@ -452,11 +523,12 @@ class Pipeline:
                 return
             self.meters.apply_time.observe(self._clock.monotonic_ns() - began_ns)
             self.on_entry(entry.index)
-            flight = self._in_flight.pop(entry.index, None)
-            if flight is not None:
-                self._in_flight_ops -= len(flight[0])
-                self._in_flight_size -= len(entry.data)
-                self._resolve(flight[0], results)
+            if entry.index in self._in_flight:
+                slots, _, term, _ = self._take_flight(entry.index)
+                if term == entry.term:
+                    self._resolve(slots, results)
+                else:
+                    self._lose(slots)
             if self.ends.count or self.watch is not None:
                 changes = machine.take_changes()
                 self.ends.take(changes)
@@ -469,9 +541,7 @@ class Pipeline:
                 self._to_check[name] = None
         self.flusher.after_apply()
         self._after_turn()
-        if not self._seal_scheduled and (self._batcher.count or self._to_check):
-            self._seal_scheduled = True
-            self._loop.call_soon(self._seal_late)
+        self._on_idle()
 
     def _resolve(self, slots: list[Any], results: list[Any]) -> None:
         assert len(slots) == len(results)
@@ -490,6 +560,7 @@ class Pipeline:
     def _fatal(self, error: Exception) -> None:
         """State and log no longer agree, or the base is broken: this node must not go on."""
         self.open = False
+        self._refusal = NotReady("the server is stopping")
         if self.on_fatal is None:
             raise error
         self.on_fatal(error)
@@ -500,18 +571,16 @@ class Pipeline:
         """Once a second: give up on what is stuck, look for space again."""
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         now_ns = self._clock.monotonic_ns()
-        if self._in_flight:
-            index = next(iter(self._in_flight))
-            slots, proposed_ns = self._in_flight[index]
-            if now_ns - proposed_ns > limits.OUTCOME_WAIT_NS:
-                error = OutcomeUnknown(
-                    "the write did not reach the disk in time; it may still happen"
-                )
-                # A fetch keeps its slot: its jobs, if they come, are given back.
-                kept = [slot if slot and slot[0] == self._on_fetched else None for slot in slots]
-                self._in_flight[index] = (kept, now_ns)
-                self._resolve(slots, [error] * len(slots))
-                self._after_turn()
+        for index in list(self._in_flight):
+            slots, proposed_ns, term, size = self._in_flight[index]
+            if now_ns - proposed_ns <= limits.OUTCOME_WAIT_NS:
+                break
+            error = OutcomeUnknown("the write did not reach the disk in time; it may still happen")
+            # A fetch keeps its slot: its jobs, if they come, are given back.
+            kept = [slot if slot and slot[0] == self._on_fetched else None for slot in slots]
+            self._in_flight[index] = (kept, now_ns, term, size)
+            self._resolve(slots, [error] * len(slots))
+            self._after_turn()
         self.flusher.tick()
 
     def _arm_deadline(self) -> None:
@@ -563,3 +632,7 @@ class Pipeline:
 
 def _nobody(_index: int) -> None:
     pass
+
+
+def _keeps_nothing(_slot: Slot) -> bool:
+    return False

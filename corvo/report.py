@@ -1,6 +1,6 @@
 """What this node says about itself: the bodies of /cluster/status and /metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from corvo._fast.meters import Histogram
@@ -15,6 +15,8 @@ from corvo.net.live import Live
 from corvo.net.router import Route
 from corvo.net.server import Server
 from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
+
+_STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
 
 
 class Report:
@@ -39,6 +41,7 @@ class Report:
         self._routes: Sequence[Route] = ()
         self._address = config.bind
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
+        self.cluster: Callable[[], dict[str, Any]] | None = None  # on nodes of a cluster
 
     def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
         """The front end is up."""
@@ -46,13 +49,29 @@ class Report:
         self._routes = routes
         self._address = address
 
+    def state(self) -> tuple[str, bool]:
+        """The role of this node, and whether a leader is known."""
+        if self.cluster is None:
+            return "leader", True
+        status = self.cluster()
+        return status["state"].lower(), bool(status["leader_id"])
+
     def status(self) -> dict[str, Any]:
         """The body of /cluster/status."""
+        status = self._own_status()
+        if self.cluster is not None:
+            status |= self.cluster()
+            if self._pipeline.flusher.disk_full:
+                status["status"] = "degraded"
+        return status
+
+    def _own_status(self) -> dict[str, Any]:
+        """What a single server says."""
         config, pipeline, meters = self._config, self._pipeline, self._pipeline.meters
         flusher = pipeline.flusher
         node = {
             "id": config.node_id,
-            "address": str(config.raft_bind),
+            "address": "",
             "http_addr": str(self._address),
             "role": "leader",
             "voter": True,
@@ -130,6 +149,7 @@ class Report:
         machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
         live = self._live
         workers = machine.workers()
+        state, _ = self.state()
         values: dict[str, float] = {
             "corvo_throughput_enqueued": sum(queue.enqueued_total for queue in queues),
             "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
@@ -144,10 +164,10 @@ class Report:
             "corvo_raft_entries": meters.entries,
             "corvo_raft_apply_pending": pipeline.pending,
             "corvo_raft_apply_max_pending": self._config.max_pending,
-            "corvo_raft_state": 2,
+            "corvo_raft_state": _STATE_NUMBERS[state],
             "corvo_raft_applied_index": machine.applied_index,
             "corvo_raft_commit_index": self._log.commit_index,
-            "corvo_cluster_is_leader": 1,
+            "corvo_cluster_is_leader": state == "leader",
             "corvo_workers_registered": len(workers),
             "corvo_workers_active": sum(now_ns - w.seen_ns <= WORKER_OFFLINE_NS for w in workers),
             "corvo_fetches_waiting": pipeline.waiting.count,

@@ -40,18 +40,22 @@ class Scheduler:
         self._proposed: set[int] = set()  # numbers of ops in flight, one of a kind
         self._grace_fencing = 0
         self._grace_until_ns = 0
+        self._running = False
+        clock.on_jump.append(self._on_clock_jump)
+        clock.on_pause.append(self.grant_grace)
+        pipeline.on_applied.append(self.check)
 
     def start(self) -> None:
-        """Begin, with a grace for every lease that is there."""
+        """Begin, with a grace for every lease that is there; again after a `close`, too."""
+        self._running = True
+        self._proposed.clear()
         self.grant_grace()
-        self._clock.on_jump.append(self._on_clock_jump)
-        self._clock.on_pause.append(self.grant_grace)
-        self._pipeline.on_applied.append(self.check)
         self._tick()
         self._wake()
 
     def close(self) -> None:
         """Stop all timers."""
+        self._running = False
         for timer in (self._timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()
@@ -64,6 +68,8 @@ class Scheduler:
 
     def check(self) -> None:
         """Called after each apply: wake earlier when something is due earlier."""
+        if not self._running:
+            return
         if self._machine.unsettled:
             self._settle()
         due_ns = self._next_ns()
@@ -88,6 +94,8 @@ class Scheduler:
         self._timer = self._loop.call_later(delay + _LATE_S, self._wake)
 
     def _wake(self) -> None:
+        if not self._running:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -204,6 +204,8 @@ def _take_field(request, p, at, size, value):
         request.namespace = _once(request.namespace, value, "x-corvo-namespace")
     elif size == 17 and _is(p, at, b"x-corvo-min-index", size):
         request.min_index = _once(request.min_index, value, "x-corvo-min-index")
+    elif size == 17 and _is(p, at, b"x-corvo-forwarded", size):
+        request.forwarded = _once(request.forwarded, value, "x-corvo-forwarded")
     elif size == 19 and _is(p, at, b"x-corvo-client-name", size):
         request.client_name = _once(request.client_name, value, "x-corvo-client-name")
     elif size == 22 and _is(p, at, b"x-corvo-client-version", size):

@@ -31,7 +31,9 @@ HARD_STATE = 2  # term, and as payload the id of the node voted for; index is th
 TRUNCATE = 3  # entries above index are void
 SEGMENT_END = 4  # nothing follows in this segment; index is the last index
 CLEAN_CLOSE = 5  # the server stopped in good order; index is the last index
-_KIND_MAX = cython.declare(cython.uint, CLEAN_CLOSE)
+CONFIGURATION = 6  # an entry that names the members of the cluster; the payload is its data
+BASE = 7  # all before is void: the log goes on behind (index, term), where a snapshot ends
+_KIND_MAX = cython.declare(cython.uint, BASE)
 
 HEADER_SIZE = 32
 CRC_SIZE = 4

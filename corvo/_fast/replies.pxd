@@ -38,7 +38,7 @@ cdef class Request:
     cdef public bytes path, query, body
     cdef public bytes host, content_type, content_length, authorization, api_key, cookie
     cdef public bytes request_id, idempotency_key, namespace, min_index
-    cdef public bytes client_name, client_version, expect
+    cdef public bytes client_name, client_version, forwarded, expect
     cdef public dict rare
     cdef public tuple params
     cdef public bint keep_alive

@@ -200,6 +200,7 @@ class Request:
         self.min_index = None
         self.client_name = None
         self.client_version = None
+        self.forwarded = None  # another node has passed it on
         self.expect = None
         self.rare = None  # header fields that few requests have, by lower-case name
         self.body = b""

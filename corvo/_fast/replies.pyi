@@ -39,6 +39,7 @@ class Request:
     min_index: bytes | None
     client_name: bytes | None
     client_version: bytes | None
+    forwarded: bytes | None
     content_length: bytes | None
     expect: bytes | None
     rare: dict[bytes, bytes] | None

@@ -57,6 +57,7 @@ COMMANDS = {
     "aging": "flow",
     "schedules": "schedules",
     "status": "cluster",
+    "cluster": "cluster",
     "workers": "cluster",
     "bench": "bench",
     "completion": "about",

@@ -1,4 +1,4 @@
-"""Commands on the server as a whole: status, workers."""
+"""Commands on the server as a whole: status, workers, and the nodes of a cluster."""
 
 import click
 import msgspec
@@ -15,6 +15,39 @@ class Cluster(msgspec.Struct):
     status: str = ""
     durable: bool | None = None
     nodes: list[msgspec.Raw] = []
+
+
+class Node(msgspec.Struct):
+    """The part of a node that the table shows."""
+
+    id: str
+    address: str = ""
+    http_addr: str = ""
+    role: str = ""
+    voter: bool = False
+    lag: int | None = None
+
+    def cells(self) -> list[str]:
+        """One row of the table."""
+        lag = "" if self.lag is None else str(self.lag)
+        return [self.id, self.address, self.http_addr, self.role, "yes" * self.voter, lag]
+
+
+class Nodes(msgspec.Struct):
+    """The part of the cluster status that `cluster status` shows."""
+
+    node_id: str = ""
+    state: str = ""
+    leader_id: str = ""
+    applied_index: int = 0
+    commit_index: int = 0
+    nodes: list[Node] = []
+
+
+class Named(msgspec.Struct):
+    """Which node an answer speaks of."""
+
+    node_id: str = ""
 
 
 class Worker(msgspec.Struct):
@@ -56,3 +89,54 @@ def workers(session: Session) -> None:
         ["ID", "HOSTNAME", "LAST HEARTBEAT"],
         [[row.id, row.hostname, row.last_heartbeat or ""] for row in rows],
     )
+
+
+@click.group()
+def cluster() -> None:
+    """See and change the nodes of a cluster."""
+
+
+@cluster.command(name="status")
+@client_options
+def cluster_status(session: Session) -> None:
+    """Show the nodes as the asked one sees them."""
+    answer = session.client.get("/api/v1/cluster/status")
+    state = session.decode(answer, Nodes)
+    if session.as_json:
+        session.show(answer)
+        return
+    display.lines(
+        f"Node: {state.node_id}  State: {state.state}  Leader: {state.leader_id or 'none'}"
+        f"  Applied: {state.applied_index}  Committed: {state.commit_index}",
+        "",
+    )
+    rows = [node.cells() for node in state.nodes]
+    display.table(["NODE", "ADDRESS", "HTTP", "ROLE", "VOTER", "LAG"], rows)
+
+
+@cluster.command()
+@click.argument("node")
+@client_options
+def remove(session: Session, node: str) -> None:
+    """Remove a node, for good: with this data it does not come back."""
+    answer = session.client.post("/api/v1/cluster/remove", {"node_id": node})
+    session.show(answer, f"Node {node} removed")
+
+
+@cluster.command()
+@click.argument("node")
+@client_options
+def promote(session: Session, node: str) -> None:
+    """Let a node vote that has joined and caught up. The leader does so by itself, too."""
+    answer = session.client.post("/api/v1/cluster/promote", {"node_id": node})
+    session.show(answer, f"Node {node} votes")
+
+
+@cluster.command()
+@click.argument("node", required=False)
+@client_options
+def transfer(session: Session, node: str | None) -> None:
+    """Let another node lead: the named one, or the one that has most of the log."""
+    body = {} if node is None else {"node_id": node}
+    answer = session.client.post("/api/v1/cluster/transfer", body)
+    session.show(answer, f"Node {session.decode(answer, Named).node_id} is to lead")

@@ -1,12 +1,13 @@
 """The data directory: one server at a time, and always the same node.
 
     <data-dir>/lock            held (flock) while a server runs on the directory
-    <data-dir>/identity.json   {"format": 1, "cluster_id", "node_id", "incarnation"}
+    <data-dir>/identity.json   {"format": 1, "cluster_id", "node_id", "incarnation", "joined"}
     <data-dir>/wal/            the log (`corvo.consensus.wal`)
 
 The identity is written once, before anything else. The cluster id tells clusters apart, the
 incarnation tells a node from an earlier one of the same name whose data was lost: both are in
-the head of every log segment, so that files of different origin never mix.
+the head of every log segment, so that files of different origin never mix. `joined` says that the
+cluster was there before the node, which therefore must not begin one by itself; absent: false.
 """
 
 import json
@@ -26,6 +27,15 @@ class Identity(NamedTuple):
     cluster_id: str
     node_id: str
     incarnation: str
+    joined: bool = False
+
+
+def has_identity(path: str) -> bool:
+    """Whether a node has already begun in this data directory."""
+    try:
+        return "identity.json" in Files().names(path)
+    except FileNotFoundError:
+        return False
 
 
 class DataDir:
@@ -133,10 +143,13 @@ def _parse_identity(fields: Any) -> Identity:
         raise ValueError("not a JSON object")
     if fields.get("format") != _FORMAT:
         raise ValueError(f"format is {fields.get('format')!r}, this version knows {_FORMAT}")
-    for name in Identity._fields:
+    for name in ("cluster_id", "node_id", "incarnation"):
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise ValueError(f"{name} is missing")
     for name, digits in _HEX_DIGITS.items():
         if len(fields[name]) != digits or set(fields[name]) - set("0123456789abcdef"):
             raise ValueError(f"{name} must have {digits} hexadecimal digits")
-    return Identity(fields["cluster_id"], fields["node_id"], fields["incarnation"])
+    joined = fields.get("joined", False)
+    if not isinstance(joined, bool):
+        raise ValueError("joined must be true or false")
+    return Identity(fields["cluster_id"], fields["node_id"], fields["incarnation"], joined)

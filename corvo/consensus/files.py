@@ -73,6 +73,10 @@ class Files:
         """With its parents; nothing happens when it exists."""
         os.makedirs(path, mode=0o750, exist_ok=True)
 
+    def remove_directory(self, path: str) -> None:
+        """It must be empty."""
+        os.rmdir(path)
+
     def lock(self, path: str) -> int:
         """Take the lock file for this process; BlockingIOError when another holds it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -74,6 +74,9 @@ class Log(Protocol):
     on_failed: Callable[[Exception], None]
     """Called once, when `failed` is set. The node must stop."""
 
+    on_idle: Callable[[], None]
+    """Called when `busy` ends before the entry is committed. Proposing is possible again."""
+
     on_flushed: Callable[[int], None]
     """Takes the duration in nanoseconds of each write and flush, as the disk saw it."""
 

@@ -8,8 +8,9 @@ from corvo.consensus.datadir import Identity
 from corvo.consensus.failing_files import FailingFiles
 from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
 from corvo.consensus.inline_sync import InlineSync
-from corvo.consensus.log import Entry
+from corvo.consensus.log import FRAME, Entry
 from corvo.consensus.wal import Flusher, Wal, new_flusher
+from corvo.errors import StorageError
 from corvo.limits import WAL_SEGMENT_SIZE
 
 
@@ -40,6 +41,7 @@ class SoloLog:
         self.clean = True  # the last stop was a clean close
         self.on_committed: Callable[[list[Entry]], None] = _ignore
         self.on_failed: Callable[[Exception], None] = _ignore
+        self.on_idle: Callable[[], None] = _nothing
         self._node_id = identity.node_id
         self._sync = SYNC_DATA if durable else SYNC_NONE
         self._closed = False
@@ -85,6 +87,9 @@ class SoloLog:
         wal = self._wal
         recovered = wal.open(applied_index, applied_term)
         self.clean = recovered.clean
+        if any(entry.kind != FRAME for entry in recovered.entries):
+            # Before anything is written: an entry of a leader that nobody elected.
+            raise StorageError("the log is that of a node of a cluster, not of a single server")
         self.term = max(recovered.term, wal.last_term, applied_term) + 1
         if failpoints.armed:
             failpoints.reach("wal.before_hard_state")

@@ -16,7 +16,8 @@ Rules, in the order in which a crash would find out:
   dropped. Only a restart reads the truth.
 
 Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
-before `attach` and after the flusher is closed all, are done on the spot.
+before `attach` and after the flusher is closed all, are done on the spot. What waits for the disk
+at one time shares one write and one flush, as far as it goes to one segment.
 """
 
 import errno
@@ -28,6 +29,7 @@ from typing import NamedTuple, Protocol
 
 from corvo import failpoints
 from corvo._fast.record import (
+    BASE,
     CLEAN_CLOSE,
     ENTRY,
     HARD_STATE,
@@ -38,10 +40,11 @@ from corvo._fast.record import (
     Writer,
     record_size,
 )
+from corvo._fast.record import CONFIGURATION as CONFIGURATION_RECORD
 from corvo.consensus.datadir import Identity, sync_directory
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
 from corvo.consensus.inline_sync import InlineSync, write_and_sync
-from corvo.consensus.log import Entry
+from corvo.consensus.log import CONFIGURATION, FRAME, Entry
 from corvo.consensus.segment import (
     HEAD_SIZE,
     Head,
@@ -53,6 +56,7 @@ from corvo.consensus.segment import (
     segment_name,
 )
 from corvo.errors import DiskFull, StorageError
+from corvo.limits import MIB
 
 try:
     from corvo._fast.wal_thread import WalThread
@@ -63,6 +67,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)  # there may
 _NEVER = 1 << 62
 # Kept free at the end of each segment: a clean close, then a segment end.
 _END_SIZE = 2 * RECORD_SIZE_MIN
+_JOINED_SIZE_MAX = 4 * MIB  # jobs that wait longer than others share a write up to here
 
 
 class Flusher(Protocol):
@@ -95,12 +100,15 @@ def new_flusher(files: Files) -> Flusher:
 
 
 class Recovered(NamedTuple):
-    """What a start found. `entries` are those above the applied index."""
+    """What a start found. `entries` are those above the applied index, or all that there are."""
 
     entries: list[Entry]
     term: int
     clean: bool
     """The last thing written was a clean close."""
+    base_index: int
+    base_term: int
+    """The entry before the first of `entries`."""
 
 
 class _Segment:
@@ -169,8 +177,14 @@ class Wal:
         self._on_failed = on_failed
         self._attached = False
         self._in_flight = False
+        self._held = False  # more is about to follow
+        self._together_size = 0  # bytes that are to go into one segment, this record included
+        self._running = 0  # jobs that are in flight together
         self._jobs: deque[_Job] = deque()
         self._directory_fd = -1
+        self._wanted_index = 0  # entries above are collected at the start
+        self._base_index = 0
+        self._base_term = 0
         self._active: _Segment
         self._retiring: _Segment | None = None  # being sealed, while `_active` gets its name
         self._sealed: list[tuple[str, int]] = []  # path and first index, oldest first
@@ -181,10 +195,14 @@ class Wal:
 
     # Start
 
-    def open(self, applied_index: int, applied_term: int) -> Recovered:
-        """Recover. A base that is ahead of the log wins: the log then starts right above it."""
+    def open(self, applied_index: int, applied_term: int, *, keep_older: bool = False) -> Recovered:
+        """Recover. A base that is ahead of the log wins: the log then starts right above it.
+
+        With `keep_older` entries that the base covers are returned, too: others may need them.
+        """
         try:
-            return self._open(applied_index, applied_term)
+            self._wanted_index = 0 if keep_older else applied_index
+            return self._open(applied_index, applied_term, keep_older)
         except OSError as error:
             raise _io_error(self.path, error) from error
 
@@ -193,7 +211,7 @@ class Wal:
         self._flusher.attach(loop, self._flushed, self._zeroed)
         self._attached = True
 
-    def _open(self, applied_index: int, applied_term: int) -> Recovered:
+    def _open(self, applied_index: int, applied_term: int, keep_older: bool) -> Recovered:
         files = self._files
         files.make_directory(self.path)
         sync_directory(files, os.path.dirname(self.path) or ".")
@@ -211,7 +229,9 @@ class Wal:
         self._sealed = [(f"{self.path}/{segment_name(*names)}", names[1]) for names in found]
         # A segment is needed unless the next one begins at or below the first entry wanted.
         first = 0
-        while first + 1 < len(found) and found[first + 1][1] <= applied_index + 1:
+        while (
+            not keep_older and first + 1 < len(found) and found[first + 1][1] <= applied_index + 1
+        ):
             first += 1
         entries: list[Entry] = []
         clean = True
@@ -219,16 +239,34 @@ class Wal:
         for position in range(first, len(found)):
             newest = self._read_segment(position, newest, applied_index, entries)
             clean = bool(newest[1].records) and newest[1].records[-1].kind == CLEAN_CLOSE
-        if newest is None or newest[1].sealed or self.last_index < applied_index:
+        is_behind = self.last_index < applied_index
+        if newest is None or newest[1].sealed or (is_behind and not keep_older):
             number = found[-1][0] + 1 if found else 1
             crc = newest[1].crc if newest is not None and newest[1].sealed else 0
-            if self.last_index < applied_index:
-                self.last_index, self.last_term = applied_index, applied_term
-                entries.clear()
+            if is_behind:
+                self._begin_at(applied_index, applied_term, entries)
             self._begin_segment(number, crc)
         else:
             self._reopen_segment(*newest)
-        return Recovered(entries, self.term, clean)
+        if keep_older and applied_index and self._term_of(applied_index, entries) != applied_term:
+            # A snapshot was installed, and the log did not get to know it.
+            self._begin_at(applied_index, applied_term, entries)
+            self.begin_above(applied_index, applied_term, _nothing)
+            self._raise_if_failed()
+        return Recovered(entries, self.term, clean, self._base_index, self._base_term)
+
+    def _begin_at(self, index: int, term: int, entries: list[Entry]) -> None:
+        """The log has nothing up to this entry."""
+        self.last_index = self._base_index = index
+        self.last_term = self._base_term = term
+        entries.clear()
+
+    def _term_of(self, index: int, entries: list[Entry]) -> int:
+        """The term of an entry, -1 when it is not there."""
+        if index == self._base_index:
+            return self._base_term
+        position = index - self._base_index - 1
+        return entries[position].term if 0 <= position < len(entries) else -1
 
     def _read_segment(
         self,
@@ -253,8 +291,10 @@ class Wal:
                     f"entries from {applied_index + 1} on are missing",
                     path=path,
                 )
-            self.last_index = head.first_index - 1
-            self.last_term = head.previous_term
+            self._begin_at(head.first_index - 1, head.previous_term, entries)
+        elif not head.previous_crc and head.first_index <= applied_index + 1:
+            # The base was ahead of the log, which began anew.
+            self._begin_at(head.first_index - 1, head.previous_term, entries)
         elif head.number != before[0].number + 1 or head.previous_crc != before[1].crc:
             raise StorageError(
                 f"{path}: does not continue segment {before[0].number}; one is missing or of "
@@ -263,17 +303,18 @@ class Wal:
             )
         found = scan(data, head, path, newest=position == len(self._sealed) - 1)
         for record in found.records:
-            self._replay(record, path, applied_index, entries)
+            self._replay(record, path, entries)
         return head, found
 
-    def _replay(self, record: Record, path: str, applied_index: int, entries: list[Entry]) -> None:
-        if record.kind == ENTRY:
+    def _replay(self, record: Record, path: str, entries: list[Entry]) -> None:
+        if record.kind in (ENTRY, CONFIGURATION_RECORD):
             if record.index != self.last_index + 1:
                 raise StorageError(
                     f"{path}: entry {record.index} follows entry {self.last_index}", path=path
                 )
-            if record.index > applied_index:
-                entries.append(Entry(record.index, record.term, record.payload))
+            if record.index > self._wanted_index:
+                kind = FRAME if record.kind == ENTRY else CONFIGURATION
+                entries.append(Entry(record.index, record.term, record.payload, kind))
         elif record.kind == HARD_STATE:
             self.term = record.term
             self.vote = record.payload.decode()
@@ -281,6 +322,10 @@ class Wal:
         elif record.kind == TRUNCATE:
             while entries and entries[-1].index > record.index:
                 entries.pop()
+            if record.index < self._base_index:
+                self._base_index, self._base_term = record.index, record.term
+        elif record.kind == BASE:
+            self._begin_at(record.index, record.term, entries)
         self.last_index = record.index
         self.last_term = record.term
 
@@ -328,6 +373,58 @@ class Wal:
         self.term = term
         self.vote = vote
 
+    def begin_above(self, index: int, term: int, done: Callable[[], None]) -> None:
+        """Make all entries void: the log goes on behind this one, which a snapshot stands for."""
+        self._append(BASE, index, term, b"", SYNC_DATA, done)
+        self.last_index = index
+        self.last_term = term
+
+    def write(
+        self,
+        entries: list[Entry],
+        previous_term: int,
+        hard_state: tuple[int, str] | None,
+        sync: int,
+        done: Callable[[], None],
+    ) -> None:
+        """Write entries, then term and vote, in one go, into one segment: they must fit there.
+
+        The first entry may take the place of another one; `previous_term` is that of the entry
+        before it. Entries are flushed as `sync` says, term and vote always. Raises DiskFull, with
+        nothing written.
+        """
+        left = len(entries) + (hard_state is not None)
+        self._together_size = record_size(0)
+        for entry in entries:
+            self._together_size += record_size(len(entry.data))
+        if hard_state is not None:
+            self._together_size += record_size(len(hard_state[1].encode()))
+        self._held = True
+        try:
+            if not left:
+                segment = self._active
+                self._enqueue(_Job(segment, segment.writer.offset, b"", SYNC_DATA, done))
+            if entries and entries[0].index <= self.last_index:
+                self.truncate(entries[0].index - 1, previous_term, _nothing)
+            for entry in entries:
+                left -= 1
+                kind = ENTRY if entry.kind == FRAME else CONFIGURATION_RECORD
+                last = _nothing if left else done
+                self._append(kind, entry.index, entry.term, entry.data, sync, last)
+                self.last_index = entry.index
+                self.last_term = entry.term
+            if hard_state is not None:
+                self.set_hard_state(*hard_state, done)
+        finally:
+            self._held = False
+            if not self._in_flight:
+                self._run()
+
+    @property
+    def rolling(self) -> bool:
+        """A segment is being sealed: no other can be before that is over."""
+        return self._retiring is not None
+
     def sync(self) -> None:
         """Block until all that was written without a flush is on disk."""
         segment = self._retiring or self._active
@@ -370,7 +467,9 @@ class Wal:
         segment = self._active
         writer = segment.writer
         offset = writer.offset
-        if kind != CLEAN_CLOSE and offset + record_size(len(data)) > segment.limit:
+        size = max(record_size(len(data)), self._together_size)
+        self._together_size = 0  # where the first goes, the rest goes
+        if kind != CLEAN_CLOSE and offset + size > segment.limit:
             self._roll(kind, index, term, data, done)
             return
         record = writer.add(kind, index, term, data, segment.durable)
@@ -435,19 +534,38 @@ class Wal:
 
     def _enqueue(self, job: _Job) -> None:
         self._jobs.append(job)
-        if not self._in_flight:
+        if not self._in_flight and not self._held:
             self._run()
 
     def _run(self) -> None:
         jobs = self._jobs
         while jobs and self.failed is None:
             job = jobs[0]
+            self._running = 1
+            data, sync = job.data, job.sync
+            if len(jobs) > 1 and job.segment is not None:
+                data, sync = self._join_jobs()
             fd = self._directory_fd if job.segment is None else job.segment.fd
             self._in_flight = True
-            if job.sync and self._attached:
-                self._flusher.submit(fd, job.offset, job.data, job.sync)
+            if sync and self._attached:
+                self._flusher.submit(fd, job.offset, data, sync)
                 return
-            self._finish(write_and_sync(self._files, fd, job.offset, job.data, job.sync))
+            self._finish(write_and_sync(self._files, fd, job.offset, data, sync))
+
+    def _join_jobs(self) -> tuple[bytes, int]:
+        """What waits for the same segment goes in one write: the bytes, and how to flush them."""
+        first = self._jobs[0]
+        parts: list[bytes] = []
+        sync = 0
+        size = 0
+        for job in self._jobs:
+            if job.segment is not first.segment or (parts and size > _JOINED_SIZE_MAX):
+                break
+            parts.append(job.data)
+            size += len(job.data)
+            sync = max(sync, job.sync)
+        self._running = len(parts)
+        return b"".join(parts), sync
 
     def _flushed(self, error: int, duration_ns: int) -> None:
         self.flushes += 1
@@ -457,17 +575,22 @@ class Wal:
             self._run()
 
     def _finish(self, error: int) -> None:
-        """The first job is done."""
-        job = self._jobs.popleft()
-        self._in_flight = False
-        segment = job.segment
+        """The jobs that were in flight are done."""
+        jobs: list[_Job] = [self._jobs.popleft() for _ in range(self._running)]
+        segment = jobs[0].segment
         if error:
             self._fail(self.path if segment is None else segment.path, error)
         if self.failed is not None:
+            self._in_flight = False
             return
-        if segment is not None and job.sync:
-            segment.durable = job.offset + len(job.data)
-        job.done()
+        for job in jobs:
+            if segment is not None and job.sync:
+                segment.durable = job.offset + len(job.data)
+        try:
+            for job in jobs:
+                job.done()  # what it writes waits until all have been told
+        finally:
+            self._in_flight = False
 
     def _fail(self, path: str, error: int) -> None:
         if self.failed is not None:

@@ -130,6 +130,10 @@ class Machine:
 
     def __init__(self, base: Rows) -> None:
         """Open over a base; the indexes are rebuilt from its rows in one pass."""
+        self.restore(base)
+
+    def restore(self, base: Rows) -> None:
+        """Go on from another base, as if this machine had always been there."""
         self._core = Core(base)
         self._store = self._core.store
         self._meta = self._store.meta
@@ -149,6 +153,11 @@ class Machine:
     def stamp_ns(self) -> int:
         """The clock of the state: the latest stamp. It never goes back."""
         return self._meta.stamp_ns
+
+    @property
+    def configuration(self) -> bytes:
+        """The members of the cluster as the log encodes them; empty where there never was one."""
+        return self._meta.configuration
 
     @property
     def hash(self) -> bytes:
@@ -210,6 +219,11 @@ class Machine:
         meta.applied_index = index
         meta.applied_term = term
         return results
+
+    def configure(self, index: int, term: int, data: bytes) -> None:
+        """Take note of an entry that names the members of the cluster."""
+        self.apply(index, term, b"")
+        self._meta.configuration = data
 
     def _apply_frame(self, index: int, term: int, data: bytes, results: list[object]) -> None:
         frame = decode_frame(data)

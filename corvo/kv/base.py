@@ -1,4 +1,4 @@
-"""The base on disk: one LMDB table in `<data-dir>/state/`.
+"""The base on disk: one LMDB table in `<data-dir>/state/` (or in a later one, see `generations`).
 
 Opened with the 0.9 engine, whose file format is the one every tool reads, without WRITEMAP (a full
 disk would kill the process) and with full sync, so a committed write survives a power cut. The
@@ -25,11 +25,11 @@ import lmdb
 
 from corvo import failpoints, limits
 from corvo.errors import CorvoError, DiskFull, StorageError
-from corvo.kv import rows
+from corvo.kv import generations, rows
 from corvo.kv.rows import Row
 
 ENGINE: Final = 0  # LMDB 0.9
-STATE: Final = "state"
+STATE: Final = generations.FIRST
 DATA_FILE: Final = "data.mdb"
 NEW_FILE: Final = "new.mdb"
 BALLAST_FILE: Final = "ballast"
@@ -56,9 +56,11 @@ class Base:
         ballast_size: int = limits.BALLAST_SIZE,
     ) -> "Base":
         """Open the base of a data directory, creating both when they are missing."""
-        path = data_dir / STATE
+        path = data_dir / generations.current(data_dir)
         fresh = not data_dir.exists()
         try:
+            if path.name != generations.FIRST and not (path / DATA_FILE).exists():
+                raise StorageError(f"{path / DATA_FILE} is missing")
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / DATA_FILE).exists():
                 _create(path, map_size)

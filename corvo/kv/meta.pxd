@@ -10,3 +10,4 @@ cdef class Meta:
     cdef public bytes hash
     cdef public long long first_replay, next_replay
     cdef public bint result_schemas
+    cdef public bytes configuration

@@ -11,7 +11,7 @@ from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
 FORMAT: Final = 1
-LAYOUT: Final = "uubuuuuuubuuf"
+LAYOUT: Final = "uubuuuuuubuufb"
 HASH_SIZE: Final = 16
 
 
@@ -33,6 +33,9 @@ class Meta:
         self.first_replay: int = 1
         self.next_replay: int = 1
         self.result_schemas: bool = False  # some job had one: acks have to look
+        # The members of the cluster as of the last entry applied, as the log encodes them; empty
+        # where there never was one.
+        self.configuration: bytes = b""
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -53,6 +56,7 @@ def encode_meta(meta: Meta) -> bytes:
             meta.first_replay,
             meta.next_replay,
             meta.result_schemas,
+            meta.configuration,
         ),
     )
 
@@ -83,6 +87,7 @@ def decode_meta(data: bytes) -> Meta:
             meta.first_replay,
             meta.next_replay,
             meta.result_schemas,
+            meta.configuration,
         ) = decode_fields(LAYOUT, data[4:])
     except (CodecError, OverflowError) as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None

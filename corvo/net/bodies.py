@@ -321,6 +321,22 @@ class AgingBody(_Body):
     after: Duration | UnsetType = UNSET
 
 
+class JoinBody(_Body):
+    """POST /cluster/join: who wants to be a member, and that it knows the secret."""
+
+    node_id: str
+    addr: str
+    http_addr: str
+    cluster_id: str
+    proof: str
+
+
+class MemberBody(_Body):
+    """POST /cluster/remove, promote, transfer: which node."""
+
+    node_id: str = ""
+
+
 class ClockBody(_Body):
     """POST /test/clock: one of the three, or none to read the clock."""
 

@@ -4,10 +4,12 @@ verb."""
 from collections.abc import Callable
 
 from corvo._fast.replies import Request
+from corvo.members import Members
 from corvo.net.handlers.admin import Admin
 from corvo.net.handlers.answers import Answers
 from corvo.net.handlers.batches import Batches
 from corvo.net.handlers.bulk import Bulk
+from corvo.net.handlers.cluster import ClusterVerbs
 from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
@@ -26,11 +28,12 @@ _RPC = "/corvo.v1.WorkerService/{method}"
 _Row = tuple[str, str, Callable[[Request], None]]
 
 
-def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list[Route]:
-    """All routes of this server."""
+def routes(
+    service: Service, admin: Admin, live: Live, test_clock: bool, members: Members | None = None
+) -> list[Route]:
+    """All routes of this server; `members` is there on nodes of a cluster."""
     producer, worker = Producer(service), WorkerVerbs(service, live.texts)
-    jobs, queues, flow = Jobs(service), Queues(service), Flow(service)
-    schedules, bulk = Schedules(service, producer), Bulk(service)
+    jobs, bulk, schedules = Jobs(service), Bulk(service), Schedules(service, producer)
     rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
         ("POST", "/enqueue/batch", producer.enqueue_batch),
@@ -57,20 +60,6 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
         ("GET", "/bulk/{id}", bulk.get),
         ("GET", "/bulk/{id}/results", bulk.results),
         ("POST", "/bulk/{id}/cancel", bulk.cancel),
-        ("GET", "/queues", queues.list),
-        ("GET", "/queues/{name}", queues.get),
-        ("POST", "/queues/{name}/pause", queues.pause),
-        ("POST", "/queues/{name}/resume", queues.resume),
-        ("POST", "/queues/{name}/drain", queues.drain),
-        ("POST", "/queues/{name}/clear", queues.clear),
-        ("DELETE", "/queues/{name}", queues.delete),
-        ("POST", "/queues/{name}/retention", queues.retention),
-        ("POST", "/queues/{name}/concurrency", queues.concurrency),
-        ("POST", "/queues/{name}/throttle", flow.throttle),
-        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
-        ("GET", "/queues/{name}/groups", flow.groups),
-        ("POST", "/queues/{name}/groups", flow.limit_groups),
-        ("POST", "/queues/{name}/aging", flow.age),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),
@@ -85,8 +74,8 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
         ("GET", "/info", admin.info),
         ("GET", "/debug/runtime", admin.runtime),
     ]
-    rows += _answers(Answers(service))
-    rows += _streams(Streams(service, live))
+    rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
+    rows += _streams(Streams(service, live)) + _cluster(ClusterVerbs(members))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -96,6 +85,26 @@ def routes(service: Service, admin: Admin, live: Live, test_clock: bool) -> list
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
     table.append(Route("GET", "/", _welcome, "/"))
     return table
+
+
+def _queues(queues: Queues, flow: Flow) -> list[_Row]:
+    """What is said and changed of queues."""
+    return [
+        ("GET", "/queues", queues.list),
+        ("GET", "/queues/{name}", queues.get),
+        ("POST", "/queues/{name}/pause", queues.pause),
+        ("POST", "/queues/{name}/resume", queues.resume),
+        ("POST", "/queues/{name}/drain", queues.drain),
+        ("POST", "/queues/{name}/clear", queues.clear),
+        ("DELETE", "/queues/{name}", queues.delete),
+        ("POST", "/queues/{name}/retention", queues.retention),
+        ("POST", "/queues/{name}/concurrency", queues.concurrency),
+        ("POST", "/queues/{name}/throttle", flow.throttle),
+        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
+        ("GET", "/queues/{name}/groups", flow.groups),
+        ("POST", "/queues/{name}/groups", flow.limit_groups),
+        ("POST", "/queues/{name}/aging", flow.age),
+    ]
 
 
 def _answers(answers: Answers) -> list[_Row]:
@@ -119,6 +128,16 @@ def _streams(streams: Streams) -> list[_Row]:
     return [
         ("GET", "/events", streams.events),
         ("GET", "/jobs/{id}/stream", streams.job),
+    ]
+
+
+def _cluster(cluster: ClusterVerbs) -> list[_Row]:
+    """The members of a cluster."""
+    return [
+        ("POST", "/cluster/join", cluster.join),
+        ("POST", "/cluster/remove", cluster.remove),
+        ("POST", "/cluster/promote", cluster.promote),
+        ("POST", "/cluster/transfer", cluster.transfer),
     ]
 
 

@@ -66,8 +66,9 @@ def test_a_restart_keeps_everything(data_dir: Path, how: str) -> None:
 
 def mixed_jobs(api: Api) -> list[str]:
     """Jobs in all states, with all that can be attached to them."""
-    ids = [api.enqueue("q", payload={"n": n}, tags={"n": n}, max_retries=2) for n in range(12)]
-    ids += [api.enqueue("q", priority=n, unique_key=str(n)) for n in range(3)]
+    fields = {"max_retries": 2, "retry_base_delay": "1h", "retry_max_delay": "1h"}
+    ids = [api.enqueue("q", payload={"n": n}, tags={"n": n}, **fields) for n in range(12)]
+    ids += [api.enqueue("q", priority=n, unique_key=str(n), **fields) for n in range(3)]
     ids += [api.enqueue("paused"), api.enqueue("later", scheduled_at="9999-01-01T00:00:00Z")]
     runs = api.take_many("q", count=12, worker_id="w", hostname="h", lease_duration=86_400)
     api.ack(runs[0], result=[0], checkpoint="c")

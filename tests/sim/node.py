@@ -1,11 +1,9 @@
-"""A simulated node: the real core, driven as the server drives it, over a simulated disk.
+"""A simulated node: the real core and the real driver of it, over a simulated disk.
 
-The driver does what `Ready` says, no more and no less: it sends, stores, and applies in slices of
-its own. Each of these ends in an event of its own, so that anything may happen in between.
+It is the shell of `corvo.consensus.driver`: it sends, stores, and applies in slices of its own.
+Each of these ends in an event of its own, so that anything may happen in between.
 """
 
-import itertools
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,18 +11,20 @@ from sim.disk import Disk, DiskError
 from sim.ghost import demand
 from sim.store import Store
 
+from corvo.consensus.driver import Driver, Write
 from corvo.consensus.log import CONFIGURATION, Entry
 from corvo.consensus.raft.config import RaftConfig
 from corvo.consensus.raft.core import Raft
 from corvo.consensus.raft.messages import (
     SNAPSHOT,
     ConfState,
+    Message,
     SnapshotMeta,
     decode_conf_state,
     decode_message,
     encode_message,
 )
-from corvo.consensus.raft.ready import LEADER, Ready
+from corvo.consensus.raft.ready import LEADER, Ready, RoleChange
 from corvo.kv.memory import MemoryBase
 
 if TYPE_CHECKING:
@@ -58,13 +58,24 @@ class StateMachine(Protocol):
         """Who waits for something that was not proposed yet, and never will be."""
 
 
-class Restore:
-    """In the queue of what is to be applied: the state is replaced."""
+class WatchedDriver(Driver):
+    """Shows the ghost what the core hands out."""
 
-    def __init__(self, meta: SnapshotMeta, data: bytes) -> None:
-        self.meta = meta
-        self.data = data
-        self.is_durable = False
+    def __init__(self, node: "Node", applied: int) -> None:
+        super().__init__(node.raft, node, applied)
+        self._node = node
+        self._turns = 0
+
+    def turn(self) -> None:
+        self._turns = 0
+        super().turn()
+
+    def take(self) -> Ready:
+        self._turns += 1
+        demand(self._turns < TURNS_MAX, "a node comes to rest", self._node.name)
+        ready = super().take()
+        self._node.world.ghost.ready(self._node, ready)
+        return ready
 
 
 class Node:
@@ -99,15 +110,11 @@ class Node:
         self.store = Store(self.disk, world.draw, self._wait, self.first_conf)
         self.machine = world.recover_machine(self)
         self._pending: dict[int, tuple[int, Answered]] = {}
-        self._reads: dict[bytes, Answered] = {}
-        self._waiting_reads: list[tuple[int, Answered]] = []
-        self._queue: deque[Entry | Restore] = deque()
         self._is_applying = False
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._incoming: dict[tuple[int, int], bytes] = {}
         self._snapshot_senders: list[str] = []
         self._is_saving = False
-        self._confs = self._read_confs()
         self.tick_us = round(options.tick_us * (1 + world.draw.uniform(-1, 1) * options.skew))
         config = RaftConfig(
             self.name,
@@ -121,18 +128,10 @@ class Node:
             promote_lag_max=options.promote_lag_max,
         )
         self.raft = Raft(config, self.store.log, self.machine.applied_index)
+        self.driver = WatchedDriver(self, self.machine.applied_index)
         world.ghost.started(self)
         self.later(world.draw.randint(0, self.tick_us), self._tick)
-        self._turn()
-
-    def _read_confs(self) -> list[tuple[int, ConfState]]:
-        """Which members there were from which applied entry on, from the base of the log."""
-        log = self.store.log
-        confs = [(log.base().index, log.base().conf)]
-        for entry in log.entries(log.first_index(), self.machine.applied_index + 1, 1 << 62):
-            if entry.kind == CONFIGURATION:
-                confs.append((entry.index, decode_conf_state(entry.data)))
-        return confs
+        self.driver.turn()
 
     def stop(self) -> None:
         """The process is gone. Who waited for an answer gets none."""
@@ -140,8 +139,6 @@ class Node:
             return
         self.is_up = False
         waiting = [answered for _, answered in self._pending.values()]
-        waiting += list(self._reads.values())
-        waiting += [answered for _, answered in self._waiting_reads]
         waiting += self.machine.abandon()
         self._pending.clear()
         self.world.ghost.stopped(self)
@@ -149,6 +146,7 @@ class Node:
             self.world.tell_snapshot_failed(source, self.name)
         for answered in waiting:
             answered(UNKNOWN)
+        self.driver.forget_reads()
 
     def cut_power(self) -> None:
         """The process is gone, and what was not synced."""
@@ -190,7 +188,7 @@ class Node:
         self.later(self.tick_us, self._tick)
         self.raft.tick()
         self.world.ticked(self)
-        self._turn()
+        self.driver.turn()
 
     def deliver(self, packet: Packet) -> None:
         """A message arrived."""
@@ -203,7 +201,7 @@ class Node:
             self._incoming[meta.index, meta.term] = snapshot_data
             self._snapshot_senders.append(message.from_id)
         self.raft.step(message)
-        self._turn()
+        self.driver.turn()
 
     def call(self, action: Callable[["Node"], None]) -> None:
         """A call from outside, unless nobody is there."""
@@ -212,7 +210,7 @@ class Node:
 
     def _call(self, action: Callable[["Node"], None]) -> None:
         action(self)
-        self._turn()
+        self.driver.turn()
 
     def propose(self, data: bytes, answered: Answered) -> None:
         """Propose an entry; `answered` takes the result, LOST or UNKNOWN. Raises Refused."""
@@ -224,17 +222,15 @@ class Node:
 
     def read(self, answered: Answered) -> bool:
         """Call back when a linearizable read may be served from the state."""
-        context = b"%d" % self.world.next_number()
-        self._reads[context] = answered
-        if not self.raft.read_index(context):
-            self._reads.pop(context, None)
+        if not self.raft.leader_id:
             return False
+        self.driver.read(lambda ok: answered(True if ok else UNKNOWN))
         return True
 
     def known_confs(self) -> list[ConfState]:
         """Configurations that may be in force as far as this node's disk says."""
         log = self.store.log
-        confs = [conf for _, conf in self._confs[-1:]]
+        confs = [self.driver.conf_at(self.machine.applied_index)]
         for entry in log.entries(log.first_index(), log.last_index() + 1, 1 << 62):
             if entry.kind == CONFIGURATION and entry.index > self.machine.applied_index:
                 confs.append(decode_conf_state(entry.data))
@@ -245,62 +241,37 @@ class Node:
         """Whether it believes to lead."""
         return self.is_up and self.raft.role == LEADER
 
-    # Outputs.
+    # The shell of the driver.
 
-    def _turn(self) -> None:
-        raft = self.raft
-        for turn in itertools.count():
-            if not self.is_up or not raft.has_ready():
-                break
-            demand(turn < TURNS_MAX, "a node comes to rest", self.name)
-            ready = raft.ready()
-            self.world.ghost.ready(self, ready)
-            self._send(ready)
-            self._store(ready)
-            self._queue.extend(ready.committed)
-            for state in ready.read_states:
-                answered = self._reads.pop(state.context, None)
-                if answered is not None and state.index == 0:
-                    answered(UNKNOWN)
-                elif answered is not None:
-                    self._waiting_reads.append((state.index, answered))
-            self._serve_reads()
-            self._apply_soon()
-
-    def _send(self, ready: Ready) -> None:
-        for message in ready.messages:
+    def send(self, messages: list[Message]) -> None:
+        for message in messages:
             data = b""
             if message.type == SNAPSHOT:
                 data = self.store.snapshot_data
             self.world.network.send(self.name, message.to_id, (encode_message(message), data))
 
-    def _store(self, ready: Ready) -> None:
-        number, meta = ready.number, ready.snapshot
-        assert number or not (ready.entries or ready.hard_state or meta)
-        if not number:
-            return
+    def write(self, write: Write) -> None:
+        number = write.number
+        assert number
+        self.store.append(write.hard_state, write.entries, lambda: self.driver.written(number))
 
-        def persisted() -> None:
-            self.raft.persisted(number)
+    def install(self, meta: SnapshotMeta) -> None:
+        data = self._incoming[meta.index, meta.term]
+        self._incoming.clear()
 
-        if meta is not None:
-            restore = Restore(meta, self._incoming[meta.index, meta.term])
-            self._incoming.clear()
-            self._queue.clear()  # the snapshot has what these did
-            self._queue.append(restore)
-            only_this = not ready.entries and ready.hard_state is None
+        def installed() -> None:
+            self.world.save_machine(self, data)
+            self.driver.installed(meta)
 
-            def installed() -> None:
-                restore.is_durable = True
-                self.world.save_machine(self, restore.data)
-                if only_this:
-                    persisted()
-                self._apply_soon()
+        self.store.install(meta, data, installed)
 
-            self.store.install(meta, restore.data, installed)
-            if only_this:
-                return
-        self.store.append(ready.hard_state, ready.entries, persisted)
+    def role_changed(self, change: RoleChange) -> None:
+        pass
+
+    def apply_soon(self) -> None:
+        if not self._is_applying:
+            self._is_applying = True
+            self.later(self.world.draw.choice((0, 0, 100, 3_000)), self._apply)
 
     def _wait(self, then: Callable[[], None]) -> None:
         """Syncing takes its time."""
@@ -311,49 +282,37 @@ class Node:
 
     def _synced(self, then: Callable[[], None]) -> None:
         then()
-        self._turn()
+        self.driver.turn()
 
     # Applying.
-
-    def _apply_soon(self) -> None:
-        if self._queue and not self._is_applying:
-            self._is_applying = True
-            self.later(self.world.draw.choice((0, 0, 100, 3_000)), self._apply)
 
     def _apply(self) -> None:
         self._is_applying = False
         for _ in range(self.world.options.apply_batch):
-            if not self._queue:
-                break
-            item = self._queue[0]
-            if isinstance(item, Restore):
-                if not item.is_durable:
-                    return  # what follows waits, too
-                self._queue.popleft()
-                self._restore(item)
-            else:
-                self._queue.popleft()
-                self._apply_entry(item)
-        self.raft.applied(self.machine.applied_index)
-        self._serve_reads()
+            if self.driver.has_work:
+                self.driver.apply(1)
         self._save_snapshot()
-        self._turn()
+        self.driver.turn()
+        if self.driver.has_work:
+            self.apply_soon()
 
-    def _restore(self, item: Restore) -> None:
-        self.world.trace("restored", self.name, repr(item.meta))
+    def restore(self, meta: SnapshotMeta) -> None:
+        self.world.trace("restored", self.name, repr(meta))
         waiting = self.machine.abandon()
         self.machine = self.world.recover_machine(self)
-        self._confs = [(item.meta.index, item.meta.conf)]
-        for index in [index for index in self._pending if index <= item.meta.index]:
+        for index in [index for index in self._pending if index <= meta.index]:
             waiting.append(self._pending.pop(index)[1])
         for answered in waiting:
             answered(UNKNOWN)
+
+    def apply(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._apply_entry(entry)
 
     def _apply_entry(self, entry: Entry) -> None:
         result = None
         if entry.kind == CONFIGURATION:
             self.machine.skip(entry)
-            self._confs.append((entry.index, decode_conf_state(entry.data)))
         else:
             result = self.machine.apply(entry)
         self.world.ghost.applied(self, entry)
@@ -361,17 +320,7 @@ class Node:
         if answered is not None:
             answered(result if term == entry.term else LOST)
 
-    def _serve_reads(self) -> None:
-        ready = [read for read in self._waiting_reads if read[0] <= self.machine.applied_index]
-        for read in ready:
-            self._waiting_reads.remove(read)
-            read[1](True)
-
     # Snapshots.
-
-    def conf_at(self, index: int) -> ConfState:
-        """The members as of an applied entry."""
-        return [conf for at, conf in self._confs if at <= index][-1]
 
     def _save_snapshot(self) -> None:
         interval = self.world.options.snapshot_interval
@@ -382,7 +331,7 @@ class Node:
             return
         if index < (0 if last is None else last.index) + interval:
             return
-        meta = SnapshotMeta(index, log.term(index), self.conf_at(index))
+        meta = SnapshotMeta(index, log.term(index), self.driver.conf_at(index))
         self._is_saving = True
         data = self.machine.encode()
 
@@ -398,4 +347,4 @@ class Node:
         assert snapshot is not None
         index = min(snapshot.index - self.world.options.trailing, self.raft.trim_limit())
         if index > log.base().index and log.term(index) >= 0:
-            self.store.cut(SnapshotMeta(index, log.term(index), self.conf_at(index)))
+            self.store.cut(SnapshotMeta(index, log.term(index), self.driver.conf_at(index)))

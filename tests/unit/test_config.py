@@ -73,6 +73,9 @@ def test_reachable_address_needs_insecure(text: str) -> None:
         ("data-dir", ""),
         ("durable", "maybe"),
         ("node-id", "a b"),
+        ("node-id", "a/b"),
+        ("raft-bind", "9000"),
+        ("http-advertise", "nowhere"),
         ("log-level", "loud"),
         ("shutdown-timeout", "-1s"),
         ("shutdown-timeout", "soon"),
@@ -158,3 +161,17 @@ def test_unknown_flag() -> None:
 def test_every_option_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs/operate.md").read_text()
     assert config.options_table() in page
+
+
+def test_a_node_of_a_cluster_needs_a_secret_that_is_never_shown() -> None:
+    for flags in ({"raft-bind": ":9000"}, {"join": "127.0.0.1:8080"}):
+        with pytest.raises(ConfigError, match="cluster-secret.*at least 16 characters"):
+            load(flags, {})
+        with pytest.raises(
+            ConfigError, match=r"cluster-secret = \.\.\. \(from CORVO_CLUSTER_SECRET"
+        ):
+            load(flags, {"CORVO_CLUSTER_SECRET": "short"})
+        config = load(flags, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"})
+        assert config.clustered and config.cluster_secret == "a secret of the cluster"
+        assert not any("a secret" in text for _, text, _ in config.settings)
+    assert not load({}, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}).clustered

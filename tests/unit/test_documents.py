@@ -214,6 +214,7 @@ META = {
     "first_replay": U63,
     "next_replay": U63,
     "result_schemas": st.booleans(),
+    "configuration": BYTES,
 }
 
 
@@ -526,7 +527,8 @@ def _golden_schedule() -> Schedule:
 
 def _golden_meta() -> meta.Meta:
     values = {"applied_index": 300, "applied_term": 4, "cluster_id": b"c", "stamp_ns": STAMP}
-    return filled(meta.Meta(), values | {"fencing": 9, "event_seq": 43, "hash": b"h" * 16})
+    values |= {"fencing": 9, "event_seq": 43, "hash": b"h" * 16, "configuration": b"cfg"}
+    return filled(meta.Meta(), values)
 
 
 def _golden_log() -> Log:

@@ -101,7 +101,8 @@ class Rig:
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
         live = Live(loop, clock, machine, self.pipeline)
-        router = Router(routes(service, Admin(service, dict, bytes), live, False))
+        admin = Admin(service, dict, bytes, lambda: ("leader", True))
+        router = Router(routes(service, admin, live, False))
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)
         self.connections: list[tuple[Connection, Transport]] = []

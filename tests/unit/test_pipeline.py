@@ -11,12 +11,12 @@ import pytest
 from corvo import limits, ops
 from corvo._fast.codec import decode_fields, decode_frame
 from corvo.clock import Clock
-from corvo.consensus.log import Entry
-from corvo.errors import DiskFull, NotReady, OutcomeUnknown, Overloaded
+from corvo.consensus.log import CONFIGURATION, Entry
+from corvo.errors import DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport
 from corvo.model import Fetched, Job
 from corvo.pipeline import Pipeline
-from corvo.waiting import Wait
+from corvo.waiting import DONE, Wait
 
 SECOND = limits.SECOND_NS
 
@@ -81,7 +81,9 @@ class Log:
     def __init__(self) -> None:
         self.busy = False
         self.entries: list[Entry] = []
+        self.term = 1
         self.on_committed: Any = None
+        self.on_idle: Any = None
         self.refuse: Exception | None = None
         self.trimmed = 0
         self.full = False
@@ -91,8 +93,8 @@ class Log:
         if self.refuse is not None:
             raise self.refuse
         self.busy = True
-        self.entries.append(Entry(len(self.entries) + 1, 1, data))
-        return len(self.entries), 1
+        self.entries.append(Entry(len(self.entries) + 1, self.term, data))
+        return len(self.entries), self.term
 
     def commit(self) -> None:
         self.busy = False
@@ -152,6 +154,10 @@ class Machine:
             else:
                 results.append(number)
         return results
+
+    def configure(self, index: int, term: int, data: bytes) -> None:
+        self.applied_index = index
+        self.configuration = data
 
     def take_woken(self) -> list[str]:
         woken, self.woken = self.woken, []
@@ -658,3 +664,125 @@ def test_a_fetch_tried_for_its_worker_to_be_seen_does_not_overtake(rig: Rig) -> 
         rig.loop.run()
         rig.log.commit()
     assert [wait for wait, jobs in rig.answers if wait] == [first]
+
+
+# Leadership comes and goes.
+
+
+def follow(rig: Rig) -> list[Any]:
+    """End the leadership; gives the list into which lost slots go."""
+    lost: list[Any] = []
+    rig.pipeline.on_lost = lambda slot: lost.append(slot[1]) is None
+    rig.pipeline.follow()
+    return lost
+
+
+def test_who_does_not_lead_takes_nothing(rig: Rig) -> None:
+    follow(rig)
+    with pytest.raises(NoLeader):
+        rig.submit()
+    with pytest.raises(NoLeader):
+        rig.fetch()
+    rig.pipeline.lead()
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.answers == [(1, ops.ENQUEUE.number)]
+
+
+def test_what_was_not_proposed_and_who_waits_is_lost(rig: Rig) -> None:
+    parked = rig.fetch()
+    rig.loop.run()
+    rig.submit(tag=1)
+    lost = follow(rig)
+    rig.loop.run()
+    assert lost == [1, parked] and rig.answers == []
+    assert rig.log.entries == [] and rig.pipeline.waiting.count == 0
+    assert parked.state == DONE
+
+
+def test_without_somebody_to_ask_again_it_is_refused(rig: Rig) -> None:
+    parked = rig.fetch()
+    rig.submit(tag=1)
+    rig.pipeline.follow()
+    assert [argument for argument, _ in rig.answers] == [1, parked]
+    assert all(isinstance(answer, NoLeader) for _, answer in rig.answers)
+
+
+def test_what_was_proposed_may_still_be_committed(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    lost = follow(rig)
+    rig.log.commit()
+    assert rig.answers == [(1, ops.ENQUEUE.number)] and lost == []
+
+
+def test_another_entry_in_its_place(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.submit(ops.ACK, tag=2)
+    rig.loop.run()
+    lost = follow(rig)
+    frame = rig.log.entries[-1].data
+    rig.log.entries[-1] = Entry(1, 2, frame)
+    rig.log.commit()
+    assert sorted(lost) == [1, 2] and rig.answers == []
+    assert rig.pipeline.pending == 0
+
+
+def test_an_entry_that_takes_the_place_of_an_older_proposal(rig: Rig) -> None:
+    """Cut off, it was overwritten, and this node leads again, before anything was committed."""
+    rig.submit(tag=1)
+    rig.loop.run()
+    lost = follow(rig)
+    rig.log.entries.clear()
+    rig.log.busy = False
+    rig.log.term = 3
+    rig.pipeline.lead()
+    rig.submit(tag=2)
+    rig.loop.run()
+    assert lost == [1]
+    rig.log.commit()
+    assert rig.answers == [(2, ops.ENQUEUE.number)]
+
+
+def test_a_refusal_of_the_log_because_another_leads(rig: Rig) -> None:
+    lost: list[Any] = []
+    rig.pipeline.on_lost = lambda slot: lost.append(slot[1]) is None
+    rig.log.refuse = NoLeader("no")
+    rig.submit(tag=1)
+    rig.loop.run()
+    assert lost == [1] and rig.answers == []
+
+
+def test_members_are_no_frame(rig: Rig) -> None:
+    rig.log.on_committed([Entry(1, 1, b"members", CONFIGURATION)])
+    assert rig.machine.configuration == b"members" and rig.machine.applied_index == 1
+
+
+def test_a_snapshot_leaves_outcomes_unknown(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    follow(rig)
+    rig.pipeline.restored(1)
+    assert [(tag, type(answer)) for tag, answer in rig.answers] == [(1, OutcomeUnknown)]
+    assert rig.pipeline.idle
+
+
+def test_the_next_entry_need_not_wait_for_the_others(rig: Rig) -> None:
+    """The own disk is done, the other nodes are not."""
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.submit(tag=2)
+    rig.log.busy = False
+    rig.log.on_idle()
+    rig.loop.run()
+    assert len(rig.log.entries) == 2
+    rig.log.on_committed(rig.log.entries)
+    assert [tag for tag, _ in rig.answers] == [1, 2]
+
+
+def test_a_stop_is_the_end_of_leading(rig: Rig) -> None:
+    rig.pipeline.drain()
+    rig.pipeline.lead()
+    with pytest.raises(NotReady):
+        rig.submit()

@@ -53,7 +53,7 @@ CLOCK = Clock()
 CONFIG = load({}, {})
 PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
 PIPELINE.open = True
-TEXTS = Mock(spec=TextStreams)
+TEXTS: Any = None  # no stream of text here
 SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
 PRODUCER = Producer(SERVICE)
 CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context

@@ -1,6 +1,7 @@
 """The log on disk: what a crash, a full disk or damage leaves, and what a start makes of it."""
 
 import asyncio
+import contextlib
 import errno
 import itertools
 import os
@@ -16,6 +17,7 @@ from corvo._fast.record import Writer, record_size
 from corvo.consensus.datadir import Identity
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, SYNC_NONE, Files
 from corvo.consensus.inline_sync import InlineSync
+from corvo.consensus.log import CONFIGURATION, FRAME, Entry
 from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, parse_segment_name
 from corvo.consensus.wal import Flusher, Recovered, Wal, new_flusher
 from corvo.errors import DiskFull, StorageError
@@ -200,7 +202,7 @@ def test_a_flipped_byte_in_the_head_is_noticed(at: int, bits: int) -> None:
 
 def test_entries_term_and_vote_survive(wal_path: Path) -> None:
     node = Node(wal_path)
-    assert node.start(term=5) == Recovered([], 0, True)
+    assert node.start(term=5) == Recovered([], 0, True, 0, 0)
     node.append(b"one")
     node.append(b"")
     node.close()
@@ -670,3 +672,146 @@ def test_the_flusher_reports_errors(wal_path: Path) -> None:
     assert flusher.close() == errno.EBADF
     files.close(directory_fd)
     loop.close()
+
+
+# What only a cluster writes.
+
+
+def some(first: int, count: int, term: int, size: int = 10, kind: int = FRAME) -> list[Entry]:
+    return [
+        Entry(n, term, bytes([n % 256, term]) * size, kind) for n in range(first, first + count)
+    ]
+
+
+def write(node: Node, entries: list[Entry], previous_term: int = 0, term: int = 0) -> None:
+    state = (term, "voted-for") if term else None
+    node.run(lambda done: node.wal.write(entries, previous_term, state, SYNC_DATA, done))
+
+
+def whole(path: Path, applied: int = 0, term: int = 0) -> tuple[tuple[int, int], list[list[int]]]:
+    """The base of the log, and index, term and kind of all entries."""
+    node = Node(path)
+    found = node.wal.open(applied, term, keep_older=True)
+    node.loop.close()
+    rows = [[entry.index, entry.term, entry.kind] for entry in found.entries]
+    return (found.base_index, found.base_term), rows
+
+
+def test_entries_and_term_share_a_flush(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    node.settle()
+    files.calls.clear()
+    write(node, [*some(1, 3, 2), *some(4, 1, 2, kind=CONFIGURATION)], term=2)
+    assert files.calls == ["pwrite", "sync data"]
+    node.crash()
+    assert whole(wal_path) == ((0, 0), [[1, 2, 0], [2, 2, 0], [3, 2, 0], [4, 2, 1]])
+    node = Node(wal_path)
+    node.wal.open(0, 0)
+    assert (node.wal.term, node.wal.vote) == (2, "voted-for")
+
+
+def test_what_waits_shares_a_flush(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    node.settle()
+    files.calls.clear()
+    told: list[int] = []
+
+    def action(done: Callable[[], None]) -> None:
+        for number in range(1, 5):
+            last = done if number == 4 else lambda: None
+            node.wal.write(some(number, 1, 1), 0, None, SYNC_DATA, last)
+            node.wal.write([], 0, None, SYNC_DATA, lambda number=number: told.append(number))
+
+    node.run(action)
+    node.settle()
+    assert files.calls == ["pwrite", "sync data"] * 2
+    assert told == [1, 2, 3, 4]
+
+
+def test_entries_take_the_place_of_others(wal_path: Path) -> None:
+    node = Node(wal_path)
+    node.start()
+    write(node, some(1, 5, 1))
+    write(node, some(3, 2, 2), previous_term=1, term=2)
+    write(node, some(4, 1, 3), previous_term=2)
+    assert (node.wal.last_index, node.wal.last_term) == (4, 3)
+    node.crash()
+    expected = [[1, 1, 0], [2, 1, 0], [3, 2, 0], [4, 3, 0]]
+    assert whole(wal_path) == ((0, 0), expected)
+
+
+def test_a_write_is_whole_in_one_segment(wal_path: Path) -> None:
+    node = Node(wal_path)
+    node.start()
+    for first in range(1, 100, 3):
+        write(node, some(first, 3, 1, size=100))
+        node.settle()
+    assert len(segments(wal_path)) > 5
+    node.crash()
+    assert whole(wal_path) == ((0, 0), [[n, 1, 0] for n in range(1, 100)])
+
+
+def test_a_write_without_room_leaves_nothing(wal_path: Path) -> None:
+    files = FaultyFiles()
+    node = Node(wal_path, files)
+    node.start()
+    node.settle()
+    write(node, some(1, 3, 1, size=250))
+    files.faults["allocate"] = errno.ENOSPC
+    node.wal.reserve()
+    with contextlib.suppress(DiskFull):
+        for first in range(4, 100, 3):
+            write(node, some(first, 3, 1, size=250))
+            kept = first + 2
+    assert node.wal.last_index == kept
+    del files.faults["allocate"]
+    assert node.wal.reserve()
+    write(node, some(kept + 1, 1, 1))
+    node.crash()
+    assert len(whole(wal_path)[1]) == kept + 1
+
+
+def test_a_log_that_begins_above_a_snapshot(wal_path: Path) -> None:
+    node = Node(wal_path)
+    node.start()
+    write(node, some(1, 5, 1))
+    node.run(lambda done: node.wal.begin_above(100, 7, done))
+    assert (node.wal.last_index, node.wal.last_term) == (100, 7)
+    write(node, some(101, 2, 7))
+    node.crash()
+    assert whole(wal_path, 100, 7) == ((100, 7), [[101, 7, 0], [102, 7, 0]])
+    assert whole(wal_path, 102, 7) == ((100, 7), [[101, 7, 0], [102, 7, 0]])
+
+
+@pytest.mark.parametrize(("applied", "term"), [(100, 7), (3, 7)])
+def test_a_base_of_which_the_log_does_not_know(wal_path: Path, applied: int, term: int) -> None:
+    """The crash came behind the install of a snapshot: ahead of the log, or against it."""
+    node = Node(wal_path)
+    node.start()
+    write(node, some(1, 5, 1))
+    node.crash()
+    node = Node(wal_path)
+    found = node.wal.open(applied, term, keep_older=True)
+    assert (found.base_index, found.base_term, found.entries) == (applied, term, [])
+    node.wal.attach(node.loop)
+    write(node, some(applied + 1, 1, 8))
+    node.crash()
+    assert whole(wal_path, applied, term) == ((applied, term), [[applied + 1, 8, 0]])
+
+
+def test_older_entries_are_kept_for_others(wal_path: Path) -> None:
+    filled(wal_path, 30, 300)
+    base, rows = whole(wal_path, 20, 1)
+    assert base == (0, 0) and len(rows) == 30
+    node = Node(wal_path)
+    node.start(20)
+    for _ in range(10):
+        node.wal.trim(20)
+        node.settle()
+    node.crash()
+    base, rows = whole(wal_path, 20, 1)
+    assert 0 < base[0] < 20 and [row[0] for row in rows] == list(range(base[0] + 1, 31))

@@ -16,6 +16,7 @@ from corvo.consensus.raft.ready import Refused
 ADD_LEARNER: Final = 1
 PROMOTE: Final = 2  # a learner that has caught up becomes a voter
 REMOVE: Final = 3
+UPDATE: Final = 4  # another context of a member
 
 
 @final
@@ -27,7 +28,7 @@ class Change:
     def __init__(self, kind: int, node_id: str, context: bytes = b"") -> None:
         self.kind = kind
         self.node_id = node_id
-        self.context = context  # of a learner to add: see ConfState.contexts
+        self.context = context  # of a learner to add, or the new one: see ConfState.contexts
 
 
 @final
@@ -99,6 +100,10 @@ def changed(conf: ConfState, change: Change) -> ConfState:
             raise Refused(f"{node_id!r} is not a learner")
         learners.remove(node_id)
         voters.append(node_id)
+    elif change.kind == UPDATE:
+        if node_id not in contexts:
+            raise Refused(f"{node_id!r} is not a member")
+        contexts[node_id] = change.context
     elif change.kind == REMOVE:
         if node_id in learners:
             learners.remove(node_id)

@@ -47,6 +47,7 @@ class MemoryStorage:
         self.state = HardState()
         # Replaced by tests and drivers whose snapshots take time.
         self.offered: SnapshotMeta | None = None
+        self.wanted = False  # somebody asked for a snapshot
         self._base = SnapshotMeta(0, 0, conf)
         self._entries: list[Entry] = []
 
@@ -83,6 +84,7 @@ class MemoryStorage:
         return found
 
     def snapshot(self) -> SnapshotMeta | None:
+        self.wanted = True
         return self.offered
 
     def append(self, entries: list[Entry]) -> None:

@@ -25,10 +25,13 @@ class Admin:
         service: Service,
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], bytes],
+        state: Callable[[], tuple[str, bool]],
     ) -> None:
+        """`state` gives the role of this node, and whether a leader is known."""
         self._service = service
         self._status = status
         self._metrics = metrics
+        self._state = state
 
     def workers(self, request: Request) -> None:
         """All workers, newest sign of life first."""
@@ -50,12 +53,16 @@ class Admin:
 
     def healthz(self, request: Request) -> None:
         """Alive: the process answers and its log takes writes."""
-        reply_json(request, 200, {"status": "ok", "raft_state": "leader", "leader": True})
+        role, _ = self._state()
+        reply = {"status": "ok", "raft_state": role, "leader": role == "leader"}
+        reply_json(request, 200, reply)
 
     def readyz(self, request: Request) -> None:
         """Ready: what was stored is applied and writes are taken."""
-        if not self._service.pipeline.open:
+        if self._service.pipeline.draining:
             raise NotReady("the server is stopping")
+        if not self._state()[1]:
+            raise NotReady("no leader is known")
         reply_json(request, 200, {"status": "ready", "leader_known": True})
 
     def runtime(self, request: Request) -> None:

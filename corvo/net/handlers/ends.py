@@ -15,7 +15,7 @@ def wait_for_end(
     pipeline = service.pipeline
     if request.abandoned:
         return
-    if wait_ns == 0 or not pipeline.open or not service.may_end(job_id):
+    if wait_ns == 0 or pipeline.draining or not service.may_end(job_id):
         answer(request)
         return
     deadline_ns = service.clock.elapsed_ns() + wait_ns

@@ -9,6 +9,7 @@ from corvo.waiting cimport Wait
 cdef class WorkerVerbs:
     cdef Service _service
     cdef dict _asked
+    cdef object _texts
 
     @cython.locals(asked=tuple)
     cpdef fetch(self, Request request)

@@ -342,6 +342,38 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "Job j1: dead\n",
     ),
     (
+        "cluster remove n2",
+        "POST",
+        "/api/v1/cluster/remove",
+        {"node_id": "n2"},
+        {"status": "ok"},
+        "Node n2 removed\n",
+    ),
+    (
+        "cluster promote n2",
+        "POST",
+        "/api/v1/cluster/promote",
+        {"node_id": "n2"},
+        {"status": "ok"},
+        "Node n2 votes\n",
+    ),
+    (
+        "cluster transfer",
+        "POST",
+        "/api/v1/cluster/transfer",
+        {},
+        {"status": "ok", "node_id": "n3"},
+        "Node n3 is to lead\n",
+    ),
+    (
+        "cluster transfer n2",
+        "POST",
+        "/api/v1/cluster/transfer",
+        {"node_id": "n2"},
+        {"status": "ok", "node_id": "n2"},
+        "Node n2 is to lead\n",
+    ),
+    (
         "release j1 --token t --delay 10 --checkpoint '{}'",
         "POST",
         "/api/v1/release/j1",
@@ -390,6 +422,23 @@ def test_inspect_prints_json_whatever_the_form(server: Any, run: Any) -> None:
     ]
     server.can("GET", JOBS, raw)
     assert run("inspect", "j1", "--output=json").out == plain
+
+
+def test_cluster_status(server: Any, run: Any) -> None:
+    row = {"id": "a", "address": "h:9000", "http_addr": "h:8080", "role": "leader", "voter": True}
+    other = {"id": "b", "address": "i:9000", "http_addr": "i:8080", "role": "learner"}
+    status = {"node_id": "a", "state": "Leader", "leader_id": "a", "applied_index": 7}
+    status |= {"commit_index": 8, "nodes": [row | {"lag": 0}, other]}
+    server.can("GET", "/api/v1/cluster/status", status)
+    assert run("cluster", "status").out.splitlines() == [
+        "Node: a  State: Leader  Leader: a  Applied: 7  Committed: 8",
+        "",
+        "NODE  ADDRESS  HTTP    ROLE     VOTER  LAG",
+        "a     h:9000   h:8080  leader   yes    0",
+        "b     i:9000   i:8080  learner",
+    ]
+    server.can("GET", "/api/v1/cluster/status", status)
+    assert json.loads(run("cluster", "status", "--output=json").out) == status
 
 
 def test_groups(server: Any, run: Any) -> None:

@@ -44,6 +44,7 @@ BELOW = [
     *schedules.schedules.commands.values(),
     *batches.batches.commands.values(),
     *locks.locks.commands.values(),
+    *cluster.cluster.commands.values(),
 ]
 
 

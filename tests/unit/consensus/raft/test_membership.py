@@ -4,7 +4,7 @@ import pytest
 from raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.log import CONFIGURATION, Entry
-from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, Change, changed
+from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change, changed
 from corvo.consensus.raft.messages import (
     APPEND,
     APPEND_REPLY,
@@ -52,6 +52,10 @@ def test_f9_contexts_travel_with_the_members() -> None:
     cluster.change("A", PROMOTE, "B")
     cluster.tick(1)
     assert cluster["B"].conf.contexts == {"A": b"", "B": b"10.0.0.2:7000"}
+    cluster["A"].propose_change(Change(UPDATE, "B", b"10.0.0.3:7000"))
+    cluster.tick(3)
+    assert cluster["B"].conf.contexts == {"A": b"", "B": b"10.0.0.3:7000"}
+    assert cluster["A"].conf.voters == ["A", "B"]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,7 @@ def test_f9_contexts_travel_with_the_members() -> None:
         (Change(PROMOTE, "A"), "is not a learner"),
         (Change(PROMOTE, "Z"), "is not a learner"),
         (Change(REMOVE, "Z"), "is not a member"),
+        (Change(UPDATE, "Z"), "is not a member"),
         (Change(REMOVE, "A"), "is the last voter"),
         (Change(9, "A"), "unknown kind"),
     ],

@@ -1,0 +1,268 @@
+"""What a node of a cluster has beside what every server has, wired together.
+
+transport -> log -> leadership -> pipeline, scheduler, background
+HTTP -> gate -> router, or the leader
+members: joining, promotion, addresses
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from corvo._fast.replies import Request
+from corvo.clock import Clock
+from corvo.config import Address, Config
+from corvo.consensus.cluster import ClusterLog, raft_id
+from corvo.consensus.datadir import Identity
+from corvo.consensus.links import Channel
+from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
+from corvo.consensus.raft.ready import LEADER, RaftStatus
+from corvo.consensus.snapshots import Snapshots
+from corvo.consensus.transport import Transport
+from corvo.errors import ConfigError, Conflict
+from corvo.fsm.machine import Machine
+from corvo.leadership import Leadership
+from corvo.members import (
+    Members,
+    decode_whereabouts,
+    encode_whereabouts,
+    http_address,
+    node_name,
+    peers_of,
+    raft_address,
+    whereabouts,
+)
+from corvo.net.gate import Gate
+from corvo.net.proxy import Proxy
+from corvo.net.router import Router
+from corvo.net.server import Server
+from corvo.pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+_HAND_OVER_S: Final = 2.0
+_POLL_S: Final = 0.005
+STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
+
+
+class Cluster:
+    """The parts of a node that know of other nodes."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        identity: Identity,
+        log: ClusterLog,
+        machine: Machine,
+        pipeline: Pipeline,
+        leadership: Leadership,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._clock = clock
+        self._identity = identity
+        self._log = log
+        self._machine = machine
+        self._pipeline = pipeline
+        self._started = False
+        self.leadership = leadership
+        self.members = Members(config, identity.cluster_id, log, loop)
+        self.gate: Gate | None = None
+        self.proxy: Proxy | None = None
+        self.transport = Transport(
+            raft_id(identity),
+            identity.cluster_id,
+            identity.incarnation,
+            config.cluster_secret.encode(),
+            str(raft_address(config)),
+            self._on_message,
+            self._on_unreachable,
+            clock=clock,
+            on_channel=self._on_channel,
+        )
+        self.snapshots = Snapshots(
+            config.data_dir, log.node_id, log, self.transport.open_channel, clock
+        )
+        log.peers = self.transport
+        log.snapshots = self.snapshots
+        log.on_members = self._on_members
+
+    # Life.
+
+    async def listen(self, http: Address) -> None:
+        """Open the port for other nodes; `http` is where the API listens."""
+        bind = raft_address(self._config)
+        try:
+            await self.transport.start()
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {bind} for other nodes: {error}") from None
+        where = whereabouts(self._config, http)
+        if bind.port == 0 and self._config.raft_advertise is None:
+            host, _, _ = where.raft.rpartition(":")
+            where = where._replace(raft=f"{host}:{self.transport.port}")
+        self._where = where
+        self._log.first_conf = self._first_conf()
+
+    def _first_conf(self) -> ConfState:
+        """The members that the base names. Where it names none, a new cluster begins with this
+        node, unless it has been told to join one."""
+        stored = self._machine.configuration
+        if stored:
+            return decode_conf_state(stored)
+        if self._identity.joined:
+            return ConfState([])
+        own = self._log.node_id
+        return ConfState([own], contexts={own: encode_whereabouts(self._where)})
+
+    def start(self) -> None:
+        """The log has started."""
+        self._started = True
+        self.snapshots.clean()
+        self.members.start(self._where)
+
+    def guard(self, router: Router, server: Server) -> None:
+        """Stand between the front end and the router."""
+        proxy = self.proxy = Proxy(self._loop, self._clock.elapsed_ns, self._on_returned)
+        self.gate = Gate(
+            router.handle,
+            self._log,
+            self.leadership,
+            proxy.forward,
+            self._loop,
+            self._clock.elapsed_ns,
+            server.flush,
+        )
+        server.handle = self.gate.handle
+        self._pipeline.on_lost = self.gate.again
+
+    def _on_returned(self, request: Request, until_ns: int) -> None:
+        assert self.gate is not None
+        self.gate.returned(request, until_ns)
+
+    def drain(self) -> None:
+        """The server stops: nobody waits for jobs any more."""
+        if self.proxy is not None:
+            self.proxy.drain()
+
+    async def hand_over(self) -> None:
+        """Before a stop: let another node lead, if there is one that can."""
+        if not self._log.leading or self._log.conf.voters == [self._log.node_id]:
+            return
+        try:
+            self._log.transfer()
+            async with asyncio.timeout(_HAND_OVER_S):
+                while self._log.leader_id in ("", self._log.node_id):
+                    await asyncio.sleep(_POLL_S)
+        except Conflict as error:
+            logger.warning("stopping as the leader: %s", error)
+        except TimeoutError:
+            logger.warning("stopping as the leader: nobody took over in time")
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.leadership.close()
+        if self.gate is not None:
+            self.gate.close()
+        if self.proxy is not None:
+            await self.proxy.close()
+        self.members.close()
+        await self.snapshots.close()
+        await self.transport.close()
+
+    # Between transport and log.
+
+    def _on_message(self, message: Message) -> None:
+        if self._started:
+            self._log.take_message(message)
+
+    def _on_unreachable(self, node_id: str) -> None:
+        if self._started:
+            self._log.peer_unreachable(node_id)
+
+    def _on_channel(self, channel: Channel) -> None:
+        if self._started:
+            self.snapshots.accept(channel)
+        else:
+            channel.close()
+
+    def _on_members(self, conf: ConfState, index: int) -> None:
+        own = self._log.node_id
+        incarnations = {member: member.rpartition("/")[2] for member in conf.members}
+        self.transport.set_peers(peers_of(conf, own), index, incarnations)
+
+    # What is told.
+
+    def status(self) -> dict[str, Any]:
+        """What /cluster/status says beside the status of a single server."""
+        raft = self._log.status()
+        conf = raft.conf
+        leader = raft.leader_id
+        lone = leader == self._log.node_id and not self.leadership.serving
+        missing = [p for p in raft.peers.values() if not p.active]
+        health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
+        return {
+            "mode": "cluster",
+            "status": health,
+            "state": STATES[raft.role],
+            "cluster_id": self._identity.cluster_id,
+            "leader_id": node_name(leader),
+            "leader_addr": http_address(conf, leader),
+            "term": raft.term,
+            "applied_index": self._machine.applied_index,
+            "commit_index": raft.commit,
+            "durable_index": raft.durable,
+            "last_index": raft.last_index,
+            "serving": self.leadership.serving,
+            "transferring_to": node_name(raft.transferee),
+            "requests_held": 0 if self.gate is None else self.gate.held,
+            "requests_passed_on": 0 if self.proxy is None else self.proxy.passed_on,
+            "snapshot": {
+                "prepared": self.snapshots.prepared,
+                "sent": self.snapshots.sent,
+                "failed": self.snapshots.failed,
+                "received": self.snapshots.received,
+                "installed": self.snapshots.installed,
+                "sending": {
+                    node_name(member): progress._asdict()
+                    for member, progress in sorted(self.snapshots.sending.items())
+                },
+            },
+            "nodes": [self._node(member, raft) for member in conf.members],
+        }
+
+    def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
+        """One row of the list of nodes. Only a leader knows how far the others are."""
+        where = decode_whereabouts(raft.conf.contexts[member])
+        own = member == self._log.node_id
+        is_leader = member == raft.leader_id
+        voter = member in raft.conf.voters
+        row: dict[str, Any] = {
+            "id": node_name(member),
+            "member_id": member,
+            "address": where.raft,
+            "http_addr": where.http,
+            "role": "leader" if is_leader else "follower" if voter else "learner",
+            "voter": voter,
+            "self": own,
+        }
+        if own:
+            lag = raft.commit - self._machine.applied_index
+            return row | {"status": "healthy", "lag": lag, "last_contact_ms": 0}
+        heard_ns = self._log.heard_ns.get(member)
+        if heard_ns is not None:
+            passed_ns = self._log.now_ns() - heard_ns
+            row["last_contact_ms"] = passed_ns // 1_000_000
+        peer = raft.peers.get(member)
+        if raft.role == LEADER and peer is not None:
+            row |= {
+                "status": "healthy" if peer.active else "unreachable",
+                "lag": raft.last_index - peer.match,
+                "match_index": peer.match,
+                "next_index": peer.next,
+                "inflight": peer.inflight,
+                "progress": peer.state,
+                "snapshot_index": peer.snapshot,
+            }
+        return row

@@ -1,0 +1,186 @@
+"""Who serves a request: this node, or the leader.
+
+Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
+that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
+anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
+
+While nobody leads requests are held, for a moment: an election takes less than that. So are
+requests whose op was lost with a leadership: they were not done, and are asked for again as if they
+had just arrived. Who waits too long gets NO_LEADER, and nothing has happened.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from corvo import limits
+from corvo._fast.replies import Request, reply_error
+from corvo.consensus.cluster import ClusterLog
+from corvo.errors import CorvoError, NoLeader
+from corvo.leadership import Leadership
+from corvo.members import http_address
+from corvo.waiting import Wait
+
+# Passes a request on to an address; until then it may be asked for again.
+Forward = Callable[[Request, str, int], None]
+
+_LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+_CONSISTENT: Final = b"consistent=true"
+_LOCAL_PATHS: Final = frozenset((b"/api/v1/test/clock",))
+_TICK_S: Final = 0.1
+
+
+class Gate:
+    """Stands before the router of a node in a cluster."""
+
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        log: ClusterLog,
+        leadership: Leadership,
+        forward: Forward,
+        loop: Any,
+        elapsed_ns: Callable[[], int],
+        flush: Callable[[], None],
+    ) -> None:
+        self._handle = handle
+        self._log = log
+        self._leadership = leadership
+        self._forward = forward
+        self._loop = loop
+        self._elapsed_ns = elapsed_ns
+        self._flush = flush
+        self._held: deque[tuple[int, Request]] = deque()  # until when
+        self._timer: Any = None
+        self._retry_due = False
+        self._reads: deque[int] = deque()  # until when, of consistent reads
+        leadership.on_change.append(self._retry_soon)
+
+    @property
+    def held(self) -> int:
+        """Requests that wait for a leader."""
+        return len(self._held)
+
+    def handle(self, request: Request) -> None:
+        """Serve, pass on, or hold."""
+        if request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
+            if request.query and _CONSISTENT in request.query.split(b"&"):
+                self._read(request)
+            else:
+                self._handle(request)
+        elif self._leadership.serving:
+            self._handle(request)
+        elif request.forwarded is not None:
+            self._refuse(request)  # the node that passed it on asks again
+        else:
+            self._pass_on(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+
+    def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
+        """Take a request whose op was not done, if the slot is that of one."""
+        argument = slot[1]
+        request = argument.request if isinstance(argument, Wait) else argument
+        if not isinstance(request, Request):
+            return False
+        if request.abandoned or request.replied:
+            return True
+        request.context = None
+        request.on_abandoned = None
+        if request.forwarded is not None:
+            self._refuse(request)
+        else:
+            self._hold(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+            if not self._leadership.serving:  # else it is being handed over
+                self._retry_soon()
+        return True
+
+    def returned(self, request: Request, until_ns: int) -> None:
+        """Take back a request that was passed on, and of which nothing was done."""
+        request.on_abandoned = None
+        self._hold(request, until_ns)
+
+    def close(self) -> None:
+        """Nobody will lead: say so to all that wait."""
+        while self._held:
+            self._refuse(self._held.popleft()[1])
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._flush()
+
+    def _pass_on(self, request: Request, until_ns: int) -> None:
+        leader_id = self._log.leader_id
+        address = http_address(self._log.conf, leader_id) if leader_id else ""
+        if address and leader_id != self._log.node_id:
+            self._forward(request, address, until_ns)
+        else:
+            self._hold(request, until_ns)
+
+    def _hold(self, request: Request, until_ns: int) -> None:
+        self._held.append((until_ns, request))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is None and (self._held or self._reads):
+            self._timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ns = self._elapsed_ns()
+        if self._reads and self._reads[0] <= now_ns:
+            self._log.forget_reads()
+        self._retry(now_ns)
+        self._arm()
+
+    def _retry_soon(self) -> None:
+        if self._held and not self._retry_due:
+            self._retry_due = True
+            self._loop.call_soon(self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry_due = False
+        self._retry(self._elapsed_ns())
+
+    def _retry(self, now_ns: int) -> None:
+        held, self._held = self._held, deque()
+        for until_ns, request in held:
+            if request.abandoned:
+                continue
+            if self._leadership.serving:
+                self._serve(request)
+            elif until_ns <= now_ns:
+                self._refuse(request)
+            else:
+                self._pass_on(request, until_ns)
+        if held:
+            self._flush()
+
+    def _serve(self, request: Request) -> None:
+        try:
+            self._handle(request)
+        except CorvoError as error:
+            reply_error(request, error)
+
+    def _refuse(self, request: Request) -> None:
+        if not request.abandoned and not request.replied:
+            error = NoLeader(
+                "nobody leads the cluster now; nothing was done",
+                retry_after_ms=limits.RETRY_AFTER_MAX_MS,
+            )
+            reply_error(request, error)
+
+    # Reads that see everything.
+
+    def _read(self, request: Request) -> None:
+        self._reads.append(self._elapsed_ns() + limits.LEADER_WAIT_NS)
+        self._arm()
+        self._log.read(lambda ok: self._on_confirmed(request, ok))
+
+    def _on_confirmed(self, request: Request, ok: bool) -> None:
+        self._reads.popleft()
+        if request.abandoned:
+            return
+        if ok:
+            self._serve(request)
+        else:
+            self._refuse(request)
+        self._flush()

@@ -1,0 +1,558 @@
+"""Requests passed on to a leader: what goes over, what comes back, and what breaks on the way."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from peer_nodes import play, until
+
+from corvo import limits
+from corvo._fast.replies import Request, header_line, reply_error
+from corvo.clock import TestClock
+from corvo.errors import NoLeader, NotFound
+from corvo.limits import SECOND_NS
+from corvo.net.proxy import Proxy
+from corvo.net.server import Server
+
+Handle = Callable[[Request], None]
+
+
+class Leader:
+    """A front end whose requests the test answers."""
+
+    def __init__(self, index: int = 77) -> None:
+        self.requests: list[Request] = []
+        self.handle: Handle = self.requests.append
+        self.gone: list[Request] = []
+        self.index = index
+        self.port = 0
+
+    async def start(self) -> "Leader":
+        self.server = Server(self._handle, TestClock())
+        self.server.context.index = self.index
+        self.port = await self.server.listen("127.0.0.1", self.port)
+        return self
+
+    def _handle(self, request: Request) -> None:
+        self.handle(request)
+
+    def park(self, request: Request) -> None:
+        """As a fetch does that finds nothing."""
+        request.on_abandoned = self.gone.append
+        self.requests.append(request)
+
+    async def stop(self) -> None:
+        """As kill -9 does."""
+        for listener in self.server._listeners:
+            listener.close()
+        for connection in list(self.server.connections):
+            connection.abort()
+        await until(lambda: not self.server.connections)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+class Follower:
+    """A front end that passes everything on."""
+
+    def __init__(self, **options: int) -> None:
+        self.clock = TestClock()
+        self.address = ""
+        self.unsent: list[tuple[Request, int]] = []
+        self.options = options
+
+    async def start(self) -> "Follower":
+        loop = asyncio.get_running_loop()
+        self.proxy = Proxy(loop, self.clock.elapsed_ns, self._on_unsent, **self.options)
+        self.server = Server(self._handle, self.clock)
+        self.server.context.index = 5
+        self.port = await self.server.listen("127.0.0.1", 0)
+        return self
+
+    def _handle(self, request: Request) -> None:
+        self.proxy.forward(request, self.address)
+
+    def _on_unsent(self, request: Request, until_ns: int) -> None:
+        self.unsent.append((request, until_ns))
+
+    async def stop(self) -> None:
+        await self.proxy.close()
+        for listener in self.server._listeners:
+            listener.close()
+        for connection in list(self.server.connections):
+            connection.abort()
+        await until(lambda: not self.server.connections)
+
+
+@contextlib.asynccontextmanager
+async def cluster(**options: int) -> AsyncIterator[tuple[Leader, Follower]]:
+    leader, follower = await Leader().start(), await Follower(**options).start()
+    follower.address = leader.address
+    try:
+        yield leader, follower
+    finally:
+        await follower.stop()
+        await leader.stop()
+
+
+class Client:
+    """One connection to a node."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    async def __aenter__(self) -> "Client":
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._node.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.transport.abort()
+
+    def send(self, head: str, body: bytes = b"", **headers: str) -> None:
+        lines = [f"{head} HTTP/1.1", "Host: follower", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    async def receive(self) -> tuple[int, dict[str, str], bytes]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        assert len(fields) == len([line for line in head[1:] if line]), "no field comes twice"
+        body = await self.reader.readexactly(int(fields.get("content-length", 0)))
+        return int(head[0].split()[1]), fields, body
+
+    async def call(
+        self, head: str, body: bytes = b"", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        self.send(head, body, **headers)
+        return await self.receive()
+
+
+def answer(request: Request) -> None:
+    request.reply(201, request.body, header_line("X-More", "yes"))
+
+
+# There and back.
+
+
+def test_a_request_and_its_answer_come_over_whole() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            client.send(
+                "POST /api/v1/enqueue?a=b&c=%20",
+                b'{"queue": "q"}',
+                Content_Type="application/x-json",
+                Authorization="Bearer t",
+                X_API_Key="key",
+                Cookie="a=b",
+                X_Request_Id="r-1",
+                Idempotency_Key="once",
+                X_Corvo_Namespace="default",
+                X_Corvo_Client_Name="py",
+                X_Corvo_Client_Version="1",
+            )
+            await until(lambda: leader.requests)
+            (request,) = leader.requests
+            assert (request.method, request.path) == ("POST", b"/api/v1/enqueue")
+            assert (request.query, request.body) == (b"a=b&c=%20", b'{"queue": "q"}')
+            assert request.content_type == b"application/x-json"
+            assert (request.authorization, request.api_key) == (b"Bearer t", b"key")
+            assert (request.cookie, request.request_id) == (b"a=b", b"r-1")
+            assert (request.idempotency_key, request.namespace) == (b"once", b"default")
+            assert (request.client_name, request.client_version) == (b"py", b"1")
+            assert request.forwarded == b"1"
+            more = header_line("X-More", "yes") + header_line("Retry-After", "3")
+            request.reply(409, b"text", more, b"text/plain")
+            status, fields, body = await client.receive()
+            assert (status, body) == (409, b"text")
+            assert fields["content-type"] == "text/plain"
+            assert fields["x-request-id"] == "r-1"
+            assert (fields["x-more"], fields["retry-after"]) == ("yes", "3")
+            assert fields["x-corvo-forwarded"] == "1"
+            assert fields["x-corvo-index"] == "77", "the leader's, not ours"
+            assert follower.server.context.index == 5
+
+    play(story)
+
+
+def test_bodies_of_any_size() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            leader.handle = answer
+            for size in (0, 1, 999, 1000, 70_000, 3_000_000, limits.BODY_SIZE_MAX):
+                body = bytes(i % 251 for i in range(1000)) * (size // 1000) + b"x" * (size % 1000)
+                status, fields, got = await client.call("POST /big", body)
+                assert status == 201 and got == body
+                assert fields["x-more"] == "yes"
+            leader.handle = lambda request: request.reply(204)
+            status, fields, got = await client.call("DELETE /x")
+            assert status == 204 and "content-length" not in fields
+            assert follower.proxy.connections == 1, "one after the other, on one connection"
+
+    play(story)
+
+
+def test_many_clients_share_connections() -> None:
+    async def story() -> None:
+        async with cluster(connections_max=8) as (leader, follower):
+            leader.handle = answer
+
+            async def client(number: int) -> None:
+                async with Client(follower) as client:
+                    for turn in range(10):
+                        body = b"%d/%d" % (number, turn)
+                        assert (await client.call("POST /echo", body))[2] == body
+
+            await asyncio.gather(*(client(number) for number in range(60)))
+            assert follower.proxy.connections <= 8
+            assert follower.proxy.passed_on == 600 and not follower.proxy.in_line
+            assert len(leader.server.connections) <= 8
+
+    play(story)
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            for number in range(5):
+                client.send("POST /x", b"%d" % number)
+            await until(lambda: len(leader.requests) == 5)
+            for request in sorted(leader.requests, key=lambda r: r.body, reverse=True):
+                request.reply(200, request.body)
+            assert [(await client.receive())[2] for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+    play(story)
+
+
+# The leader goes away.
+
+
+def test_what_was_never_sent_may_be_asked_again() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            await leader.stop()
+            client.send("POST /x", b"body")
+            await until(lambda: follower.unsent)
+            request, until_ns = follower.unsent.pop()
+            assert until_ns > follower.clock.elapsed_ns()
+            await leader.start()
+            leader.handle = answer
+            follower.proxy.forward(request, leader.address, until_ns)
+            assert (await client.receive())[2] == b"body"
+            # But not for ever.
+            await leader.stop()
+            await until(lambda: not follower.proxy.connections)
+            client.send("POST /x", b"body")
+            await until(lambda: follower.unsent)
+            request, until_ns = follower.unsent.pop()
+            follower.clock.advance(until_ns - follower.clock.elapsed_ns())
+            follower.proxy.forward(request, leader.address, until_ns)
+            status, fields, body = await client.receive()
+            assert status == 503 and json.loads(body)["code"] == "NO_LEADER"
+            assert fields["retry-after"]
+            await leader.start()
+
+    play(story)
+
+
+def test_without_anybody_to_ask_it_is_refused() -> None:
+    async def story() -> None:
+        follower = Follower()
+        await follower.start()
+        follower.proxy = Proxy(asyncio.get_running_loop(), follower.clock.elapsed_ns)
+        follower.address = "127.0.0.1:1"
+        async with Client(follower) as client:
+            status, _, body = await client.call("POST /x", b"body")
+            assert status == 503 and json.loads(body)["code"] == "NO_LEADER"
+            follower.address = "no address"
+            assert (await client.call("POST /x", b"body"))[0] == 503
+        await follower.stop()
+
+    play(story)
+
+
+def test_a_leader_that_does_not_lead() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            leader.handle = lambda request: reply_error(request, NoLeader("not me"))
+            client.send("POST /x", b"body")
+            await until(lambda: follower.unsent)
+            assert follower.proxy.asked_again == 1
+            # Any other refusal is the answer.
+            leader.handle = lambda request: reply_error(request, NotFound("no such job"))
+            follower.proxy.forward(follower.unsent[0][0], leader.address)
+            status, _, body = await client.receive()
+            assert status == 404 and json.loads(body)["code"] == "NOT_FOUND"
+
+    play(story)
+
+
+def test_a_leader_that_dies_with_a_request() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            client.send("POST /api/v1/enqueue", b"body")
+            await until(lambda: leader.requests)
+            await leader.stop()
+            status, _, body = await client.receive()
+            assert status == 504 and json.loads(body)["code"] == "OUTCOME_UNKNOWN"
+            assert follower.proxy.unknown == 1 and not follower.unsent
+            # With a key it is safe to ask again.
+            await leader.start()
+            client.send("POST /api/v1/enqueue", b"body", Idempotency_Key="k")
+            await until(lambda: len(leader.requests) == 2)
+            await leader.stop()
+            await until(lambda: follower.unsent)
+            await leader.start()
+            leader.handle = answer
+            follower.proxy.forward(follower.unsent[0][0], leader.address)
+            assert (await client.receive())[2] == b"body"
+
+    play(story)
+
+
+def test_a_leader_that_says_nothing_or_nonsense() -> None:
+    async def story() -> None:
+        says: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(says[-1])
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        follower = await Follower().start()
+        follower.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(follower) as client:
+            for nonsense in (
+                b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+                b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore",
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                b"x" * (limits.HEAD_SIZE_MAX + 1),
+            ):
+                says.append(nonsense)
+                assert (await client.call("POST /x", b"body"))[0] == 504
+            says.append(b"HTTP/1.1 200 OK\r\nContent-")
+            client.send("POST /x", b"body")
+            await until(lambda: follower.proxy.connections)
+            follower.clock.advance(limits.PROXY_ANSWER_NS + SECOND_NS)
+            assert (await client.receive())[0] == 504
+        await follower.stop()
+        server.close()
+
+    play(story)
+
+
+def test_an_answer_in_crumbs() -> None:
+    async def story() -> None:
+        text = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            for byte in text:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        follower = await Follower().start()
+        follower.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(follower) as client:
+            for _ in range(2):
+                status, fields, body = await client.call("POST /x", b"body")
+                assert (status, body) == (200, b"hello") and "connection" not in fields
+                await until(lambda: not follower.proxy.connections)
+        await follower.stop()
+        server.close()
+
+    play(story)
+
+
+# Fetches.
+
+
+FETCH = "POST /api/v1/fetch"
+
+
+def test_a_client_that_goes_away_is_heard_of_by_the_leader() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower):
+            leader.handle = leader.park
+            async with Client(follower) as client:
+                client.send(FETCH, b"{}")
+                await until(lambda: leader.requests)
+            await until(lambda: leader.gone)
+            assert not follower.unsent
+            # A write goes on without its client.
+            leader.handle = leader.requests.append
+            async with Client(follower) as client:
+                client.send("POST /api/v1/enqueue", b"{}")
+                await until(lambda: len(leader.requests) == 2)
+            leader.requests[1].reply(201, b"{}")
+            assert not leader.requests[1].abandoned
+            await until(lambda: follower.proxy.connections == 1 and not follower.proxy._busy)
+
+    play(story)
+
+
+def test_jobs_for_a_client_that_has_gone_are_given_back() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower):
+            for batch, jobs in (("", 1), ("/batch", 2)):
+                leader.requests.clear()
+                async with Client(follower) as client:
+                    client.send(FETCH + batch, b"{}", X_API_Key="key")
+                    await until(lambda: leader.requests)
+                    (connection,) = follower.server.connections
+                    assert connection.h1 is not None
+                    connection.h1.blocked = True  # it does not take its replies
+                    job = {"job_id": "a/b", "lease_token": "t"}
+                    body: Any = {"jobs": [job, job | {"job_id": "c"}]} if batch else job
+                    leader.requests[0].reply(200, json.dumps(body).encode())
+                    await until(lambda: not follower.proxy._busy)
+                await until(lambda count=jobs: len(leader.requests) == 1 + count)
+                release = leader.requests[1]
+                assert (release.method, release.path) == ("POST", b"/api/v1/release/a%2Fb")
+                assert json.loads(release.body) == {"lease_token": "t"}
+                assert release.api_key == b"key" and release.forwarded
+                for request in leader.requests[1:]:
+                    request.reply(200, b"{}")
+                await until(lambda: not follower.proxy._busy)
+
+    play(story)
+
+
+def test_waiting_fetches_follow_the_leader() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            other = await Leader().start()
+            other.handle = answer
+            client.send(FETCH, b'{"queues": ["q"], "timeout": 20}')
+            await until(lambda: leader.requests)
+            follower.clock.advance(8 * SECOND_NS)
+            # Somebody else leads, which a write finds out.
+            follower.address = other.address
+            async with Client(follower) as writer:
+                assert (await writer.call("POST /x", b"w"))[2] == b"w"
+            await until(lambda: follower.unsent)
+            request, until_ns = follower.unsent.pop()
+            assert until_ns > follower.clock.elapsed_ns()
+            follower.proxy.forward(request, other.address, until_ns)
+            body = json.loads((await client.receive())[2])
+            assert body["queues"] == ["q"] and 11 < body["timeout"] < 12.1, "the rest of its wait"
+            # The leader dies under one.
+            other.handle = other.requests.append
+            client.send(FETCH, b'{"queues": ["q"], "timeout": "1m"}')
+            await until(lambda: other.requests)
+            await other.stop()
+            await until(lambda: follower.unsent)
+            assert b'"1m"' in follower.unsent[0][0].body
+            assert follower.proxy.unknown == 0
+
+    play(story)
+
+
+def test_fetches_leave_connections_for_the_rest() -> None:
+    async def story() -> None:
+        options = {"connections_max": 4, "line_max": 3}
+        async with cluster(**options) as (leader, follower), contextlib.AsyncExitStack() as stack:
+            workers = [await stack.enter_async_context(Client(follower)) for _ in range(8)]
+            for worker in workers[:6]:
+                worker.send(FETCH, b"{}")
+            await until(lambda: len(leader.requests) == 3 and follower.proxy.in_line == 3)
+            workers[6].send(FETCH, b"{}")
+            status, _, body = await workers[6].receive()
+            assert status == 429 and json.loads(body)["code"] == "OVERLOADED"
+            # A write finds its way.
+            workers[7].send("POST /x", b"w")
+            await until(lambda: len(leader.requests) == 4)
+            leader.requests[3].reply(200, b"w")
+            assert (await workers[7].receive())[0] == 200
+            # The next in line gets the place of one that is done, or gone.
+            leader.requests[0].reply(204)
+            assert (await workers[0].receive())[0] == 204
+            await until(lambda: len(leader.requests) == 5 and follower.proxy.in_line == 2)
+            workers[1].writer.transport.abort()
+            workers[4].writer.transport.abort()
+            await until(lambda: len(leader.requests) == 6 and not follower.proxy.in_line)
+            follower.clock.advance(limits.PROXY_FETCH_NS + SECOND_NS)
+            await until(lambda: len(follower.unsent) == 3)
+            assert follower.proxy._fetches == 0
+
+    play(story)
+
+
+def test_who_waits_too_long_in_line() -> None:
+    async def story() -> None:
+        async with (
+            cluster(connections_max=1) as (leader, follower),
+            Client(follower) as first,
+            Client(follower) as second,
+        ):
+            first.send("POST /x", b"1")
+            await until(lambda: leader.requests)
+            second.send("POST /x", b"2")
+            await until(lambda: follower.proxy.in_line == 1)
+            follower.clock.advance(limits.PROXY_LINE_NS + SECOND_NS)
+            status, fields, _ = await second.receive()
+            assert status == 429 and fields["retry-after"]
+            leader.requests[0].reply(200, b"1")
+            assert (await first.receive())[0] == 200
+            assert len(leader.requests) == 1
+
+    play(story)
+
+
+def test_idle_connections_are_closed() -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            leader.handle = answer
+            await client.call("POST /x", b"x")
+            assert follower.proxy.connections == 1
+            follower.clock.advance(limits.PROXY_IDLE_NS + SECOND_NS)
+            await until(lambda: not follower.proxy.connections)
+            # And one that the leader closes is not used.
+            await client.call("POST /x", b"x")
+            for connection in list(leader.server.connections):
+                connection.drain()
+            await until(lambda: not follower.proxy.connections)
+            assert (await client.call("POST /x", b"x"))[0] == 201
+
+    play(story)
+
+
+def test_a_follower_that_stops_answers_its_fetches() -> None:
+    async def story() -> None:
+        async with (
+            cluster(connections_max=4) as (leader, follower),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            leader.handle = leader.park
+            workers = [await stack.enter_async_context(Client(follower)) for _ in range(5)]
+            for number, worker in enumerate(workers):
+                worker.send(FETCH + ("/batch" if number % 2 else ""), b"{}")
+            await until(lambda: len(leader.requests) == 3 and follower.proxy.in_line == 2)
+            follower.proxy.drain()
+            for number, worker in enumerate(workers):
+                status, _, body = await worker.receive()
+                assert (status, body) == ((200, b'{"jobs":[]}') if number % 2 else (204, b""))
+            await until(lambda: len(leader.gone) == 3)
+            assert not follower.unsent
+
+    play(story)
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b'{"timeout": true}'])
+def test_a_fetch_that_cannot_be_shortened_goes_as_it_is(body: bytes) -> None:
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            client.send(FETCH, body)
+            await until(lambda: leader.requests)
+            await leader.stop()
+            await until(lambda: follower.unsent)
+            assert follower.unsent[0][0].body == body
+            await leader.start()
+
+    play(story)
