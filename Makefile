@@ -25,11 +25,11 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug kills images sim mutants fuzz bench
-.PHONY: bench-micro compare clean
+.PHONY: help server build test check format test-pure debug kills images sim mutants fuzz h2spec
+.PHONY: bench bench-micro compare clean
 
 help:  ## List these commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
 	  while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 server: build  ## Build, then run a server on 127.0.0.1:8080 with its data in ./data
@@ -72,6 +72,11 @@ mutants: build  ## Put known bugs of Raft back, one at a time: does its scenario
 fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)
 	$(PURE)/bin/$(PIP_INSTALL) atheris
 	PYTHONPATH=tests $(PURE)/bin/python tools/fuzzer.py --minutes $(MINUTES) $(ARGS)
+
+h2spec: build  ## Conformance tests of HTTP/2 by h2spec, in the clear and by TLS; needs Go
+	@command -v go >/dev/null || { echo "h2spec is built with Go, which is not installed" >&2; exit 1; }
+	cd tools/h2spec && go build -mod=readonly -o ../../build/h2spec github.com/summerwind/h2spec/cmd/h2spec
+	PYTHONPATH=. $(BIN)/python tools/h2spec/run.py build/h2spec
 
 bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
 	$(BIN)/corvo bench $(ARGS)

@@ -154,6 +154,14 @@ class Config:
     insecure: bool = _option(
         "insecure", "false", _flag, "Allow an address that other machines can reach."
     )
+    tls_cert: str = _option(
+        "tls-cert",
+        "",
+        str,
+        "File with the certificate of the server and those above it (PEM); the API then speaks TLS"
+        " only. SIGHUP has it read again.",
+    )
+    tls_key: str = _option("tls-key", "", str, "File with the key of the certificate (PEM).")
     data_dir: str = _option("data-dir", "data", _text, "Directory of the log and the state.")
     durable: bool = _option(
         "durable",
@@ -282,8 +290,6 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "oidc-client-id": (_ACCESS, ""),
     "saml-header-auth": (_ACCESS, "false"),
     "saml-trusted-proxies": (_ACCESS, ""),
-    "tls-cert": ("TLS is not part of this version", ""),
-    "tls-key": ("TLS is not part of this version", ""),
     "cors-origin": ("CORS is not part of this version", ""),
     "otel-enabled": (_TRACING, "false"),
     "otel-endpoint": (_TRACING, ""),
@@ -384,6 +390,8 @@ def _check(config: Config) -> None:
             " this version authenticates nobody: bind to 127.0.0.1 (and put a proxy that does in"
             " front), or accept the risk with --insecure"
         )
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise ConfigError("tls-cert and tls-key are needed both, or neither")
     for name in ("payload", "result", "checkpoint"):
         size = getattr(config, f"max_{name}_size")
         if size > config.max_body_size:

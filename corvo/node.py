@@ -12,7 +12,9 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -33,6 +35,7 @@ from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
 from corvo.net.server import HttpLimits, Server
+from corvo.net.tls import Certificate, Handshakes
 from corvo.pipeline import Pipeline
 from corvo.report import Report
 from corvo.scheduler import Scheduler
@@ -83,6 +86,10 @@ class Node:
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
+        self.certificate: Certificate | None = None
+        if config.tls_cert:
+            self.certificate = Certificate(config.tls_cert, config.tls_key)
+        self.handshakes: Handshakes | None = None
         self._stopping = False
         self._stopped = asyncio.Event()
 
@@ -136,18 +143,24 @@ class Node:
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
-        self.server = Server(router.handle, self.clock, http_limits, self.loop)
-        self.server.on_drain = self._on_drain
-        self.pipeline.on_applied += [self.server.flush, self.live.events.dispatch]
+        server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
+        server.on_drain = self._on_drain
+        self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
+        protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
         try:
-            port = await self.server.listen(bind.host, bind.port)
+            port = await server.listen(bind.host, bind.port, protocol)
         except OSError as error:
             raise ConfigError(f"cannot listen on {bind}: {error.strerror}") from None
         self.address = Address(bind.host, port)
-        self.report.listening(self.server, router.routes, self.address)
+        self.report.listening(server, router.routes, self.address)
         self.pipeline.on_entry = self._on_entry
         self._on_entry(self.machine.applied_index)
+
+    def _secure(self, server: Server) -> Callable[[], Any]:
+        assert self.certificate is not None
+        self.handshakes = Handshakes(server, self.certificate)
+        return self.handshakes.protocol
 
     async def run(self) -> int:
         """Serve until a signal or a fatal error; the exit status."""
@@ -155,6 +168,7 @@ class Node:
         await self.listen()
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self._on_signal)
+        self.loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         self.notifier.ready()
         self._watchdog()
         self._greet()
@@ -180,6 +194,18 @@ class Node:
         logger.info("stopping")
         self.loop.create_task(self._stop())
 
+    def _on_hangup(self) -> None:
+        """The certificate may have been renewed."""
+        if self.certificate is None:
+            logger.info("SIGHUP: there is no certificate to read again")
+            return
+        try:
+            self.certificate.reload()
+        except ConfigError as error:
+            logger.error("SIGHUP: %s; the old certificate stays", error.message)
+        else:
+            logger.info("SIGHUP: the certificate was read again")
+
     async def _stop(self) -> None:
         try:
             assert self.server is not None
@@ -193,6 +219,8 @@ class Node:
 
     def close(self) -> None:
         """Flush and close the stores."""
+        if self.handshakes is not None:
+            self.handshakes.close()
         self.scheduler.close()
         self.background.close()
         self.pipeline.close()
@@ -227,7 +255,8 @@ class Node:
         if config.log_format != "text":
             return  # every line has to be JSON
         host = self.address.host or "127.0.0.1"
-        url = f"http://{Address(host, self.address.port)}/api/v1"
+        scheme = "https" if config.tls_cert else "http"
+        url = f"{scheme}://{Address(host, self.address.port)}/api/v1"
         sys.stderr.write(_GREETING.format(url=url))
         sys.stderr.flush()
 

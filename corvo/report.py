@@ -110,6 +110,7 @@ class Report:
                 "corvo_raft_apply_time_seconds": meters.apply_time,
                 "corvo_wal_flush_seconds": self.wal_flush,
             },
+            refusals=self._server.context.refusals.counts if self._server is not None else {},
         )
         return scrape.render(snapshot)
 

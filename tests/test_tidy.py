@@ -314,7 +314,8 @@ def public_names(source: Source) -> set[str]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if "cython.declare" not in ast.unparse(node):
-                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+                names = [name for target in targets for name in ast.walk(target)]
+                found |= {name.id for name in names if isinstance(name, ast.Name)}
         elif visible(node):
             found.add(node.name)
             if isinstance(node, ast.ClassDef):

@@ -4,6 +4,9 @@ llhttp has found the head well formed before; a callback for each field would co
 the rest of reading a request.
 """
 
+import re
+from typing import Final
+
 import cython
 
 if cython.compiled:
@@ -13,8 +16,13 @@ from corvo.errors import BadRequest, HeadersTooLarge
 
 _TAB, _LF, _CR, _SPACE, _COLON = 9, 10, 13, 32, 58
 
+HOST: Final = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
+)
+REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
 # Fields that few requests have, by their lower-case names; none is shorter than that.
-_RARE = frozenset(
+RARE: Final = frozenset(
     (
         b"last-event-id",
         b"content-encoding",
@@ -150,7 +158,7 @@ def _take_field(request, p, at, size, value):
 def take_rare(request, name, value):
     """Keep the value of a field if it is one of those that few requests have."""
     name = name.lower()
-    if name not in _RARE:
+    if name not in RARE:
         return
     if request.rare is None:
         request.rare = {}

@@ -1,3 +1,4 @@
+from corvo._fast.h1rules cimport check_host, is_foreign, read_framing, take_line, target_too_long
 from corvo._fast.head cimport find_byte, find_head_end, read_fields
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 
@@ -6,18 +7,18 @@ cdef int _FIELDS
 cdef int _LENGTH
 cdef int _CHUNKED
 cdef int _STOPPED
+cdef long long _CHUNKED_BODY
 cdef int _LF
-cdef int _SPACE
-cdef int _SLASH
-cdef int _HASH
-cdef int _QUESTION
 
 
 cdef class H1Conn(ReplyQueue):
+    cdef readonly object successor
+    cdef readonly bytes unread
     cdef int _phase
-    cdef bint _ended, _served
+    cdef bint _ended, _served, _switches
     cdef long long _read_ns, _started_ns
     cdef object _parser, _refusal
+    cdef str _refusal_reason
     cdef bytes _rest, _line, _tail
     cdef Request _request
     cdef list _ready, _head
@@ -36,17 +37,14 @@ cdef class H1Conn(ReplyQueue):
     cdef _keep_tail(self, bytes piece)
     cdef _parse(self, bytes piece)
     cdef _resume_after_upgrade(self)
+    cdef bint _may_give_way(self)
+    cdef _give_way(self, Request request, bytes settings)
     cdef _read_body_by(self, callbacks, bytes framing)
-    cdef _take_line(self, Request request, bytes line)
-    cdef bytes _take_other_target(self, Request request, bytes target)
-    cdef _fail(self, error)
-    cdef _check_host(self, Request request)
+    cdef _fail(self, error, str reason)
     cdef _choose_framing(self, Request request)
     cdef _complete(self)
     cdef _reset_message(self)
-    cdef _refuse(self, error)
-    cdef _refuse_target(self)
+    cdef _refuse(self, error, str reason)
     cdef _refuse_head(self)
-    cdef _target_too_long(self)
     cdef _body_too_large(self)
     cdef _finish_input(self)

@@ -15,43 +15,42 @@ makes every limit exact and lets a connection stop between two pipelined request
 STOPPED, ignores all further input: after an error, `Connection: close`, or the end of the stream.
 """
 
-import re
 from typing import Final
 
 import cython
 import httptools
 
-from corvo._fast.head import find_byte, find_head_end, read_fields
+from corvo._fast.h1rules import (
+    CHUNKED,
+    check_host,
+    is_foreign,
+    read_framing,
+    take_line,
+    target_too_long,
+)
+from corvo._fast.head import REQUEST_ID, find_byte, find_head_end, read_fields
+from corvo._fast.http2 import H2Conn, parse_offer
+from corvo._fast.refusals import reason_of
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
     BadRequest,
     CorvoError,
     HeadersTooLarge,
-    NotImplementedHere,
     Overloaded,
     PayloadTooLarge,
     RequestTimeout,
-    UriTooLong,
-    VersionNotSupported,
 )
 
 _LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
-_LF, _SPACE, _HASH, _SLASH, _QUESTION = 10, 32, 35, 47, 63
+_CHUNKED_BODY = CHUNKED
+_LF = 10
 
 # A request line is refused unfinished only when no method and version could still fit.
 _LINE_EXTRA_MAX: Final = 64
 _OVERLOADED_RETRY_MS: Final = 1_000
 
-_METHODS: Final = {
-    m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
-}
 _BLANK_LINE: Final = b"\r\n\r\n"
-_VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
-_HOST: Final = re.compile(
-    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]{0,5})?"
-)
-_ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
-_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
 
 
 class _ChunkedBody:
@@ -66,17 +65,21 @@ class _ChunkedBody:
 
 
 class H1Conn(ReplyQueue):
-    """One HTTP/1.1 connection without its socket."""
+    """One HTTP/1.1 connection without its socket; `switches` = it goes on in HTTP/2 when asked."""
 
-    def __init__(self, context, peer="", on_output=None):
+    def __init__(self, context, peer="", on_output=None, switches=True):
         ReplyQueue.__init__(self, context, peer, on_output)
+        self._switches = switches
         self._phase = _LINE
+        self.successor = None
+        self.unread = b""
         self._ended = False
         self._served = False
         self._read_ns = self._idle_ns
         self._started_ns = self._idle_ns
         self._parser = httptools.HttpRequestParser(self)
         self._refusal = None
+        self._refusal_reason = ""
         # Input: bytes not looked at yet, an unfinished line, the last bytes before a piece.
         self._rest = b""
         self._line = b""
@@ -149,6 +152,10 @@ class H1Conn(ReplyQueue):
                 pos = self._read_length(data, pos)
             else:
                 pos = self._read_chunked(data, pos)
+        if self.successor is not None:
+            self.unread = data[pos:]
+        elif pos < size and len(ready) >= turn_max:
+            self.context.refusals.count("turns")
         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
         self._send_continue()
         if self._ended and not self._rest:
@@ -168,21 +175,22 @@ class H1Conn(ReplyQueue):
         elif self._phase == _LENGTH or self._phase == _CHUNKED:
             took_ns = now_ns - self._started_ns
             if now_ns - self._read_ns > context.body_idle_ns:
-                self._refuse(RequestTimeout("the body did not arrive in time"))
+                self._refuse(RequestTimeout("the body did not arrive in time"), "body_time")
             elif took_ns > context.body_idle_ns and (
                 self._rate_size * 1_000_000_000 < context.body_rate_min * took_ns
             ):
-                self._refuse(
-                    RequestTimeout(
-                        f"the body arrives slower than {context.body_rate_min} bytes a second"
-                    )
-                )
+                rate = context.body_rate_min
+                error = RequestTimeout(f"the body arrives slower than {rate} bytes a second")
+                self._refuse(error, "body_time")
         elif self._began:
             if now_ns - self._started_ns > context.head_wait_ns:
-                self._refuse(RequestTimeout("the request head did not arrive in time"))
+                error = RequestTimeout("the request head did not arrive in time")
+                self._refuse(error, "head_time")
         elif self._first is None:
             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
             if now_ns - self._idle_ns > wait_ns:
+                if not self._served:
+                    context.refusals.count("head_time")
                 self._close()
 
     def drain(self):
@@ -227,9 +235,9 @@ class H1Conn(ReplyQueue):
         if end == 0:
             size = len(data) - pos
             if size > context.target_size_max + _LINE_EXTRA_MAX:
-                self._refuse_target()
+                self._refuse(target_too_long(context.target_size_max), "head_size")
             elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
-                self._refuse(BadRequest("this is not an HTTP request"))
+                self._refuse(BadRequest("this is not an HTTP request"), "malformed")
             else:
                 self._line = data[pos:]
             return len(data)
@@ -245,60 +253,21 @@ class H1Conn(ReplyQueue):
         request = Request(self)
         self._request = request
         try:
-            self._take_line(request, line)
+            self._authority = take_line(request, line, context.target_size_max)
         except CorvoError as error:
-            self._refuse(error)
+            if self._switches and not self._served and self._first is None:
+                if line == _PREFACE_LINE:
+                    self._give_way(None, b"")
+                    return pos
+                if is_foreign(line):
+                    context.refusals.count("malformed")
+                    self._close()
+                    return end
+            self._refuse(error, reason_of(error))
             return end
         self._phase = _FIELDS
         self._tail = b""
         return pos
-
-    def _take_line(self, request, line):
-        p: cython.p_const_uchar = line
-        size: cython.Py_ssize_t = len(line)
-        first: cython.Py_ssize_t = find_byte(line, _SPACE, 0)
-        second: cython.Py_ssize_t = -1 if first < 0 else find_byte(line, _SPACE, first + 1)
-        method: bytes = p[:first] if first >= 0 else line
-        request.method = _METHODS.get(method) or method.decode("latin-1")
-        request.head_only = request.method == "HEAD"
-        if first >= 0 and second < 0 and p[first + 1] == _SLASH:
-            raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
-        if second < 0 or find_byte(line, _SPACE, second + 1) >= 0:
-            raise BadRequest("the request line is not: method, space, target, space, version")
-        target: bytes = p[first + 1 : second]
-        if not line.endswith(b" HTTP/1.1\r\n"):
-            version: bytes = p[second + 1 : size]
-            if version == b"HTTP/1.0\r\n":
-                request._old_client = True
-            elif _VERSION.fullmatch(version):
-                raise VersionNotSupported("only HTTP/1.0 and HTTP/1.1 are spoken here")
-            else:
-                raise BadRequest("the request line does not end in an HTTP version")
-        if len(target) > self.context.target_size_max:
-            raise self._target_too_long()
-        if not target.startswith(b"/"):
-            target = self._take_other_target(request, target)
-        if find_byte(target, _HASH, 0) >= 0:
-            raise BadRequest("the request target holds a fragment")
-        question: cython.Py_ssize_t = find_byte(target, _QUESTION, 0)
-        if question < 0:
-            request.path = target
-        else:
-            request.path = target[:question]
-            request.query = target[question + 1 :]
-
-    def _take_other_target(self, request, target):
-        """The forms other than a path: absolute, whose authority wins over Host, and `*`."""
-        if request.method == "CONNECT":
-            raise NotImplementedHere("CONNECT: Corvo is no proxy")
-        if target == b"*" and request.method == "OPTIONS":
-            return target
-        absolute = _ABSOLUTE.fullmatch(target)
-        if absolute is None or not _HOST.fullmatch(absolute.group(1)):
-            raise BadRequest("the request target is neither a path nor an http URL")
-        self._authority = absolute.group(1)
-        target = absolute.group(2)
-        return target if target.startswith(b"/") else b"/" + target
 
     def _read_fields(self, data, pos):
         context = self.context
@@ -335,7 +304,8 @@ class H1Conn(ReplyQueue):
             # llhttp puts no bound on chunk extensions and unfinished trailer lines.
             self._framing_run = 0 if self._body_size > body_size else self._framing_run + len(piece)
             if self._framing_run > 2 * self.context.trailer_size_max:
-                self._refuse(BadRequest("chunk extensions or trailers are too long"))
+                error = BadRequest("chunk extensions or trailers are too long")
+                self._refuse(error, "chunks")
             self._keep_tail(piece)
         return end
 
@@ -360,21 +330,48 @@ class H1Conn(ReplyQueue):
         except httptools.HttpParserCallbackError:
             if self._refusal is None:
                 raise
-            self._refuse(self._refusal)
+            self._refuse(self._refusal, self._refusal_reason)
         except httptools.HttpParserError as error:
-            self._refuse(BadRequest(f"malformed HTTP: {error}"))
+            self._refuse(BadRequest(f"malformed HTTP: {error}"), "malformed")
 
     def _resume_after_upgrade(self):
-        """Read on as plain HTTP/1.1 after an offer to upgrade, which is never taken up.
+        """Read on as plain HTTP/1.1 after an offer to upgrade that is not taken up.
 
         llhttp takes the head of such a request for the end of it and drops the body.
         """
         self._upgraded = False
+        if self._phase == _FIELDS and self._may_give_way():
+            settings = parse_offer(b"".join(self._head))
+            if settings is not None:
+                self._give_way(self._request, settings)
+                return
+        self.context.refusals.count("upgrade")
         if self._phase == _LENGTH:
             self._read_body_by(self, b"Content-Length: %d" % self._body_left)
         elif self._phase != _CHUNKED:
             self._parser = httptools.HttpRequestParser(self)
             self._complete()
+
+    def _may_give_way(self):
+        """Only a request without a body, with nothing left to answer before it."""
+        return (
+            self._switches
+            and self._first is None
+            and not self._request._old_client
+            and not self._ended
+        )
+
+    def _give_way(self, request, settings):
+        """Go on in HTTP/2, with the request that offered it if there is one."""
+        if request is not None:
+            request.arrived_ns = self._read_ns
+        self._request = None
+        self._stop()
+        conn = H2Conn(self.context, self.peer, self.on_output)
+        if request is not None:
+            conn.adopt(request, settings)
+        self.on_output = None
+        self.successor = conn
 
     def _read_body_by(self, callbacks, framing):
         """Go on with a fresh parser that is told nothing but how the body is framed."""
@@ -394,14 +391,14 @@ class H1Conn(ReplyQueue):
         head: bytes = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
             read_fields(request, head, self.context.head_fields_max)
-            self._check_host(request)
+            check_host(request, self._authority)
             self._choose_framing(request)
         except CorvoError as error:
-            self._fail(error)
+            self._fail(error, reason_of(error))
         request.keep_alive = self._parser.should_keep_alive()
         self._upgraded = request._upgrade_offered and self._parser.should_upgrade()
         given = request.request_id
-        if given is None or not _REQUEST_ID.fullmatch(given):
+        if given is None or not REQUEST_ID.fullmatch(given):
             request.request_id = self.context._new_request_id()
         self._started_ns = self._read_ns
         if self._phase != _FIELDS and request.expect is not None and not request._old_client:
@@ -413,20 +410,22 @@ class H1Conn(ReplyQueue):
         whole = self._chunks
         self._chunks += 1
         if whole > context.chunk_mean_after and self._body_size < whole * context.chunk_mean_min:
-            self._fail(BadRequest(f"chunks of less than {context.chunk_mean_min} bytes on average"))
+            mean = context.chunk_mean_min
+            self._fail(BadRequest(f"chunks of less than {mean} bytes on average"), "chunks")
 
     def on_body(self, data):
         """Some of the body."""
         context = self.context
         size: cython.Py_ssize_t = len(data)
         if self._body_size + size > context.body_size_max:
-            self._fail(self._body_too_large())
+            self._fail(self._body_too_large(), "body_size")
         if self._chunks > context.chunks_max:
-            self._fail(BadRequest(f"more than {context.chunks_max} chunks"))
+            self._fail(BadRequest(f"more than {context.chunks_max} chunks"), "chunks")
         if context.bodies_size + size > context.bodies_in_flight_size_max:
-            self._fail(
-                Overloaded("too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS)
+            error = Overloaded(
+                "too many request bodies in flight", retry_after_ms=_OVERLOADED_RETRY_MS
             )
+            self._fail(error, "bodies_in_flight")
         context.bodies_size += size
         self._body_size += size
         self._rate_size += size
@@ -443,47 +442,21 @@ class H1Conn(ReplyQueue):
         if not self._upgraded and not self._muted:
             self._complete()
 
-    def _fail(self, error):
+    def _fail(self, error, reason):
         """Stop the parser from inside a callback; `_parse` then refuses."""
         self._refusal = error
+        self._refusal_reason = reason
         raise error
 
-    def _check_host(self, request):
-        host = request.host
-        authority = self._authority
-        if host is None:
-            if not request._old_client:
-                raise BadRequest("header Host is missing")
-        elif host != self.context._valid_host:
-            if not _HOST.fullmatch(host):
-                raise BadRequest("header Host is not a host name with an optional port")
-            self.context._valid_host = host
-        if authority is not None:
-            request.host = authority
-
     def _choose_framing(self, request):
-        length = request.content_length
-        if request._codings is not None:
-            if request._old_client:
-                raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
-            if length is not None:
-                raise BadRequest("both Content-Length and Transfer-Encoding")
-            codings = request._codings.lower().split(b",")
-            for coding in codings:
-                if coding.strip(b" \t") != b"chunked":
-                    raise NotImplementedHere("the only transfer coding known here is chunked")
-            if len(codings) > 1:
-                raise BadRequest("Transfer-Encoding chunked is given twice")
+        size: cython.longlong = read_framing(request)
+        if size == _CHUNKED_BODY:
             self._phase = _CHUNKED
-        elif length is not None:
-            if not length.isdigit():
-                raise BadRequest("Content-Length is not a number")
-            size: cython.longlong = int(length) if len(length) <= 18 else -1
-            if not 0 <= size <= self.context.body_size_max:
-                raise self._body_too_large()
+        elif size > self.context.body_size_max:
+            raise self._body_too_large()
+        elif size:
+            self._phase = _LENGTH
             self._body_left = size
-            if size:
-                self._phase = _LENGTH
 
     def on_trailer(self, name, value):
         """Trailers are counted and forgotten: none of them may pass for a header."""
@@ -495,7 +468,7 @@ class H1Conn(ReplyQueue):
             self._trailer_fields > self.context.trailer_fields_max
             or self._trailer_size > self.context.trailer_size_max
         ):
-            self._fail(BadRequest("the trailer section is too large"))
+            self._fail(BadRequest("the trailer section is too large"), "trailers")
 
     def _complete(self):
         request = self._request
@@ -531,15 +504,16 @@ class H1Conn(ReplyQueue):
 
     # Refusing and closing.
 
-    def _refuse(self, error):
+    def _refuse(self, error, reason):
         """Answer the message being read with an error, after which the connection closes.
 
         Whatever follows on it cannot be trusted to start where we think it does.
         """
+        self.context.refusals.count(reason)
         request = self._request
         if request is None:
             request = Request(self)
-        if request.request_id is None or not _REQUEST_ID.fullmatch(request.request_id):
+        if request.request_id is None or not REQUEST_ID.fullmatch(request.request_id):
             request.request_id = self.context._new_request_id()
         self._stop()
         request.body = b""
@@ -549,16 +523,9 @@ class H1Conn(ReplyQueue):
         self._enqueue(request)
         reply_error(request, error)
 
-    def _refuse_target(self):
-        self._refuse(self._target_too_long())
-
     def _refuse_head(self):
-        self._refuse(
-            HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
-        )
-
-    def _target_too_long(self):
-        return UriTooLong(f"the request target is over {self.context.target_size_max} bytes")
+        error = HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
+        self._refuse(error, "head_size")
 
     def _body_too_large(self):
         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")

@@ -1,8 +1,20 @@
-from corvo._fast.replies import ReplyQueue, Request
+from collections.abc import Callable
+
+from corvo._fast.http2 import H2Conn
+from corvo._fast.replies import H1Context, ReplyQueue, Request
 
 class H1Conn(ReplyQueue):
     """One HTTP/1.1 connection without its socket."""
 
+    successor: H2Conn | None  # goes on, with the bytes that are unread, when HTTP/2 is meant
+    unread: bytes
+    def __init__(
+        self,
+        context: H1Context,
+        peer: str = "",
+        on_output: Callable[[], None] | None = None,
+        switches: bool = True,
+    ) -> None: ...
     @property
     def has_input(self) -> bool: ...
     @property

@@ -1,4 +1,6 @@
-cdef class ReplyQueue
+from corvo._fast.refusals cimport Refusals
+
+cdef class HttpConn
 
 
 cdef class H1Context:
@@ -7,13 +9,16 @@ cdef class H1Context:
     cdef readonly Py_ssize_t trailer_fields_max, trailer_size_max
     cdef readonly Py_ssize_t chunks_max, chunk_mean_min, chunk_mean_after, feed_slice
     cdef readonly Py_ssize_t pipeline_max, pipeline_resume, unsent_size_max
-    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min, keep_alive_idle_ns
+    cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min
+    cdef readonly long long keep_alive_idle_ns, write_stall_ns
     cdef readonly object monotonic
     cdef readonly Py_ssize_t bodies_size
     cdef public bint draining
     cdef public long long index
+    cdef readonly object http2
+    cdef readonly Refusals refusals
     cdef object _date
-    cdef bytes _date_line, _request_id_prefix, _id_start, _valid_host
+    cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
     cdef dict _starts
     cdef long long _date_until_ns, _requests
 
@@ -22,6 +27,8 @@ cdef class H1Context:
 
     cdef bytes _new_request_id(self)
     cdef bytes _get_start(self, int status, long long now_ns)
+    cdef bytes _get_date(self, long long now_ns)
+    cdef _renew_date(self, long long now_ns)
     cdef bytes _get_index_line(self, long long index)
 
 
@@ -36,10 +43,11 @@ cdef class Request:
     cdef public bint keep_alive
     cdef readonly bint head_only, replied, delivered, abandoned, streaming
     cdef readonly Py_ssize_t unsent_size
-    cdef readonly ReplyQueue conn
+    cdef readonly HttpConn conn
     cdef readonly long long arrived_ns
     cdef public object on_abandoned, on_writable, context, meter
     cdef Request _next
+    cdef unsigned int _stream_id
     cdef bint _old_client, _upgrade_offered
     cdef bytes _codings
     cdef Py_ssize_t _body_size
@@ -54,15 +62,23 @@ cdef class Request:
     cdef bytes _render(self, bint close)
 
 
-cdef class ReplyQueue:
+cdef class HttpConn:
     cdef readonly H1Context context
     cdef readonly str peer
     cdef readonly bint want_close
-    cdef readonly Py_ssize_t unsent_size, pending
+    cdef readonly Py_ssize_t unsent_size
     cdef public object on_output
     cdef public bint blocked
-    cdef bint _full, _continue_due
     cdef long long _idle_ns
+
+    cdef _answered(self, Request request)
+    cdef _piece_added(self, Request request, Py_ssize_t size)
+    cdef _pieces_end(self, Request request)
+
+
+cdef class ReplyQueue(HttpConn):
+    cdef readonly Py_ssize_t pending
+    cdef bint _full, _continue_due
     cdef Request _first, _last
     cdef list _out, _leaving
 
@@ -74,7 +90,6 @@ cdef class ReplyQueue:
     cdef _release(self)
     cdef _put(self, bytes data)
     cdef bint _release_stream(self, Request request, bint close) except -1
-    cdef _piece_added(self, Request request)
     cdef _take_pieces(self, Request request)
     cdef _send_continue(self)
     cdef _cancel_parked(self)

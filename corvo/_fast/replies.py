@@ -16,6 +16,8 @@ from typing import Final
 
 import cython
 
+from corvo._fast.refusals import Refusals
+
 _REASONS: Final = {
     200: "OK",
     201: "Created",
@@ -65,16 +67,20 @@ _ID_ENDS: Final = tuple(b"%03x" % number for number in range(4096))
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+class UnsafeHeader(ValueError):
+    """A header line that could split the response."""
+
+
 def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response.
+    """One response header line; UnsafeHeader if the value could split the response.
 
     Visible ASCII, spaces and tabs only: whatever else a job id or a queue name may hold has to be
     percent-encoded by the caller.
     """
     if not _FIELD_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a header name")
+        raise UnsafeHeader(f"{name!r} is not a header name")
     if not _FIELD_VALUE.fullmatch(value):
-        raise ValueError(f"header {name}: {value!r} holds characters that no header may")
+        raise UnsafeHeader(f"header {name}: {value!r} holds characters that no header may")
     return f"{name}: {value}\r\n".encode("ascii")
 
 
@@ -117,11 +123,15 @@ class H1Context:
         self.body_idle_ns = limits.body_idle_ns
         self.body_rate_min = limits.body_rate_min
         self.keep_alive_idle_ns = limits.keep_alive_idle_ns
+        self.write_stall_ns = limits.write_stall_ns
+        self.http2 = limits.http2
         self.monotonic = monotonic
+        self.refusals = Refusals()
         self.bodies_size = 0
         self.index = -1
         self.draining = False
         self._date = date
+        self._date_text = b""
         self._date_line = b""
         self._date_until_ns = -1
         self._index_line = b""
@@ -142,14 +152,24 @@ class H1Context:
     def _get_start(self, status, now_ns):
         """The reply up to its request id. It names the time, so it lasts for a second."""
         if now_ns >= self._date_until_ns:
-            self._date_line = b"Date: %b\r\nX-Request-Id: " % self._date()
-            self._date_until_ns = now_ns + 1_000_000_000
-            self._starts = {}
+            self._renew_date(now_ns)
         start = self._starts.get(status)
         if start is None:
             assert status in _STATUS_LINES, f"no reason phrase for status {status}"
             start = self._starts[status] = _STATUS_LINES[status] + self._date_line
         return start
+
+    def _get_date(self, now_ns):
+        """The text of the Date header; the same object for a second."""
+        if now_ns >= self._date_until_ns:
+            self._renew_date(now_ns)
+        return self._date_text
+
+    def _renew_date(self, now_ns):
+        self._date_text = self._date()
+        self._date_line = b"Date: %b\r\nX-Request-Id: " % self._date_text
+        self._date_until_ns = now_ns + 1_000_000_000
+        self._starts = {}
 
     def _get_index_line(self, index):
         """The X-Corvo-Index header; a whole batch of replies names the same index."""
@@ -197,6 +217,7 @@ class Request:
         self.context = None  # the handler's own, until it answers
         self.meter = None  # RouteMeter of the route
         self._next = None
+        self._stream_id = 0  # HTTP/2
         self._old_client = False
         self._codings = None
         self._upgrade_offered = False
@@ -232,7 +253,7 @@ class Request:
         self._reply_headers = headers
         self._reply_type = content_type
         self._index = conn.context.index
-        conn._release()
+        conn._answered(self)
 
     def start(self, status, headers=b"", content_type=_JSON):
         """Begin a reply whose body comes in pieces."""
@@ -251,21 +272,21 @@ class Request:
         self._index = conn.context.index
         self._pieces = []
         self.streaming = not self.head_only
-        conn._release()
+        conn._answered(self)
 
     def send(self, data):
         """Add to the body of a reply that was started; dropped when nobody reads it any more."""
         if self.streaming and data:
             self._pieces.append(data)
             self.unsent_size += len(data)
-            self.conn._piece_added(self)
+            self.conn._piece_added(self, len(data))
 
     def end(self, trailers=b""):
         """End a reply that was started; `trailers` are lines made by `header_line`."""
         if self.streaming:
             self.streaming = False
             self._trailers = trailers
-            self.conn._release()
+            self.conn._pieces_end(self)
 
     def _abandon(self):
         self.abandoned = True
@@ -314,11 +335,11 @@ class Request:
         )
 
 
-class ReplyQueue:
-    """The answering half of a connection; a subclass reads.
+class HttpConn:
+    """What the shell and the requests see of a connection, whichever protocol it speaks.
 
     `on_output` is called when output appears where there was none. `blocked` is set by the shell
-    while the peer does not take what was sent; like a full pipeline it stops the reading.
+    while the peer does not take what was sent.
     """
 
     def __init__(self, context, peer="", on_output=None):
@@ -328,10 +349,32 @@ class ReplyQueue:
         self.want_close = False
         self.blocked = False
         self.unsent_size = 0
+        self._idle_ns = context.monotonic()
+
+    def _answered(self, request):
+        """A request has its reply, or the head of it."""
+        raise NotImplementedError
+
+    def _piece_added(self, request, size):
+        """There is more of a reply that comes in pieces."""
+        raise NotImplementedError
+
+    def _pieces_end(self, request):
+        """There is no more of it."""
+        raise NotImplementedError
+
+
+class ReplyQueue(HttpConn):
+    """The answering half of a connection of HTTP/1.1; a subclass reads.
+
+    While the peer does not take what was sent, and while the pipeline is full, nothing is read.
+    """
+
+    def __init__(self, context, peer="", on_output=None):
+        HttpConn.__init__(self, context, peer, on_output)
         self.pending = 0
         self._full = False
         self._continue_due = False
-        self._idle_ns = context.monotonic()
         # Requests without a released reply, in order; released ones that were not yet sent.
         self._first = None
         self._last = None
@@ -387,7 +430,15 @@ class ReplyQueue:
         self._last = request
         self.pending += 1
         if self.pending >= self.context.pipeline_max:
+            if not self._full:
+                self.context.refusals.count("pipeline")
             self._full = True
+
+    def _answered(self, request):
+        self._release()
+
+    def _pieces_end(self, request):
+        self._release()
 
     def _release(self):
         """Move finished replies from the front of the queue to the output."""
@@ -446,7 +497,7 @@ class ReplyQueue:
             self._put(b"0\r\n%b\r\n" % request._trailers)
         return close or not request.keep_alive
 
-    def _piece_added(self, request):
+    def _piece_added(self, request, size):
         if request is self._first and not self.blocked and self.on_output is not None:
             self.on_output()
 

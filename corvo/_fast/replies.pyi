@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corvo._fast.meters import RouteMeter
+from corvo._fast.refusals import Refusals
 from corvo.errors import CorvoError
 
 class H1Context:
@@ -9,6 +10,7 @@ class H1Context:
 
     body_size_max: int
     bodies_size: int
+    refusals: Refusals
     draining: bool
     index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
     monotonic: Callable[[], int]
@@ -43,7 +45,7 @@ class Request:
     body: bytes
     keep_alive: bool
     head_only: bool
-    conn: ReplyQueue
+    conn: HttpConn
     peer: str
     params: tuple[str, ...]
     arrived_ns: int
@@ -73,25 +75,32 @@ class Request:
     def end(self, trailers: bytes = b"") -> None:
         """End a reply that was started; `trailers` are lines made by `header_line`."""
 
-class ReplyQueue:
-    """The answering half of a connection; a subclass reads."""
+class HttpConn:
+    """What the shell and the requests see of a connection, whichever protocol it speaks."""
 
     context: H1Context
     peer: str
     want_close: bool
     blocked: bool
     unsent_size: int
-    pending: int
     on_output: Callable[[], None] | None
     def __init__(
         self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
     ) -> None: ...
+
+class ReplyQueue(HttpConn):
+    """The answering half of a connection of HTTP/1.1; a subclass reads."""
+
+    pending: int
     @property
     def paused(self) -> bool: ...
     def data_to_send(self) -> bytes: ...
 
+class UnsafeHeader(ValueError):
+    """A header line that could split the response."""
+
 def header_line(name: str, value: str) -> bytes:
-    """One response header line; ValueError if the value could split the response."""
+    """One response header line; UnsafeHeader if the value could split the response."""
 
 def reply_error(request: Request, error: CorvoError) -> None:
     """Answer with the error as JSON: text, code and its extra fields."""

@@ -59,6 +59,7 @@ class Snapshot:
     routes: Sequence[RouteSample] = ()
     values: dict[str, float] = field(default_factory=dict)  # by the names of VALUES
     histograms: dict[str, Histogram] = field(default_factory=dict)  # by the names of HISTOGRAMS
+    refusals: dict[str, int] = field(default_factory=dict)  # by reason
 
 
 _COUNTER: Final = CounterMetricFamily
@@ -121,6 +122,8 @@ class _Page(Collector):
             yield metric
         yield from _queues(_capped(snapshot.queues), len(snapshot.queues))
         yield from _routes(snapshot.routes)
+        if snapshot.refusals:
+            yield _refusals(snapshot.refusals)
 
 
 def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
@@ -191,6 +194,15 @@ def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:
     for metric in (requests, errors, duration):
         if metric.samples:
             yield metric
+
+
+def _refusals(counts: dict[str, int]) -> Metric:
+    metric = CounterMetricFamily(
+        "corvo_http_refusals", "What was refused to clients, by reason.", labels=["reason"]
+    )
+    for reason, count in counts.items():
+        metric.add_metric([reason], count)
+    return metric
 
 
 def _add_histogram(metric: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:

@@ -1,9 +1,10 @@
-"""The socket shell of the HTTP front end: sockets, timers and limits around `H1Conn`.
+"""The socket shell of the HTTP front end: sockets, timers and limits around the connections.
 
-One `Protocol` object per connection moves bytes between its transport and the sans-io
-connection. Handlers are plain functions that get a request and answer it now or later; no task,
-future or timer is made for a request. What becomes ready to send leaves in one write per
-connection and loop turn: connections with output enter a list that one callback flushes.
+One `Protocol` object per connection moves bytes between its transport and the sans-io connection,
+which is an `H1Conn`, and an `H2Conn` once the client has said that it means HTTP/2. Handlers are
+plain functions that get a request and answer it now or later; no task, future or timer is made for
+a request. What becomes ready to send leaves in one write per connection and loop turn: connections
+with output enter a list that one callback flushes.
 
 Time is that of the injected clock. One coarse timer looks over all connections, and only while
 there are any.
@@ -19,7 +20,8 @@ from typing import Any, Protocol, cast
 
 from corvo import limits
 from corvo._fast.http1 import H1Conn
-from corvo._fast.replies import H1Context, Request, reply_error
+from corvo._fast.http2 import H2Conn
+from corvo._fast.replies import H1Context, Request, UnsafeHeader, reply_error
 from corvo.errors import CorvoError
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,48 @@ class ServerClock(Protocol):
 
     def stamp(self) -> int:
         """Time since 1970, for the Date header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """The bounds of a connection of HTTP/2; the defaults are `corvo.limits`."""
+
+    streams_max: int = limits.H2_STREAMS_MAX
+    stream_window_size: int = limits.H2_STREAM_WINDOW_SIZE
+    window_size: int = limits.H2_WINDOW_SIZE
+    frames_per_turn: int = limits.H2_FRAMES_PER_TURN
+    continuations_max: int = limits.H2_CONTINUATIONS_MAX
+    block_size_max: int = limits.H2_BLOCK_SIZE_MAX
+    fields_size_fatal: int = limits.H2_FIELDS_SIZE_FATAL
+    control_queue_max: int = limits.H2_CONTROL_QUEUE_MAX
+    late_max: int = limits.H2_LATE_MAX
+    resets_burst: int = limits.H2_RESETS[0]
+    resets_rate: int = limits.H2_RESETS[1]
+    own_resets_burst: int = limits.H2_OWN_RESETS[0]
+    own_resets_rate: int = limits.H2_OWN_RESETS[1]
+    own_resets_max: int = limits.H2_OWN_RESETS_MAX
+    settings_burst: int = limits.H2_SETTINGS[0]
+    settings_rate: int = limits.H2_SETTINGS[1]
+    settings_entries_max: int = limits.H2_SETTINGS_ENTRIES_MAX
+    pings_burst: int = limits.H2_PINGS[0]
+    pings_rate: int = limits.H2_PINGS[1]
+    ping_strikes: int = limits.H2_PING_STRIKES
+    ping_spacing_ns: int = limits.H2_PING_SPACING_NS
+    priorities_burst: int = limits.H2_PRIORITIES
+    priorities_per_stream: int = limits.H2_PRIORITIES_PER_STREAM
+    updates_burst: int = limits.H2_UPDATES
+    updates_per_data: int = limits.H2_UPDATES_PER_DATA
+    slips_burst: int = limits.H2_SLIPS[0]
+    slips_rate: int = limits.H2_SLIPS[1]
+    empty_data_max: int = limits.H2_EMPTY_DATA_MAX
+    tiny_data: int = limits.H2_TINY_DATA
+    tiny_data_budget: int = limits.H2_TINY_DATA_BUDGET
+    small_data: int = limits.H2_SMALL_DATA
+    small_data_wait_ns: int = limits.H2_SMALL_DATA_WAIT_NS
+    settings_wait_ns: int = limits.H2_SETTINGS_WAIT_NS
+    ping_idle_ns: int = limits.H2_PING_IDLE_NS
+    ping_wait_ns: int = limits.H2_PING_WAIT_NS
+    leave_wait_ns: int = limits.H2_LEAVE_WAIT_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +102,14 @@ class HttpLimits:
     unsent_size_max: int = limits.UNSENT_SIZE_MAX
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    handshake_wait_s: float = limits.HANDSHAKE_WAIT_NS / limits.SECOND_NS
     head_wait_ns: int = limits.HEAD_WAIT_NS
     body_idle_ns: int = limits.BODY_IDLE_NS
     body_rate_min: int = limits.BODY_RATE_MIN
     keep_alive_idle_ns: int = limits.KEEP_ALIVE_IDLE_NS
     write_stall_ns: int = limits.WRITE_STALL_NS
     linger_ns: int = limits.LINGER_NS
+    http2: Http2Limits = Http2Limits()
 
 
 class Server:
@@ -88,7 +134,7 @@ class Server:
         self.on_drain: Callable[[], None] | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}
-        self.refused = 0
+        self.admitted = 0
         self.draining = False
         self._dirty: list[Connection] = []
         self._flush_due = False
@@ -96,10 +142,13 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._all_gone: asyncio.Event = asyncio.Event()
 
-    async def listen(self, host: str, port: int) -> int:
-        """Accept connections at an address; returns the port, which matters for port 0."""
+    async def listen(self, host: str, port: int, protocol: Callable[[], Any] | None = None) -> int:
+        """Accept connections at an address; returns the port, which matters for port 0.
+
+        `protocol` makes what stands between the socket and a connection, if anything does.
+        """
         listener = await self.loop.create_server(
-            cast(Any, self.protocol), host, port, backlog=BACKLOG, start_serving=True
+            protocol or cast(Any, self.protocol), host, port, backlog=BACKLOG, start_serving=True
         )
         self._listeners.append(listener)
         sockets = cast(Any, listener).sockets  # not the tuple that asyncio promises: a list
@@ -142,18 +191,31 @@ class Server:
                 connection.abort()
             await self._all_gone.wait()
 
-    def admit(self, address: str) -> bool:
-        """Count a new connection, unless that would be one too many."""
+    def admit(self, transport: asyncio.Transport) -> str | None:
+        """Count a new connection under the address it returns, or close it: it is one too many."""
+        peer = transport.get_extra_info("peername")
+        address = peer[0] if isinstance(peer, tuple) else ""
         count = self.by_address.get(address, 0)
         if (
             self.draining
-            or len(self.connections) >= self.limits.connections_max
+            or self.admitted >= self.limits.connections_max
             or count >= self.limits.connections_per_address_max
         ):
-            self.refused += 1
-            return False
+            self.context.refusals.count("connections")
+            transport.abort()
+            return None
         self.by_address[address] = count + 1
-        return True
+        self.admitted += 1
+        return address
+
+    def release(self, address: str) -> None:
+        """A connection that was admitted is no more."""
+        self.admitted -= 1
+        left = self.by_address[address] - 1
+        if left:
+            self.by_address[address] = left
+        else:
+            del self.by_address[address]
 
     def opened(self, connection: "Connection") -> None:
         """Keep an admitted connection, and the timer running."""
@@ -162,13 +224,9 @@ class Server:
             self._timer = self.loop.call_later(TICK_S, self._tick)
 
     def gone(self, connection: "Connection") -> None:
-        """Forget a connection that was admitted."""
+        """Forget a connection that was open."""
         self.connections.discard(connection)
-        left = self.by_address[connection.peer] - 1
-        if left:
-            self.by_address[connection.peer] = left
-        else:
-            del self.by_address[connection.peer]
+        self.release(connection.peer)
         if not self.connections:
             self._all_gone.set()
 
@@ -186,9 +244,13 @@ class Server:
     def serve(self, requests: list[Request]) -> None:
         """Hand requests to the handler, turning what it raises into replies."""
         for request in requests:
+            if request.abandoned:
+                continue
             try:
                 self.handle(request)
             except Exception as error:
+                if isinstance(error, UnsafeHeader):
+                    self.context.refusals.count("reply_headers")
                 if isinstance(error, CorvoError) and not request.replied:
                     reply_error(request, error)
                     continue
@@ -222,12 +284,13 @@ class Connection:
         self.server = server
         self.peer = ""
         self.transport: asyncio.Transport | None = None
-        self.h1: H1Conn | None = None
+        self.http: H1Conn | H2Conn | None = None
         self._dirty = False
         self._reading = True
         self._next_due = False
         self._held: list[Request] = []  # not handled yet, because replies wait to be sent
         self._ended = False
+        self._secure = False
         self._lingers_until_ns = 0
         self._stalled_since_ns = 0
         self._stalled_size = 0
@@ -237,95 +300,108 @@ class Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or close it when there are too many."""
         transport = cast(asyncio.Transport, transport)
-        address = transport.get_extra_info("peername")
-        self.peer = address[0] if isinstance(address, tuple) else ""
-        if not self.server.admit(self.peer):
+        address = self.server.admit(transport)
+        if address is not None:
+            self.open(transport, address, "")
+
+    def open(self, transport: asyncio.Transport, address: str, protocol: str) -> None:
+        """Begin, with a connection that was admitted; `protocol` is what the handshake of TLS
+        agreed on, empty without TLS: the first bytes then tell."""
+        server = self.server
+        if server.draining:
             transport.abort()
+            server.release(address)
             return
         self.transport = transport
-        self.h1 = H1Conn(self.server.context, self.peer, self._on_output)
-        self.server.opened(self)
+        self.peer = address
+        self._secure = protocol != ""
+        if protocol == "h2":
+            self.http = H2Conn(server.context, address, self._on_output)
+        else:
+            self.http = H1Conn(server.context, address, self._on_output, not protocol)
+        server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Read, let the handlers run, and send what they answered at once, in one write."""
-        if self.h1 is not None and not self._lingers_until_ns:
+        if self.http is not None and not self._lingers_until_ns:
             self._dirty = True
-            self._serve(self.h1.feed(data))
+            self._serve(self._feed(self.http, data))
             self.flush()
 
     def eof_received(self) -> bool:
         """The peer has said all: answer what is in flight, then close."""
-        if self.h1 is None or self._lingers_until_ns:
+        if self.http is None or self._lingers_until_ns:
             return False
         self._dirty = True
         self._ended = True
-        self.h1.eof()
+        self.http.eof()
         self.flush()
-        return True
+        return not self._secure  # TLS has no half-closed connections
 
     def pause_writing(self) -> None:
         """The peer does not take its replies: stop reading its requests."""
-        assert self.h1 is not None and self.transport is not None
-        self.h1.blocked = True
+        assert self.http is not None and self.transport is not None
+        self.http.blocked = True
         self._stalled_since_ns = self.server.clock.elapsed_ns()
         self._stalled_size = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
-        assert self.h1 is not None
-        self.h1.blocked = False
+        assert self.http is not None
+        self.http.blocked = False
         self._on_output()
         self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by either side: tell whoever still works for this connection."""
-        h1, self.h1, self.transport = self.h1, None, None
-        if h1 is not None:
+        http, self.http, self.transport = self.http, None, None
+        if http is not None:
             self.server.gone(self)
-            h1.closed()
+            http.closed()
 
     # Called by the server.
 
     def flush(self) -> None:
         """Write what is ready, then read on, wait or close."""
         self._dirty = False
-        h1, transport = self.h1, self.transport
-        if h1 is None or transport is None:
+        http, transport = self.http, self.transport
+        if http is None or transport is None:
             return
-        if not h1.blocked:
-            data = h1.data_to_send()
+        if not http.blocked:
+            data = http.data_to_send()
             if data:
                 transport.write(data)
-        if h1.want_close:
-            if not h1.unsent_size:
+        if http.want_close:
+            if not http.unsent_size:
                 self._linger()
-        elif self._held or h1.holding or not self._reading:
+        elif self._held or http.holding or not self._reading:
             self._read_on()
 
     def check_time(self, now_ns: int) -> None:
         """End what takes too long: requests, stalled writes, lingering."""
-        h1, transport = self.h1, self.transport
-        assert h1 is not None and transport is not None
-        if h1.blocked:
+        http, transport = self.http, self.transport
+        assert http is not None and transport is not None
+        if http.blocked:
             size = transport.get_write_buffer_size()
             if size != self._stalled_size:
                 self._stalled_size = size
                 self._stalled_since_ns = now_ns
             elif now_ns - self._stalled_since_ns > self.server.limits.write_stall_ns:
+                self.server.context.refusals.count("unread_replies")
                 self.abort()
                 return
         if self._lingers_until_ns:
             if now_ns >= self._lingers_until_ns:
                 transport.close()
             return
-        h1.check_time(now_ns)
-        if h1.want_close:
+        http.check_time(now_ns)
+        if http.want_close:
             self._on_output()
 
     def drain(self) -> None:
         """Close when idle, or else with the last reply."""
-        if self.h1 is not None:
-            self.h1.drain()
+        if self.http is not None:
+            self.http.drain()
             self._on_output()
 
     def abort(self) -> None:
@@ -340,18 +416,26 @@ class Connection:
 
     def _read_on(self) -> None:
         """Go on with input that waits, or with reading, as far as the connection allows."""
-        h1, transport = self.h1, self.transport
-        assert h1 is not None and transport is not None
-        if self._reading == h1.holding:
+        http, transport = self.http, self.transport
+        assert http is not None and transport is not None
+        if self._reading == (http.holding):
             self._reading = not self._reading
             if self._reading:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
-        more = self._may_serve(h1) if self._held else h1.has_input and not h1.paused
+        more = (self._held and self._may_serve(http)) or (http.has_input and not http.paused)
         if more and not self._next_due:
             self._next_due = True
             self.server.loop.call_soon(self._feed_rest)
+
+    def _feed(self, http: H1Conn | H2Conn, data: bytes) -> list[Request]:
+        """Have bytes read, by the protocol that they turn out to be in."""
+        requests = http.feed(data)
+        if not requests and isinstance(http, H1Conn) and http.successor is not None:
+            self.http = http.successor
+            return self.http.feed(http.unread)
+        return requests
 
     def _serve(self, requests: list[Request]) -> None:
         """Have requests handled, but no more of a pipeline while its replies pile up unsent."""
@@ -361,25 +445,24 @@ class Connection:
         if len(requests) < 2:
             self.server.serve(requests)
             return
-        h1 = self.h1
-        assert h1 is not None
+        http = self.http
+        assert http is not None
         for number, request in enumerate(requests):
             self.server.serve([request])
-            if not self._may_serve(h1):
+            if not self._may_serve(http):
                 self._held = requests[number + 1 :]
                 return
 
-    def _may_serve(self, h1: H1Conn) -> bool:
-        return not h1.blocked and h1.unsent_size <= self.server.limits.unsent_size_max
+    def _may_serve(self, http: H1Conn | H2Conn) -> bool:
+        return not http.blocked and http.unsent_size <= self.server.limits.unsent_size_max
 
     def _feed_rest(self) -> None:
         self._next_due = False
-        if self.h1 is not None and not self._lingers_until_ns:
+        if self.http is not None and not self._lingers_until_ns:
             self._dirty = True
             held, self._held = self._held, []
             self._serve(held)
-            if not self._held:
-                self._serve(self.h1.feed(b""))
+            self._serve(self._feed(self.http, b""))
             self.flush()
 
     def _linger(self) -> None:

@@ -78,7 +78,7 @@ CORPUS: list[tuple[str, bytes, str]] = [
     ("http-0.9", b"GET /\r\n", "505 close"),
     ("http-1.2", b"GET / HTTP/1.2\r\n" + H + b"\r\n", "505 close"),
     ("http-2.0", b"GET / HTTP/2.0\r\n" + H + b"\r\n", "505 close"),
-    ("http-2-preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505 close"),
+    ("http-2-preface-late", b"\r\nPRI * HTTP/2.0 \r\n\r\nSM\r\n\r\n", "400 close"),
     ("version-case", b"GET / http/1.1\r\n" + H + b"\r\n", "400 close"),
     ("rtsp", b"GET / RTSP/1.0\r\n" + H + b"\r\n", "400 close"),
     ("version-digits", b"GET / HTTP/1.10\r\n" + H + b"\r\n", "400 close"),

@@ -319,7 +319,7 @@ def test_connections_per_address() -> None:
     first, _ = shell.connect()
     shell.connect()
     _, third = shell.connect()
-    assert third.state == "aborted" and shell.server.refused == 1
+    assert third.state == "aborted" and shell.server.context.refusals.counts["connections"] == 1
     assert shell.connect("10.0.0.2")[1].state == "open"
     first.connection_lost(None)
     assert shell.connect()[1].state == "open"

@@ -1,0 +1,66 @@
+"""What is refused to peers of the front end, counted by reason.
+
+Every bound that somebody outside can run into has its reason here, so that an attack, or a client
+that does not know better, shows in the metrics by name.
+"""
+
+from typing import Final
+
+from corvo.errors import HeadersTooLarge, Overloaded, PayloadTooLarge, UriTooLong
+
+REASONS: Final = {
+    "connections": "closed when accepted: too many, in all or from that address",
+    "tls_handshake": "handshakes of TLS that failed or took too long",
+    "head_size": "431, 414: heads, header fields or targets that are too large",
+    "head_time": "408, or just closed: heads that did not arrive in time",
+    "body_size": "413: bodies that are too large",
+    "body_time": "408: bodies that did not arrive in time, or too slowly",
+    "bodies_in_flight": "429: bodies beyond what may be in memory for all connections",
+    "malformed": "400, 501, 505 (HTTP/2: reset): requests that break the rules",
+    "chunks": "400: chunks that are too small or too many, extensions that are too long",
+    "trailers": "400: trailers that are too large",
+    "pipeline": "times a connection was not read because it had too many requests in flight",
+    "turns": "times a connection had to wait because it had sent too much for one turn",
+    "upgrade": "offers to go on in another protocol that were not taken up",
+    "unread_replies": "aborted, or reset: replies that were not read in time",
+    "reply_headers": "500: replies with a header that no header may be",
+    "streams": "reset: streams beyond what may be open",
+    "protocol": "closed: faults of a whole connection of HTTP/2",
+    "compression": "closed: header blocks that cannot be decoded",
+    "windows": "closed: more data than the windows allowed, windows that are too wide",
+    "header_block": "closed: header blocks in too many pieces, too slow or far too large",
+    "silence": "closed: settings or pings that were not acknowledged",
+    "resets": "closed: too many streams reset by the client",
+    "faulty_requests": "closed: too many streams that had to be reset",
+    "settings": "closed: too many settings",
+    "pings": "closed: too many pings",
+    "priorities": "closed: too many priorities",
+    "window_updates": "closed: too many window updates",
+    "empty_frames": "closed: too many frames with no data",
+    "tiny_frames": "closed: too many frames with little data",
+    "control_frames": "closed: answers to settings and pings that are not read",
+    "slips": "closed: too many small oddities",
+}
+
+_BY_ERROR: Final = {
+    HeadersTooLarge: "head_size",
+    UriTooLong: "head_size",
+    PayloadTooLarge: "body_size",
+    Overloaded: "bodies_in_flight",
+}
+
+
+class Refusals:
+    """The counters, by the names of REASONS."""
+
+    def __init__(self):
+        self.counts = dict.fromkeys(REASONS, 0)
+
+    def count(self, reason):
+        """Something was refused for this reason."""
+        self.counts[reason] += 1
+
+
+def reason_of(error):
+    """The reason why a request is answered with this error before anybody has handled it."""
+    return _BY_ERROR.get(type(error), "malformed")

@@ -1,0 +1,12 @@
+from corvo.errors import CorvoError
+
+REASONS: dict[str, str]
+
+class Refusals:
+    """The counters, by the names of REASONS."""
+
+    counts: dict[str, int]
+    def __init__(self) -> None: ...
+    def count(self, reason: str) -> None: ...
+
+def reason_of(error: CorvoError) -> str: ...
