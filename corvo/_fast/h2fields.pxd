@@ -1,4 +1,4 @@
-from corvo._fast.head cimport find_byte
+from corvo._fast.head cimport find_byte, take_rare
 from corvo._fast.replies cimport Request
 
 cdef int _HASH
@@ -24,6 +24,7 @@ cdef int _CLIENT_NAME
 cdef int _CLIENT_VERSION
 cdef int _ONCE_MAX
 cdef int _COOKIE
+cdef int _RARE
 
 
 cdef class Field:

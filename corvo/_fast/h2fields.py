@@ -10,7 +10,7 @@ from typing import Final
 
 import cython
 
-from corvo._fast.head import find_byte
+from corvo._fast.head import RARE, find_byte, take_rare
 from corvo.errors import BadRequest, NotImplementedHere
 
 _FIELD_OVERHEAD: Final = 32  # what a field counts beside its bytes, RFC 7541 4.1
@@ -23,7 +23,7 @@ _HOST_FIELD, _EXPECT, _API_KEY, _CONTENT_TYPE, _REQUEST_ID, _AUTHORIZATION = 5, 
 _CONTENT_LENGTH, _IDEMPOTENCY_KEY, _NAMESPACE, _MIN_INDEX = 11, 12, 13, 14
 _CLIENT_NAME, _CLIENT_VERSION = 15, 16
 _ONCE_MAX = 16
-_COOKIE = 17
+_COOKIE, _RARE = 17, 18
 
 _KINDS: Final = {
     b":method": _METHOD,
@@ -43,6 +43,7 @@ _KINDS: Final = {
     b"x-corvo-client-name": _CLIENT_NAME,
     b"x-corvo-client-version": _CLIENT_VERSION,
     b"cookie": _COOKIE,
+    **dict.fromkeys(RARE, _RARE),
 }
 # They describe a connection of HTTP/1.1, and would say something to one behind us.
 _OF_CONNECTIONS: Final = frozenset(
@@ -144,6 +145,8 @@ def read_fields(request, fields):
             scheme = field.value
         elif kind == _HOST_FIELD:
             host = field.value
+        elif kind == _RARE:
+            take_rare(request, field.name, field.value)
         else:
             _take_field(request, kind, field.value)
     malformed = _check_target(request, found, scheme, host)

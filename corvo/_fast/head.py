@@ -26,7 +26,7 @@ HOST: Final = re.compile(
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 # Fields that few requests have, by their lower-case names; none is shorter than that.
-_RARE = frozenset(
+RARE: Final = frozenset(
     (
         b"last-event-id",
         b"content-encoding",
@@ -217,7 +217,7 @@ def _take_field(request, p, at, size, value):
 def take_rare(request, name, value):
     """Keep the value of a field if it is one of those that few requests have."""
     name = name.lower()
-    if name not in _RARE:
+    if name not in RARE:
         return
     if request.rare is None:
         request.rare = {}

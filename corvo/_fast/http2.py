@@ -544,9 +544,8 @@ class H2Conn(Control):
         stream: Stream
         for stream in list(self._streams.values()):
             request = stream.request
-            if stream.open or (
-                request.on_abandoned is not None and (not request.replied or request.streaming)
-            ):
+            waits: cython.bint = not request.replied or request.streaming
+            if stream.open or (request.on_abandoned is not None and waits):
                 self._forget(stream)
         if not self._streams:
             self._close()

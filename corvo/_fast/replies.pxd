@@ -78,8 +78,8 @@ cdef class HttpConn:
     cpdef bytes data_to_send(self)
     cpdef bint is_holding(self) except -1
     cdef _answered(self, Request request)
-    cdef _piece_added(self, Request request)
-    cdef _finished(self, Request request)
+    cdef _piece_added(self, Request request, Py_ssize_t size)
+    cdef _pieces_end(self, Request request)
 
 
 cdef class ReplyQueue(HttpConn):

@@ -280,14 +280,14 @@ class Request:
         if self.streaming and data:
             self._pieces.append(data)
             self.unsent_size += len(data)
-            self.conn._piece_added(self)
+            self.conn._piece_added(self, len(data))
 
     def end(self, trailers=b""):
         """End a reply that was started; `trailers` are lines made by `header_line`."""
         if self.streaming:
             self.streaming = False
             self._trailers = trailers
-            self.conn._finished(self)
+            self.conn._pieces_end(self)
 
     def _abandon(self):
         self.abandoned = True
@@ -365,15 +365,15 @@ class HttpConn:
         raise NotImplementedError
 
     def _answered(self, request):
-        """A request has its reply, or the beginning of one that comes in pieces."""
+        """A request has its reply, or the head of it."""
         raise NotImplementedError
 
-    def _piece_added(self, request):
-        """A reply that was begun has more to send."""
+    def _piece_added(self, request, size):
+        """There is more of a reply that comes in pieces."""
         raise NotImplementedError
 
-    def _finished(self, request):
-        """A reply that was begun is complete."""
+    def _pieces_end(self, request):
+        """There is no more of it."""
         raise NotImplementedError
 
 
@@ -450,7 +450,7 @@ class ReplyQueue(HttpConn):
     def _answered(self, request):
         self._release()
 
-    def _finished(self, request):
+    def _pieces_end(self, request):
         self._release()
 
     def _release(self):
@@ -510,7 +510,7 @@ class ReplyQueue(HttpConn):
             self._put(b"0\r\n%b\r\n" % request._trailers)
         return close or not request.keep_alive
 
-    def _piece_added(self, request):
+    def _piece_added(self, request, size):
         if request is self._first and not self.blocked and self.on_output is not None:
             self.on_output()
 

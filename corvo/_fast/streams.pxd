@@ -20,7 +20,7 @@ cdef tuple _JSON_LENGTHS
 cdef class Stream:
     cdef unsigned int id
     cdef Request request
-    cdef bint open, discards, head_sent, queued, gone, urgent
+    cdef bint open, discards, head_sent, gone, urgent, idle
     cdef Py_ssize_t room, credit, expected, received, held, tiny, sent
     cdef long long window, started_ns, read_ns, parked_ns
     cdef bytearray body
@@ -29,7 +29,7 @@ cdef class Stream:
 cdef class ReplyStreams(HttpConn):
     cdef dict _streams, _parked, _starts
     cdef object _ring
-    cdef list _control, _writable
+    cdef list _control
     cdef Py_ssize_t _control_size, _control_max, _small_data
     cdef bint _announced
     cdef long long _window, _initial_window, _updates_earned, _index
@@ -38,10 +38,11 @@ cdef class ReplyStreams(HttpConn):
 
     cdef _announce(self)
     cdef _push(self, bytes frame)
+    cdef _wake(self, Request request)
     cdef Py_ssize_t _send_turn(self, Stream stream, list pieces) except -1
-    cdef Py_ssize_t _send_head(self, Stream stream, list pieces, bint last) except -1
-    cdef _send_end(self, Stream stream, list pieces)
-    cdef _take_pieces(self, Stream stream)
+    cdef Py_ssize_t _send_pieces(self, Stream stream, list pieces) except -1
+    cdef bytes _take_pieces(self, Stream stream, Py_ssize_t size)
+    cdef Py_ssize_t _put_head(self, Stream stream, list pieces, bint ends) except -1
     cdef _park(self, Stream stream)
     cdef _unpark(self, Stream stream)
     cdef _unpark_all(self)

@@ -91,9 +91,9 @@ class Stream:
         # Sending.
         self.window = window
         self.head_sent = False
-        self.queued = False  # in the ring or parked
         self.sent = 0
         self.gone = False  # reset while it was in the ring
+        self.idle = False  # has sent all there is, but not all there will be
         self.parked_ns = 0  # since when it cannot go on
         self.urgent = False  # has waited long enough to send crumbs
 
@@ -106,7 +106,6 @@ class ReplyStreams(HttpConn):
         http2 = context.http2
         self._streams = {}
         self._ring = deque()
-        self._writable = []  # requests whose pieces were taken
         self._parked = {}
         self._control = []
         self._control_size = 0
@@ -133,17 +132,22 @@ class ReplyStreams(HttpConn):
         else:
             pieces = []
         room: cython.Py_ssize_t = _TURN_SIZE
+        emptied = []
         while self._ring and room > 0:
             stream: Stream = self._ring.popleft()
-            if not stream.gone:
+            if stream.gone:
+                continue
+            if stream.request._pieces is None:
                 room -= self._send_turn(stream, pieces)
+            else:
+                room -= self._send_pieces(stream, pieces)
+                if stream.idle:
+                    emptied.append(stream.request)
+        for request in emptied:
+            if request.on_writable is not None:
+                request.on_writable(request)
         if self._ring:
             self._announce()
-        if self._writable:
-            writable, self._writable = self._writable, []
-            for request in writable:
-                if request.on_writable is not None:
-                    request.on_writable(request)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _announce(self):
@@ -167,50 +171,108 @@ class ReplyStreams(HttpConn):
         self.context.bodies_size -= request._body_size
         request._body_size = 0
         self.unsent_size += _HEAD_SIZE + len(request._reply_body)
-        stream.queued = True
         self._ring.append(stream)
         self._announce()
 
-    def _piece_added(self, request):
+    def _piece_added(self, request, size):
+        self.unsent_size += size
+        self._wake(request)
+
+    def _pieces_end(self, request):
+        self._wake(request)
+
+    def _wake(self, request):
+        """Go on with a reply that has more to say, or nothing more."""
         stream: Stream = self._streams[request._stream_id]
-        if not stream.queued:
-            stream.queued = True
+        if stream.idle:
+            stream.idle = False
             self._ring.append(stream)
             self._announce()
 
-    def _finished(self, request):
-        request._replied_ns = self.context.monotonic()
-        self._piece_added(request)
+    def _send_pieces(self, stream, pieces):
+        """The next frame of a reply that comes in pieces; how much it was."""
+        request = stream.request
+        taken: cython.Py_ssize_t = 0
+        if not stream.head_sent:
+            taken = self._put_head(stream, pieces, request.head_only)
+            if request.head_only:
+                self._finish(stream, pieces)
+                return taken
+        left: cython.Py_ssize_t = request.unsent_size
+        if left == 0 and request.streaming:
+            stream.idle = True
+            return taken
+        size: cython.Py_ssize_t = min(left, _SIZE_MAX, stream.window, self._window)
+        if left and (size <= 0 or (size < left and size < self._small_data and not stream.urgent)):
+            self._park(stream)
+            return taken
+        ends: cython.bint = size == left and not request.streaming
+        if left or not request._trailers:
+            last: cython.bint = ends and not request._trailers
+            pieces.append(frame_head(size, _DATA, _END_STREAM if last else 0, stream.id))
+            pieces.append(self._take_pieces(stream, size))
+        if ends and request._trailers:
+            block = self._encoder.start_block()
+            block += self._encoder.encode(_fields_of(request._trailers))
+            flags: cython.int = _END_HEADERS | _END_STREAM
+            pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
+            pieces.append(block)
+        stream.window -= size
+        self._window -= size
+        self.unsent_size -= size
+        self._updates_earned += 1
+        stream.parked_ns = 0
+        stream.urgent = False
+        if ends:
+            self._finish(stream, pieces)
+        else:
+            self._ring.append(stream)
+        return taken + size
+
+    def _take_pieces(self, stream, size):
+        """So much of what waits to be sent; `sent` is how much of the first piece has left."""
+        request = stream.request
+        waiting: list = request._pieces
+        whole: bytes = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+        start: cython.Py_ssize_t = stream.sent
+        request.unsent_size -= size
+        if request.unsent_size:
+            request._pieces = [whole]
+            stream.sent = start + size
+        else:
+            request._pieces = []
+            stream.sent = 0
+        return whole if size == len(whole) else whole[start : start + size]
+
+    def _put_head(self, stream, pieces, ends):
+        """The head of a reply; its size."""
+        block = self._render_head(stream.request)
+        flags: cython.int = _END_HEADERS | _END_STREAM if ends else _END_HEADERS
+        pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
+        pieces.append(block)
+        stream.head_sent = True
+        self.unsent_size -= _HEAD_SIZE
+        return len(block)
 
     def _send_turn(self, stream, pieces):
         """The next frame of a reply, with the head if it is the first; how much it was."""
         request = stream.request
-        if request._pieces:
-            self._take_pieces(stream)
         body: bytes = b"" if request.head_only else request._reply_body
         left: cython.Py_ssize_t = len(body) - stream.sent
-        # Whether something follows what is here: more pieces, or trailers.
-        follows: cython.bint = request.streaming or bool(request._pieces or request._trailers)
         taken: cython.Py_ssize_t = 0
         if not stream.head_sent:
-            taken = self._send_head(stream, pieces, left == 0 and not follows)
-            if left == 0 and not follows:
+            taken = self._put_head(stream, pieces, left == 0)
+            if request.head_only:
+                self.unsent_size -= len(request._reply_body)
+            if left == 0:
                 self._finish(stream, pieces)
                 return taken
-        if left == 0:
-            if request.streaming:
-                stream.queued = False
-            else:
-                self._send_end(stream, pieces)
-                self._finish(stream, pieces)
-            return taken
         size: cython.Py_ssize_t = min(left, _SIZE_MAX, stream.window, self._window)
         if size <= 0 or (size < left and size < self._small_data and not stream.urgent):
             # Crumbs cost more than they carry; the next update may allow more.
             self._park(stream)
             return taken
-        last: cython.bint = size == left and not follows
-        pieces.append(frame_head(size, _DATA, _END_STREAM if last else 0, stream.id))
+        pieces.append(frame_head(size, _DATA, _END_STREAM if size == left else 0, stream.id))
         pieces.append(body if size == len(body) else body[stream.sent : stream.sent + size])
         stream.sent += size
         stream.window -= size
@@ -219,47 +281,11 @@ class ReplyStreams(HttpConn):
         self._updates_earned += 1
         stream.parked_ns = 0
         stream.urgent = False
-        if last:
+        if size == left:
             self._finish(stream, pieces)
         else:
             self._ring.append(stream)
         return taken + size
-
-    def _send_head(self, stream, pieces, last):
-        """The head of a reply, which is all of it if it is the `last` frame; how much it was."""
-        request = stream.request
-        block = self._render_head(request)
-        flags: cython.int = _END_HEADERS | _END_STREAM if last else _END_HEADERS
-        pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
-        pieces.append(block)
-        stream.head_sent = True
-        self.unsent_size -= _HEAD_SIZE
-        if request.head_only:
-            self.unsent_size -= len(request._reply_body)
-        return len(block)
-
-    def _send_end(self, stream, pieces):
-        """The end of a reply that came in pieces, when all of them are sent."""
-        trailers = stream.request._trailers
-        if trailers:
-            block = self._encoder.start_block() + self._encoder.encode(_fields_of(trailers))
-            flags: cython.int = _END_HEADERS | _END_STREAM
-            pieces.append(frame_head(len(block), _HEADERS, flags, stream.id))
-            pieces.append(block)
-        else:
-            pieces.append(frame_head(0, _DATA, _END_STREAM, stream.id))
-
-    def _take_pieces(self, stream):
-        """Go on with the pieces that came meanwhile, when those before them are sent."""
-        request = stream.request
-        if stream.sent < len(request._reply_body):
-            return
-        request._reply_body = b"".join(request._pieces)
-        request._pieces = []
-        request.unsent_size = 0
-        stream.sent = 0
-        self.unsent_size += len(request._reply_body)
-        self._writable.append(request)
 
     def _park(self, stream):
         if stream.parked_ns == 0:
@@ -285,6 +311,8 @@ class ReplyStreams(HttpConn):
         request.on_abandoned = None
         del self._streams[stream.id]
         self._idle_ns = request._replied_ns
+        if request._pieces is not None:
+            self._idle_ns = self.context.monotonic()
         if stream.open:
             # The reply is all there will be: what is left of the request is not wanted.
             pieces.append(u32_frame(RST_STREAM, stream.id, NO_ERROR))
@@ -297,7 +325,10 @@ class ReplyStreams(HttpConn):
         del self._streams[stream.id]
         self._parked.pop(stream.id, None)
         if request.replied:
-            self.unsent_size -= len(request._reply_body) - stream.sent
+            if request._pieces is None:
+                self.unsent_size -= len(request._reply_body) - stream.sent
+            else:
+                self.unsent_size -= request.unsent_size
             if not stream.head_sent:
                 self.unsent_size -= _HEAD_SIZE
         self.context.bodies_size -= request._body_size

@@ -473,3 +473,132 @@ def test_late_frames_of_streams_that_the_server_ended() -> None:
     assert peer.resets() == [(1, PROTOCOL_ERROR)]
     late: list[Any] = [data(1, b"x", "END_STREAM"), frames.WindowUpdateFrame(1, 5)]
     assert peer.feed(*late) == [] and not peer.conn.want_close
+
+
+# Replies that come bit by bit.
+
+
+def test_pieces() -> None:
+    peer = Peer()
+    request = peer.ask(1)
+    request.start(200, b"X-Extra: 9\r\n", b"text/event-stream")
+    fields, body = peer.reply()
+    assert fields["content-type"] == "text/event-stream" and fields["x-extra"] == "9"
+    assert "content-length" not in fields and body == b""
+    assert peer.sent() == [] and peer.conn.unsent_size == 0 and not peer.conn.idle
+    request.send(b"ab")
+    request.send(b"cd")
+    assert request.unsent_size == peer.conn.unsent_size == 4
+    [frame] = peer.sent()
+    assert (frame.data, "END_STREAM" in frame.flags) == (b"abcd", False)
+    assert request.unsent_size == peer.conn.unsent_size == 0 and not request.delivered
+    request.send(b"ef")
+    request.end()
+    [frame] = peer.sent()
+    assert (frame.data, "END_STREAM" in frame.flags) == (b"ef", True)
+    assert request.delivered and peer.conn.idle
+
+
+def test_the_end_of_pieces_may_come_later_and_have_trailers() -> None:
+    peer = Peer()
+    first, second = peer.ask(1), peer.ask(3)
+    for request in (first, second):
+        request.start(200)
+        request.send(b"x")
+    peer.sent()
+    first.end()
+    second.end(b"grpc-status: 0\r\n")
+    last, trailers = peer.sent()
+    assert (last.stream_id, last.data, "END_STREAM" in last.flags) == (1, b"", True)
+    assert trailers.stream_id == 3 and "END_STREAM" in trailers.flags
+    assert peer.conn.idle
+
+
+def test_pieces_and_other_replies_share_the_connection() -> None:
+    peer = Peer()
+    stream, other = peer.ask(1), peer.ask(3)
+    stream.start(200)
+    stream.send(b"x" * 40_000)
+    other.reply(200, b"{}")
+    order = [frame.stream_id for frame in peer.sent() if isinstance(frame, frames.DataFrame)]
+    assert order == [1, 3, 1, 1]
+
+
+def test_pieces_wait_for_the_window() -> None:
+    peer = Peer(small_data=0)
+    settings = frames.SettingsFrame(0, settings={frames.SettingsFrame.INITIAL_WINDOW_SIZE: 10})
+    peer.feed(settings)
+    peer.sent()
+    request = peer.ask(1)
+    told: list[int] = []
+    request.on_writable = lambda request: told.append(request.unsent_size)
+    request.start(200)
+    peer.sent()
+    told.clear()
+    body = b""
+    for piece in (b"01234", b"56789abc", b"defgh"):
+        request.send(piece)
+        body += peer.reply()[1]
+    assert body == b"0123456789" and request.unsent_size == 8 and told == [0]
+    peer.feed(frames.WindowUpdateFrame(1, 5))
+    body += peer.reply()[1]
+    assert body == b"0123456789abcde" and told == [0]
+    peer.feed(frames.WindowUpdateFrame(1, 100))
+    body += peer.reply()[1]
+    assert body == b"0123456789abcdefgh" and told == [0, 0]
+    assert peer.conn.unsent_size == 0
+
+
+def test_on_writable_may_send_more() -> None:
+    peer = Peer()
+    request = peer.ask(1)
+    sizes = [3, 2, 1]
+
+    def more(request: Request) -> None:
+        if sizes:
+            request.send(b"x" * sizes.pop())
+
+    request.on_writable = more
+    request.start(200)
+    bodies = [peer.reply()[1] for _ in range(5)]
+    assert bodies == [b"", b"x", b"xx", b"xxx", b""]
+
+
+def test_head_only_pieces() -> None:
+    peer = Peer()
+    request = peer.ask(1, [(":method", "HEAD"), *GET[1:]])
+    request.start(200, b"", b"text/event-stream")
+    request.send(b"nobody")
+    request.end()
+    [head] = peer.sent()
+    assert "END_STREAM" in head.flags and peer.conn.idle and peer.conn.unsent_size == 0
+
+
+@pytest.mark.parametrize("how", ["reset", "closed", "eof"])
+def test_a_reader_of_pieces_that_goes_away(how: str) -> None:
+    peer = Peer()
+    request = peer.ask(1)
+    gone: list[Request] = []
+    request.on_abandoned = gone.append
+    request.start(200)
+    peer.sent()
+    request.send(b"x" * 100_000)
+    peer.sent()
+    if how == "reset":
+        peer.feed(frames.RstStreamFrame(1, CANCEL))
+    elif how == "closed":
+        peer.conn.closed()
+    else:
+        peer.conn.eof()
+    assert gone == [request] and not request.streaming
+    request.send(b"more")
+    request.end()
+    assert peer.conn.idle
+    if how == "reset":
+        assert peer.conn.unsent_size == 0 and peer.sent() == []
+
+
+def test_rare_fields() -> None:
+    peer = Peer()
+    request = peer.ask(1, [*GET, ("last-event-id", "5"), ("connect-timeout-ms", "7")])
+    assert request.rare == {b"last-event-id": b"5", b"connect-timeout-ms": b"7"}

@@ -11,7 +11,7 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast import protobuf
 from corvo._fast.protobuf import Message
-from corvo._fast.replies import Request, header_line
+from corvo._fast.replies import ReplyQueue, Request, header_line
 from corvo.errors import CorvoError, VersionNotSupported
 from corvo.feed import EVENT_TYPES, Change
 from corvo.limits import MS_NS, SECOND_NS
@@ -22,7 +22,14 @@ from corvo.net.handlers.streams import read_filter
 from corvo.net.lifecycle import LifecycleSession
 from corvo.net.live import Live
 from corvo.net.proto_file import load
-from corvo.net.rpc_status import HTTP_STATUS, RpcError, connect_end, connect_error, rpc_error
+from corvo.net.rpc_status import (
+    HTTP_STATUS,
+    RpcError,
+    connect_end,
+    connect_error,
+    grpc_trailers,
+    rpc_error,
+)
 from corvo.net.worker_calls import Call, Values, WorkerCalls
 from corvo.pipeline import Loop
 
@@ -30,6 +37,19 @@ TYPES: Final = load("worker.proto")
 
 _UNARY: Final = {b"application/proto": "proto", b"application/json": "json"}
 _STREAMING: Final = {b"application/connect+proto": "proto", b"application/connect+json": "json"}
+_GRPC: Final = {
+    b"application/grpc": "proto",
+    b"application/grpc+proto": "proto",
+    b"application/grpc+json": "json",
+}
+_GRPC_UNITS_NS: Final = {
+    b"H": 3600 * SECOND_NS,
+    b"M": 60 * SECOND_NS,
+    b"S": SECOND_NS,
+    b"m": MS_NS,
+    b"u": 1_000,
+    b"n": 1,
+}
 _ONE_MESSAGE: Final = 1
 _LIFECYCLE: Final = "StreamLifecycle"
 _SUBSCRIBE: Final = "Subscribe"
@@ -57,8 +77,8 @@ class Codec:
 CODECS: Final = {name: Codec(name) for name in ("proto", "json")}
 
 
-class ConnectUnary(Call):
-    """A Connect call of one message each way."""
+class Unary(Call):
+    """A call of one message each way."""
 
     def __init__(self, request: Request, timeout_ns: int, codec: Codec, type: str) -> None:
         super().__init__(request, timeout_ns)
@@ -69,16 +89,12 @@ class ConnectUnary(Call):
     def answer(self, values: Values) -> None:
         """See `Call`."""
         if self._finish():
-            data = self._codec.encode(self._type, values)
-            content_type = f"application/{self._codec.name}"
-            # An empty reply has no type by itself, but an empty message has one.
-            headers = b"" if data else header_line("Content-Type", content_type)
-            self.request.reply(200, data, headers, content_type.encode())
+            self._reply(self._codec.encode(self._type, values))
 
     def fail(self, error: Exception) -> None:
         """See `Call`."""
         if self._finish():
-            _reply_error(self.request, rpc_error(error))
+            self._refuse(rpc_error(error))
 
     def _finish(self) -> bool:
         """Whether this is the one answer."""
@@ -87,6 +103,40 @@ class ConnectUnary(Call):
         first = not self.done
         self.done = True
         return first
+
+    def _reply(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, error: RpcError) -> None:
+        raise NotImplementedError
+
+
+class ConnectUnary(Unary):
+    """By the Connect protocol: status and body say it all."""
+
+    def _reply(self, data: bytes) -> None:
+        content_type = f"application/{self._codec.name}"
+        # An empty reply has no type by itself, but an empty message has one.
+        headers = b"" if data else header_line("Content-Type", content_type)
+        self.request.reply(200, data, headers, content_type.encode())
+
+    def _refuse(self, error: RpcError) -> None:
+        _reply_error(self.request, error)
+
+
+class GrpcUnary(Unary):
+    """By gRPC: one envelope, and trailers that say how it went; an error is trailers only."""
+
+    def _reply(self, data: bytes) -> None:
+        self.request.start(200, b"", self._content_type())
+        self.request.send(envelope(data))
+        self.request.end(grpc_trailers(None))
+
+    def _refuse(self, error: RpcError) -> None:
+        _reply_grpc_error(self.request, error, self._content_type())
+
+    def _content_type(self) -> bytes:
+        return f"application/grpc+{self._codec.name}".encode()
 
 
 class Rpc:
@@ -102,7 +152,9 @@ class Rpc:
         method = request.params[0]
         content_type = (request.content_type or b"").partition(b";")[0].strip().lower()
         try:
-            if method in self._calls.methods:
+            if content_type.startswith(b"application/grpc"):
+                self._grpc(request, method, content_type)
+            elif method in self._calls.methods:
                 self._unary(request, method, _UNARY.get(content_type))
             elif method == _SUBSCRIBE:
                 self._subscribe(request, _STREAMING.get(content_type))
@@ -130,7 +182,27 @@ class Rpc:
         call = ConnectUnary(request, _timeout_ns(request), codec, f"{method}Response")
         self._run(call, lambda: self._calls.methods[method](values, call))
 
-    def _run(self, call: ConnectUnary, start: Callable[[], None]) -> None:
+    def _grpc(self, request: Request, method: str, content_type: bytes) -> None:
+        """A method by gRPC."""
+        if isinstance(request.conn, ReplyQueue):
+            raise VersionNotSupported("gRPC needs HTTP/2")
+        form = _GRPC.get(content_type)
+        if form is None:
+            _refuse_type(request, _GRPC)
+            return
+        try:
+            if method not in self._calls.methods:
+                raise RpcError("unimplemented", "no such method, or not by gRPC")
+            codec = CODECS[form]
+            gzip = _gzip(request, b"grpc-encoding")
+            values = codec.decode(f"{method}Request", _one_message(request.body, gzip))
+            call = GrpcUnary(request, _grpc_timeout_ns(request), codec, f"{method}Response")
+        except (RpcError, protobuf.ProtobufError) as error:
+            _reply_grpc_error(request, rpc_error(error), content_type)
+            return
+        self._run(call, lambda: self._calls.methods[method](values, call))
+
+    def _run(self, call: Unary, start: Callable[[], None]) -> None:
         """Start a call, and its time if there is a bound."""
         try:
             start()
@@ -139,7 +211,7 @@ class Rpc:
         if call.timeout_ns and not call.done:
             call.timer = self._loop.call_later(call.timeout_ns / SECOND_NS, self._too_late, call)
 
-    def _too_late(self, call: ConnectUnary) -> None:
+    def _too_late(self, call: Unary) -> None:
         abandoned = call.request.on_abandoned
         call.request.on_abandoned = None
         call.fail(RpcError("deadline_exceeded", "there was no answer in time; it may still happen"))
@@ -245,6 +317,11 @@ def _reply_error(request: Request, error: RpcError) -> None:
     request.reply(HTTP_STATUS[error.code], connect_error(error))
 
 
+def _reply_grpc_error(request: Request, error: RpcError, content_type: bytes) -> None:
+    lines = header_line("Content-Type", content_type.decode()) + grpc_trailers(error)
+    request.reply(200, b"", lines)
+
+
 def _nothing(_error: RpcError | None) -> None:
     pass
 
@@ -282,8 +359,12 @@ def _only_message(request: Request) -> bytes:
     """The one message of a stream that only the server goes on to write."""
     _check_version(request)
     gzip = _gzip(request, b"connect-content-encoding")
+    return _one_message(request.body, gzip)
+
+
+def _one_message(data: bytes, gzip: bool) -> bytes:
     envelopes = Envelopes(limits.RPC_MESSAGE_SIZE_MAX, gzip)
-    messages = envelopes.feed(request.body)
+    messages = envelopes.feed(data)
     envelopes.finish()
     if len(messages) != _ONE_MESSAGE:
         raise RpcError("unimplemented", f"{len(messages)} messages where there must be one")
@@ -298,6 +379,17 @@ def _timeout_ns(request: Request) -> int:
     if not text.isdigit() or len(text) > limits.RPC_TIMEOUT_DIGITS_MAX:
         raise RpcError("invalid_argument", "Connect-Timeout-Ms is no number of up to ten digits")
     return max(1, int(text) * MS_NS)
+
+
+def _grpc_timeout_ns(request: Request) -> int:
+    """How long the caller waits, 0 = as long as it takes."""
+    text = _header(request, b"grpc-timeout")
+    if text is None:
+        return 0
+    unit_ns = _GRPC_UNITS_NS.get(text[-1:])
+    if unit_ns is None or not text[:-1].isdigit() or len(text) > 9:
+        raise RpcError("invalid_argument", "grpc-timeout is not up to eight digits and a unit")
+    return max(1, int(text[:-1]) * unit_ns)
 
 
 def _from_start(request: Request) -> int | None:
