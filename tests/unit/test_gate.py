@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_http_server import Shell
+from unit.test_http_server import Shell
 
 from corvo import limits
 from corvo._fast.replies import Request
