@@ -42,6 +42,7 @@ MYPYC = {
         "corvo/feed.py",
         "corvo/kv/documents.py",
         "corvo/kv/meta.py",
+        "corvo/kv/outbox.py",
         "corvo/kv/queue_documents.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),

@@ -163,6 +163,10 @@ BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 
+# Outbox: what the mirror has not read. Past its bound the oldest rows go, and the mirror is rebuilt.
+OUTBOX_SIZE_MAX: Final = 64 * MIB
+OUTBOX_DROPPED_MAX: Final = 100  # rows in one flush
+
 # Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen

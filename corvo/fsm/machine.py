@@ -28,6 +28,7 @@ from corvo.fsm import (
 from corvo.fsm.core import Core
 from corvo.fsm.groups import SEQ_MASK, Group
 from corvo.fsm.lane import Obstacle
+from corvo.fsm.outbox import Outbox
 from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import (
@@ -544,6 +545,12 @@ class Machine:
         return point
 
     # Flush.
+
+    def keep_outbox(self, epoch: bytes) -> Outbox:
+        """Name in the base what each flush changes. A new outbox gets this epoch."""
+        outbox = Outbox(self._store.base, epoch, self._meta.applied_index)
+        self._store.outbox = outbox
+        return outbox
 
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed

@@ -1,0 +1,86 @@
+"""The outbox: one row for each flush that names what it has changed, for the mirror to read.
+
+The mirror says how far it has read, and the rows up to there are deleted by the next flush. When it
+does not read, the outbox keeps to a bound: the oldest rows go, a few with each flush, and its floor
+rises. A mirror that has not read up to the floor has to be built again from all documents.
+"""
+
+from typing import final
+
+from corvo._fast import keys
+from corvo.kv.outbox import Changed, decode_state, encode_changed, encode_state
+from corvo.kv.rows import Row, Rows
+from corvo.limits import OUTBOX_DROPPED_MAX, OUTBOX_SIZE_MAX
+
+
+@final
+class Outbox:
+    """The rows of the outbox, by index and size."""
+
+    def __init__(self, base: Rows, epoch: bytes, index: int) -> None:
+        """Go on with the outbox of the base, or begin one of this epoch: up to `index`, the base
+        has to be read as a whole."""
+        self.read: int = 0  # the mirror has everything up to this index, whatever happens to it
+        self.size: int = 0
+        self._rows: list[tuple[int, int]] = []
+        self._added: tuple[int, int] = (0, 0)  # by the flush that is under way
+        self._dropped: int = 0  # likewise
+        stored = base.get(keys.OUTBOX_STATE)
+        if stored is None:
+            self.epoch: bytes = epoch
+            self.floor: int = index
+            leftovers = [key for key, _ in base.scan(keys.OUTBOX)]
+            base.write([(keys.OUTBOX_STATE, encode_state(epoch, index))], leftovers)
+            return
+        self.epoch, self.floor = decode_state(stored)
+        for key, row in base.scan(keys.OUTBOX):
+            self._rows.append((keys.parse_outbox(key), len(row)))
+            self.size += len(row)
+
+    def __len__(self) -> int:
+        """How many flushes the mirror has not read, or has not said so."""
+        return len(self._rows)
+
+    def collect(self, index: int, changed: Changed, deletes: list[bytes]) -> list[Row]:
+        """What a flush up to `index` has to write; the keys that it has to delete are appended."""
+        puts: list[Row] = []
+        self._added = (0, 0)
+        if changed.count():
+            row = encode_changed(changed)
+            puts.append((keys.outbox(index), row))
+            self._added = (index, len(row))
+        self._dropped = 0
+        size = self.size + self._added[1]
+        for row_index, row_size in self._rows:
+            unread = row_index > self.read
+            if self._dropped == OUTBOX_DROPPED_MAX or (unread and size <= OUTBOX_SIZE_MAX):
+                break
+            size -= row_size
+            deletes.append(keys.outbox(row_index))
+            self._dropped += 1
+        if self._dropped:
+            floor = self._rows[self._dropped - 1][0]
+            puts.append((keys.OUTBOX_STATE, encode_state(self.epoch, floor)))
+        return puts
+
+    def written(self) -> None:
+        """The flush is done."""
+        if self._dropped:
+            self.floor = self._rows[self._dropped - 1][0]
+            for _, size in self._rows[: self._dropped]:
+                self.size -= size
+            del self._rows[: self._dropped]
+            self._dropped = 0
+        if self._added[0]:
+            self._rows.append(self._added)
+            self.size += self._added[1]
+            self._added = (0, 0)
+
+
+def drop_outbox(base: Rows) -> None:
+    """Without a mirror there is none: when one comes back, it has to read everything again."""
+    gone = [key for key, _ in base.scan(keys.OUTBOX)]
+    if base.get(keys.OUTBOX_STATE) is not None:
+        gone.append(keys.OUTBOX_STATE)
+    if gone:
+        base.write([], gone)
