@@ -25,6 +25,7 @@ from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
 from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
+from corvo.fsm.outbox import drop_outbox
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
@@ -36,11 +37,13 @@ from corvo.pipeline import Pipeline
 from corvo.report import Report
 from corvo.scheduler import Scheduler
 from corvo.service import Service
+from corvo.supervisor import Supervisor
 from corvo.systemd import Notifier
 
 logger = logging.getLogger(__name__)
 
 _STOP_POLL_S = 0.01
+_EPOCH_SIZE = 8
 
 
 class Node:
@@ -77,12 +80,25 @@ class Node:
         )
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline)
+        self.sidecar = self._mirror()
+        self.report = Report(
+            config, self.clock, self.log, self.machine, self.pipeline, self.sidecar
+        )
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
         self._stopping = False
         self._stopped = asyncio.Event()
+
+    def _mirror(self) -> Supervisor | None:
+        """The sidecar with the mirror; None = this server has none."""
+        if not self.config.mirror:
+            drop_outbox(self.base)
+            return None
+        outbox = self.machine.keep_outbox(self.clock.random_bytes(_EPOCH_SIZE))
+        sidecar = Supervisor(self.config, self.loop, self.clock, self.base, outbox, self.pipeline)
+        self.service.mirror = sidecar
+        return sidecar
 
     def _lock_data_dir(self) -> DataDir:
         identity = Identity(
@@ -105,6 +121,7 @@ class Node:
         began_ns = self.clock.monotonic_ns()
         replayed = 0
         machine = self.machine
+        self.pipeline.flusher.index = machine.applied_index
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
@@ -119,6 +136,8 @@ class Node:
         self.pipeline.start()
         self.scheduler.start()
         self.background.start()
+        if self.sidecar is not None:
+            self.sidecar.start()
         # What lives now lives long: keep it out of the collector's sight, and never let the
         # oldest generation be walked while requests wait.
         gc.collect()
@@ -179,6 +198,8 @@ class Node:
             await self.server.drain(self.config.shutdown_timeout_ns / 1e9)
             while not self.pipeline.idle:
                 await asyncio.sleep(_STOP_POLL_S)
+            if self.sidecar is not None:
+                await self.sidecar.close()
             self.close()
             logger.info("stopped")
         finally:

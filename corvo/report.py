@@ -14,19 +14,27 @@ from corvo.net import scrape
 from corvo.net.router import Route
 from corvo.net.server import Server
 from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
+from corvo.supervisor import Supervisor
 
 
 class Report:
     """Reads the parts of a node; changes nothing."""
 
     def __init__(
-        self, config: Config, clock: Clock, log: Log, machine: Machine, pipeline: Pipeline
+        self,
+        config: Config,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        pipeline: Pipeline,
+        sidecar: Supervisor | None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._log = log
         self._machine = machine
         self._pipeline = pipeline
+        self._sidecar = sidecar
         self._server: Server | None = None
         self._routes: Sequence[Route] = ()
         self._address = config.bind
@@ -75,8 +83,37 @@ class Report:
             "queue_time_hist": _histogram(meters.queue_time),
             "apply_time_hist": _histogram(meters.apply_time),
             "base_flushes_total": flusher.flushes,
+            **self._mirror_status(),
             "nodes": [node],
         }
+
+    def _mirror_status(self) -> dict[str, Any]:
+        sidecar = self._sidecar
+        if sidecar is None:
+            return {"sqlite_mirror": {"enabled": False}}
+        state = sidecar.state
+        mirror = {
+            "enabled": True,
+            "async": True,
+            "available": bool(state.get("ready")),
+            "stale": bool(state.get("stale")),
+            "pid": sidecar.pid,
+            "starts": sidecar.starts,
+            "dropped": 0,
+            "applied": state.get("watermark", -1),
+            "lag": sidecar.lag,
+            "jobs": state.get("jobs", 0),
+            "file_size": state.get("file_size", 0),
+            "wal_size": state.get("wal_size", 0),
+            "error": state.get("error", ""),
+        }
+        rebuild = {
+            "ran": state.get("rebuilds", 0) > 0,
+            "running": bool(state.get("building")),
+            "scanned": state.get("scanned", 0),
+            "last_duration_ms": state.get("rebuild_ms", 0),
+        }
+        return {"sqlite_mirror": mirror, "sqlite_rebuild": rebuild}
 
     def metrics(self) -> bytes:
         """The body of /metrics."""
@@ -144,6 +181,14 @@ class Report:
             "corvo_idempotency_entries": machine.replays,
             "corvo_clock_pauses": self._clock.pauses,
         }
+        if self._sidecar is not None:
+            state = self._sidecar.state
+            values["corvo_sqlite_mirror_available"] = int(bool(state.get("ready")))
+            values["corvo_sqlite_mirror_lag_updates"] = self._sidecar.lag
+            values["corvo_sqlite_mirror_bytes"] = state.get("file_size", 0)
+            values["corvo_sqlite_mirror_wal_bytes"] = state.get("wal_size", 0)
+            values["corvo_sqlite_mirror_rebuilds"] = state.get("rebuilds", 0)
+            values["corvo_sidecar_starts"] = self._sidecar.starts
         if self._server is not None:
             values["corvo_http_connections"] = len(self._server.connections)
         return values

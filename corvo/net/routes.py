@@ -13,6 +13,7 @@ from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
 from corvo.net.handlers.schedules import Schedules
+from corvo.net.handlers.search import Search
 from corvo.net.handlers.worker import WorkerVerbs
 from corvo.net.router import Route
 from corvo.service import Service
@@ -82,6 +83,7 @@ def routes(service: Service, admin: Admin, test_clock: bool) -> list[Route]:
         ("GET", "/debug/runtime", admin.runtime),
     ]
     rows += _answers(Answers(service))
+    rows += _search(Search(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -104,6 +106,17 @@ def _answers(answers: Answers) -> list[_Row]:
         ("GET", "/locks", answers.locks),
         ("POST", "/locks/release", answers.release_lock),
         ("GET", "/cluster/events", answers.all_events),
+    ]
+
+
+def _search(search: Search) -> list[_Row]:
+    """What the mirror answers."""
+    return [
+        ("POST", "/jobs/search", search.search),
+        ("POST", "/jobs/facets", search.facets),
+        ("GET", "/search/fulltext", search.fulltext),
+        ("GET", "/dead", search.dead),
+        ("POST", "/admin/rebuild-sqlite", search.rebuild),
     ]
 
 
