@@ -51,6 +51,7 @@ class Keeper:
         self._serving: View | None = None
         self._building: View | None = None
         self._missed = False  # the one that serves is stale
+        self._last = 0  # number of the newest file
         self._wake = asyncio.Event()
         self._flushed = -1
         self._rebuild_wanted = False
@@ -247,8 +248,8 @@ class Keeper:
             return
         self._rebuild_wanted = False
         assert self._reader is not None
-        last = max(map(_number, self._directory.glob(_PATTERN)), default=0)
-        path = self._directory / f"mirror-{last + 1}.sqlite"
+        self._last = max([self._last, *map(_number, self._directory.glob(_PATTERN))]) + 1
+        path = self._directory / f"mirror-{self._last}.sqlite"
         self._build_began = time.monotonic()
         self._building = await View.open(path, self._reader, *state)
 
