@@ -44,6 +44,7 @@ MYPYC = {
         "corvo/kv/meta.py",
         "corvo/kv/outbox.py",
         "corvo/kv/queue_documents.py",
+        "corvo/mirror/rows.py",
     ),
     "corvo.fsm": sources("corvo/fsm/*.py"),
     "corvo.raft": sources("corvo/consensus/raft/*.py"),

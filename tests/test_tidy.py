@@ -415,7 +415,7 @@ def set_names(source: Source) -> set[str]:
 
 def used(sources: list[Source]) -> Iterator[str]:
     """Every module is imported by another one or by a test."""
-    entries = {"corvo.cli", "corvo.__main__"}
+    entries = {"corvo.cli", "corvo.__main__", "corvo.sidecar"}
     imported = {name for s in sources if s.suffix != "pyi" for _, name in s.imports()}
     packages = {name.rpartition(".")[0] for name in imported}
     for source in sources:

@@ -31,6 +31,7 @@ _CHECKPOINT_S: Final = 1.0
 _CHECKPOINT_SIZE: Final = 64 * limits.MIB
 _RETRY_S: Final = 1.0
 _IDLE_S: Final = 1.0
+_TELL_S: Final = 1.0
 _QUESTIONS: Final = {
     "search": search.search,
     "facets": search.facets,
@@ -111,6 +112,7 @@ class Keeper:
     async def run(self) -> None:
         """Follow the outbox until told to stop."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
+        self._tell_again()
         while not self._stopping:
             try:
                 worked = await self._turn()
@@ -134,6 +136,11 @@ class Keeper:
                 await view.close()
         if self._reader is not None:
             self._reader.close()
+
+    def _tell_again(self) -> None:
+        if not self._stopping:
+            asyncio.get_running_loop().call_later(_TELL_S, self._tell_again)
+        self._tell()
 
     async def _rest(self) -> None:
         self._tell()

@@ -1,5 +1,6 @@
 """Documents of the base as rows of the mirror's tables."""
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,6 +25,7 @@ from corvo.model import (
 Values = tuple[Any, ...]
 
 _NO_EXTRAS: Final = Extras()
+_TAGS_KEPT: Final = 4_096
 
 
 def _time(at_ns: int) -> int | None:
@@ -47,8 +49,9 @@ def tags_of(job: Job) -> dict[str, str]:
     return tags_in(job.tags.decode())
 
 
+@functools.lru_cache(maxsize=_TAGS_KEPT)
 def tags_in(text: str) -> dict[str, str]:
-    """The tags in the text of a row."""
+    """The tags in the text of a row, not to be changed: many jobs have the same."""
     return {plain(key): plain(value) for key, value in json.loads(text).items()}
 
 

@@ -105,14 +105,6 @@ CREATE TABLE jobs (
     checkpoint           TEXT,
     result               TEXT
 );
-CREATE INDEX jobs_created ON jobs(created_at, id);
-CREATE INDEX jobs_state ON jobs(state, created_at, id);
-CREATE INDEX jobs_queue ON jobs(queue, state, created_at, id);
-CREATE INDEX jobs_unique_key ON jobs(unique_key) WHERE unique_key IS NOT NULL;
-CREATE INDEX jobs_batch_id ON jobs(batch_id) WHERE batch_id IS NOT NULL;
-CREATE INDEX jobs_worker_id ON jobs(worker_id) WHERE worker_id IS NOT NULL;
-CREATE INDEX jobs_parent_id ON jobs(parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX jobs_chain_id ON jobs(chain_id) WHERE chain_id IS NOT NULL;
 CREATE TABLE job_tags (
     key     TEXT NOT NULL,
     value   TEXT NOT NULL,
@@ -179,6 +171,18 @@ CREATE VIRTUAL TABLE jobs_fts USING fts5(
     payload, tags, queue, content=jobs, content_rowid=number
 );
 """
+
+# Made when a file has seen the whole base: rows go in three times as fast without them.
+INDEXES: Final = (
+    "CREATE INDEX IF NOT EXISTS jobs_created ON jobs(created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_state ON jobs(state, created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_queue ON jobs(queue, state, created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_unique_key ON jobs(unique_key) WHERE unique_key IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_batch_id ON jobs(batch_id) WHERE batch_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_worker_id ON jobs(worker_id) WHERE worker_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_parent_id ON jobs(parent_id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_chain_id ON jobs(chain_id) WHERE chain_id IS NOT NULL",
+)
 
 INSERT_JOB: Final = (
     f"INSERT INTO jobs (number, {', '.join(FIXED + CHANGING)})"

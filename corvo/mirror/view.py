@@ -43,6 +43,7 @@ _FIND = (
 
 
 _SCANNED: Final = (keys.JOB, keys.BATCH, keys.UNIQUE)
+_INDEXING: Final = b"indexes"  # stands for a key behind all others: indexes have to be made
 
 
 class Missed(Exception):
@@ -178,6 +179,8 @@ class View:
 
     async def step(self) -> bool:
         """Take in what is new, up to a bound; whether there was anything."""
+        if self.scan == _INDEXING:
+            await self._make_indexes()
         read = self._read_names()
         self.behind = read.behind
         count = len(read.ids) + read.others.count()
@@ -193,6 +196,12 @@ class View:
         async with self.caught_up:
             self.caught_up.notify_all()
         return bool(count)
+
+    async def _make_indexes(self) -> None:
+        for text in schema.INDEXES:
+            await self._writer.run(text)
+        await self._writer.run("UPDATE about SET scan = NULL")
+        self.scan = None
 
     def _read_names(self) -> Round:
         read = Round()
@@ -216,7 +225,7 @@ class View:
                 _merge(read.others, changed)
             if not read.behind:
                 read.watermark = max(read.watermark, applied)
-            if read.scan is not None and len(read.ids) < limit:
+            if read.scan not in (None, _INDEXING) and len(read.ids) < limit:
                 self._scan(snapshot, read)
         return read
 
@@ -243,7 +252,7 @@ class View:
             read.scan = after(names[-1])
         else:
             following = _SCANNED.index(family) + 1
-            read.scan = _SCANNED[following] if following < len(_SCANNED) else None
+            read.scan = _SCANNED[following] if following < len(_SCANNED) else _INDEXING
 
     @staticmethod
     def _take_all_others(snapshot: Snapshot, others: Changed) -> None:

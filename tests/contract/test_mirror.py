@@ -1,5 +1,6 @@
-"""Random programs, mirrored: at any time the mirror can be killed, forgotten, stalled past the bound
-of the outbox, or begun again, and once it has caught up it equals the base row by row."""
+"""Random programs, mirrored: at any time the mirror can be killed, set back by a power cut, stalled
+past the bound of the outbox, or begun again, and once it has caught up it equals the base row by
+row."""
 
 import asyncio
 import shutil

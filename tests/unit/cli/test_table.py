@@ -17,6 +17,7 @@ from corvo.cli import (
     people,
     queues,
     schedules,
+    search,
     server,
     worker,
 )
@@ -35,6 +36,7 @@ MODULES = (
     people,
     queues,
     schedules,
+    search,
     server,
     worker,
 )
