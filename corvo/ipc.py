@@ -25,6 +25,7 @@ _CALL: Final = 0
 _RESULT: Final = 1
 _REFUSAL: Final = 2
 _NOTE: Final = 3
+_SIZES: Final = {_CALL: 5, _RESULT: 3, _REFUSAL: 5, _NOTE: 3}
 _HEAD: Final = struct.Struct(">I")
 
 Slot = tuple[Callable[[Any, Any], None], Any]
@@ -124,7 +125,10 @@ class Channel(asyncio.Protocol):
             end = at + _HEAD.size + size
             if len(received) < end:
                 break
-            message = msgpack.unpackb(bytes(received[at + _HEAD.size : end]))
+            message = _parse(bytes(received[at + _HEAD.size : end]))
+            if message is None:
+                self.close()
+                return
             at = end
             self._handle(message)
         del received[:at]
@@ -154,3 +158,14 @@ class Channel(asyncio.Protocol):
             message = [_REFUSAL, number, error.code, error.status, error.message]
         if self._transport is not None and not self._transport.is_closing():
             self._send(message)
+
+
+def _parse(data: bytes) -> list[Any] | None:
+    """The message of a frame; None when it is none."""
+    try:
+        message = msgpack.unpackb(data)
+    except ValueError:
+        return None
+    if isinstance(message, list) and message and len(message) == _SIZES.get(message[0]):
+        return message
+    return None
