@@ -79,7 +79,10 @@ async def check_view(view: View, base: MemoryBase) -> None:
         rows.fixed_values(job) + rows.changing_values(job, queues[job.queue_number].name)
         for job in jobs.values()
     ]
-    assert sorted(row[1:] for row in stored) == sorted(wanted, key=lambda row: row[0])
+    plain = [tuple(value or None for value in row[1:]) for row in stored]
+    assert sorted(plain, key=lambda row: row[0]) == [
+        tuple(value or None for value in row) for row in sorted(wanted)
+    ]
     await _check_parts(table, base, jobs, numbers)
     await _check_facets(table, view)
     await table("INSERT INTO jobs_fts (jobs_fts) VALUES ('integrity-check')")

@@ -14,7 +14,7 @@ from corvo import limits
 from corvo.mirror.filters import Filter
 from corvo.model import PRIORITY_NAMES
 
-Place = tuple[str, str, int]  # queue, state, priority
+Place = tuple[str, str, int, bool]  # queue, state, priority, has errors
 TAG_PREFIX: Final = "tag:"
 DIMENSIONS: Final = ("state", "queue", "priority")
 
@@ -24,8 +24,7 @@ class Facets:
 
     def __init__(self) -> None:
         self.all = BitMap64()
-        self._places: tuple[dict[Any, BitMap64], dict[Any, BitMap64], dict[Any, BitMap64]]
-        self._places = {}, {}, {}
+        self._places: tuple[dict[Any, BitMap64], ...] = ({}, {}, {}, {})
         self._tags: dict[str, dict[str, BitMap64]] = {}
         self._uncounted: set[str] = set()  # keys with too many values
 
@@ -72,23 +71,36 @@ class Facets:
 
     def select(self, filter: Filter) -> tuple[BitMap64, bool]:
         """The rows that the filter may match as far as the sets say, and whether they say all."""
-        found = self.all
-        said = 0
-        queues, states, priorities = self._places
-        for name, sets in (("priority", priorities), ("queue", queues)):
-            value = filter.get(name)
-            if value is not None and "*" not in str(value):
-                found = found & sets.get(value, _NOTHING)
-                said += 1
-        if (wanted := filter.get("state")) is not None:
-            found = found & _union(states.get(state, _NOTHING) for state in wanted)
+        found, said = self.in_order(filter)
+        _, _, priorities, failed = self._places
+        if (priority := filter.get("priority")) is not None:
+            found = found & priorities.get(priority, _NOTHING)
             said += 1
+        if (has_errors := filter.get("has_errors")) is not None:
+            found = found & failed.get(has_errors, _NOTHING)
+            said += 1
+        if filter.get("error_contains") is not None:
+            found = found & failed.get(True, _NOTHING)
         tags = filter.get("tags") or {}
         counted = [key for key in tags if self.counts(key)]
         for key in counted:
             found = found & self._tags.get(key, {}).get(tags[key], _NOTHING)
         said += bool(tags) and len(counted) == len(tags)
         return found, said == len(filter.values)
+
+    def in_order(self, filter: Filter) -> tuple[BitMap64, int]:
+        """The rows of the queue and the states of the filter, which an index gives in order, and
+        how many members that are."""
+        queues, states, _, _ = self._places
+        found = self.all
+        said = 0
+        if (queue := filter.get("queue")) is not None and "*" not in queue:
+            found = found & queues.get(queue, _NOTHING)
+            said += 1
+        if (wanted := filter.get("state")) is not None:
+            found = found & _union(states.get(state, _NOTHING) for state in wanted)
+            said += 1
+        return found, said
 
     def counts(self, key: str) -> bool:
         """Whether the sets of this tag are kept."""
@@ -98,7 +110,7 @@ class Facets:
     def split(self, found: BitMap64, dimension: str) -> dict[str, int]:
         """How many of these rows there are by state, queue, priority, or by the value of a tag; the
         most frequent values come first."""
-        queues, states, priorities = self._places
+        queues, states, priorities, _ = self._places
         sets: dict[str, BitMap64]
         if dimension == "state":
             sets = states

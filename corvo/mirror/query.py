@@ -1,10 +1,10 @@
 """Filters as SQL. Everything that a user wrote is a bound parameter.
 
-A page is found in three ways. When few rows can match (the facets know), or when a member of the
-filter names one of few rows (a unique key, a batch, a tag that is not counted), those are read
-and sorted. Otherwise an index gives the rows in order and the first that match are the page; one
-that needs equal states or queues is walked once for each state. A sort by anything but the time
-of creation reads all rows that match.
+A page is found in three ways. When few rows can match (the facets know), fewer than would be walked,
+or when a member of the filter names few rows (a unique key, a batch, a tag that is not counted),
+those are read and sorted. Otherwise an index gives the rows in order and the first that match are
+the page; one that needs equal states or queues is walked once for each state. A sort by anything
+but the time of creation reads all rows that match.
 """
 
 import base64
@@ -46,6 +46,9 @@ _COMPARED: Final = {
     "priority": "j.priority = ?",
 }
 _TAGGED: Final = "SELECT number FROM job_tags WHERE key = ? AND value = ?"
+_HAS_TAG: Final = (
+    "EXISTS (SELECT 1 FROM job_tags t WHERE t.key = ? AND t.value = ? AND t.number = j.number)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def _member(name: str, value: Any) -> list[Sql]:
     if name == "state":
         return [(f"j.state IN ({_marks(value)})", [*value])]
     if name == "tags":
-        return [(f"j.number IN ({_TAGGED})", [key, item]) for key, item in value.items()]
+        return [(_HAS_TAG, [key, item]) for key, item in value.items()]
     if name == "payload_contains":
         return [(r"j.payload LIKE ? ESCAPE '\'", [like(value)])]
     if name == "error_contains":

@@ -32,10 +32,6 @@ def _time(at_ns: int) -> int | None:
     return min(at_ns, DUE_MAX_NS) or None
 
 
-def _json(value: bytes) -> str | None:
-    return value.decode() if value else None
-
-
 def plain_text(text: bytes) -> str:
     """A JSON string text as the text it stands for; halves of surrogate pairs, which SQLite
     cannot hold, are replaced."""
@@ -68,7 +64,7 @@ def plain(text: str) -> str:
 
 
 def fixed_values(job: Job) -> Values:
-    """By schema.FIXED."""
+    """By schema.FIXED; what is not set is empty or 0, here and in `changing_values`."""
     extras = job.extras or _NO_EXTRAS
     return (
         job.id,
@@ -77,15 +73,15 @@ def fixed_values(job: Job) -> Values:
         BACKOFFS[job.backoff],
         job.base_delay_ms,
         job.max_delay_ms,
-        job.unique_key.decode() if job.unique_key else None,
-        UNIQUE_UNTIL[job.unique_until] if job.unique_key else None,
-        extras.batch_id or None,
-        _json(job.tags),
-        job.parent_id or None,
-        extras.chain_id or None,
-        extras.chain_step if extras.chain_id else None,
-        extras.group_key or None,
-        job.schedule_id or None,
+        job.unique_key.decode(),
+        UNIQUE_UNTIL[job.unique_until] if job.unique_key else "",
+        extras.batch_id,
+        job.tags.decode(),
+        job.parent_id,
+        extras.chain_id,
+        extras.chain_step,
+        extras.group_key,
+        job.schedule_id,
         min(job.created_ns, DUE_MAX_NS),
     )
 
@@ -100,19 +96,19 @@ def changing_values(job: Job, queue: str) -> Values:
         STATES[job.state],
         job.priority,
         job.attempt,
-        job.worker_id or None,
-        job.hostname or None,
-        _json(job.progress),
-        _json(job.checkpoint),
-        _json(job.result),
-        job.provider_error,
-        extras.hold_reason if job.state == HELD else None,
-        _time(job.lease_expires_ns),
-        _time(job.scheduled_ns),
-        _time(extras.expires_ns),
-        _time(job.started_ns),
-        _time(job.completed_ns),
-        _time(job.failed_ns),
+        job.worker_id,
+        job.hostname,
+        job.progress.decode(),
+        job.checkpoint.decode(),
+        job.result.decode(),
+        int(job.provider_error),
+        extras.hold_reason if job.state == HELD else "",
+        min(job.lease_expires_ns, DUE_MAX_NS),
+        min(job.scheduled_ns, DUE_MAX_NS),
+        min(extras.expires_ns, DUE_MAX_NS),
+        min(job.started_ns, DUE_MAX_NS),
+        min(job.completed_ns, DUE_MAX_NS),
+        min(job.failed_ns, DUE_MAX_NS),
         job.error_count,
         job.event_seq,
     )

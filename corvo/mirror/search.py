@@ -21,6 +21,7 @@ from corvo.times import format_time
 _ENCODE = msgspec.json.Encoder().encode
 _WITHIN_S: Final = limits.SEARCH_NS / 1e9
 _FEW: Final = 4_096  # rows that are read and sorted rather than found in order
+_READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
 _COUNT_WITHIN_S: Final = 0.5
 _DOCUMENTS: Final = 100  # read at once, until a page is full
 _TEXTS: Final = (
@@ -42,7 +43,6 @@ _PLAIN: Final = (
     "worker_id",
     "parent_id",
     "chain_id",
-    "chain_step",
     "group_key",
     "schedule_id",
     "hold_reason",
@@ -89,7 +89,11 @@ async def _page(
     total = count if exact and not view.doomed.any else -1
     if not count:
         return [], 0
-    numbers = list(possible) if count <= _FEW else None
+    numbers = None
+    if count <= _FEW:
+        walked = len(view.facets.in_order(filter)[0]) * limit // count
+        if order.sort != "created_at" or walked > _READ_COST * count:
+            numbers = list(possible)
     tags = filter.get("tags") or {}
     uncounted = next((key for key in tags if not view.facets.counts(key)), None)
     text, values = query.page(filter, view.doomed, order, after, limit, numbers, uncounted)
@@ -151,7 +155,7 @@ def _document(values: dict[str, Any], last_error: str | None) -> dict[str, Any]:
     for name in _PLAIN:
         if values[name]:
             document[name] = values[name]
-    if values["chain_step"] is not None:
+    if values["chain_id"]:
         document["chain_step"] = values["chain_step"]
     for name in ("tags", "progress"):
         if values[name]:

@@ -131,12 +131,14 @@ class View:
 
     async def _load(self) -> None:
         last = 0
-        text = "SELECT number, queue, state, priority, tags FROM jobs WHERE number > ?"
+        text = (
+            "SELECT number, queue, state, priority, error_count > 0, tags FROM jobs"
+            " WHERE number > ? ORDER BY number LIMIT ?"
+        )
         while True:
-            found = await self._writer.all(f"{text} ORDER BY number LIMIT {_LOAD_ROWS}", (last,))
-            for number, queue, state, priority, tags in found:
-                place = queue, state, priority
-                self.facets.add(number, place, rows.tags_in(tags) if tags else {})
+            found = await self._writer.all(text, (last, _LOAD_ROWS))
+            for number, *place, tags in found:
+                self.facets.add(number, tuple(place), rows.tags_in(tags) if tags else {})
             if len(found) < _LOAD_ROWS:
                 break
             last = found[-1][0]
@@ -265,7 +267,7 @@ class View:
         if not ids:
             return {}
         return {
-            job_id: Found(number, (queue, state, priority), errors)
+            job_id: Found(number, (queue, state, priority, errors > 0), errors)
             for number, job_id, queue, state, priority, errors in await self._writer.all(
                 _FIND, (rows.json_list(ids),)
             )
@@ -399,7 +401,8 @@ class View:
             facets.remove(old.number, old.place, gone_tags.get(old.number, {}))
 
     def _place(self, job: Job) -> Place:
-        return self._queues[job.queue_number].name, STATES[job.state], job.priority
+        name = self._queues[job.queue_number].name
+        return name, STATES[job.state], job.priority, job.error_count > 0
 
     async def _delete_jobs(self, gone: list[Found]) -> dict[int, dict[str, str]]:
         """Delete rows; the tags they had."""

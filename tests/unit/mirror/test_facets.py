@@ -13,7 +13,10 @@ from corvo.mirror.facets import Facets, Place
 from corvo.model import PRIORITY_NAMES
 
 PLACES = st.tuples(
-    st.sampled_from(["a", "b", "c"]), st.sampled_from(["pending", "dead"]), st.integers(0, 2)
+    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from(["pending", "dead"]),
+    st.integers(0, 2),
+    st.booleans(),
 )
 TAGS = st.dictionaries(st.sampled_from(["t", "u"]), st.sampled_from(["x", "y"]))
 FILTERS = st.fixed_dictionaries(
@@ -23,6 +26,7 @@ FILTERS = st.fixed_dictionaries(
         "state": st.sampled_from([["pending"], ["pending", "dead"], ["held"]]),
         "priority": st.sampled_from(PRIORITY_NAMES),
         "tags": st.sampled_from([{"t": "x"}, {"t": "x", "u": "y"}, {"never": "x"}]),
+        "has_errors": st.booleans(),
         "attempt_min": st.just(1),
     },
 )
@@ -49,11 +53,12 @@ class Rows:
 
 
 def holds(row: tuple[Place, dict[str, str]], filter: dict[str, Any]) -> bool:
-    (queue, state, priority), tags = row
+    (queue, state, priority, failed), tags = row
     return (
         filter.get("queue", queue) in (queue, "*")
         and state in filter.get("state", [state])
         and filter.get("priority", PRIORITY_NAMES[priority]) == PRIORITY_NAMES[priority]
+        and filter.get("has_errors", failed) == failed
         and filter.get("tags", {}).items() <= tags.items()
     )
 
@@ -83,18 +88,18 @@ def test_they_count_what_is_there(changes: Any, fields: dict[str, Any]) -> None:
 def test_a_key_with_too_many_values_is_not_counted() -> None:
     facets = Facets()
     for number in range(limits.FACET_VALUES_MAX + 2):
-        facets.add(number, ("q", "pending", 2), {"order": str(number), "tenant": "x"})
+        facets.add(number, ("q", "pending", 2, False), {"order": str(number), "tenant": "x"})
     assert not facets.counts("order") and facets.counts("tenant")
     found, exact = facets.select(filters.parse({"tags": {"order": "5"}}))
     assert not exact and len(found) == limits.FACET_VALUES_MAX + 2
-    facets.remove(5, ("q", "pending", 2), {"order": "5", "tenant": "x"})
+    facets.remove(5, ("q", "pending", 2, False), {"order": "5", "tenant": "x"})
     assert facets.split(facets.all, "tag:order") == {}
 
 
 def test_one_key_too_many_is_not_counted() -> None:
     facets = Facets()
     for number in range(limits.FACET_KEYS_MAX + 1):
-        facets.add(number, ("q", "pending", 2), {f"key-{number}": "x"})
+        facets.add(number, ("q", "pending", 2, False), {f"key-{number}": "x"})
     assert facets.counts("key-0")
     assert not facets.counts(f"key-{limits.FACET_KEYS_MAX}")
     assert not facets.counts("a key that nobody has")
@@ -103,7 +108,7 @@ def test_one_key_too_many_is_not_counted() -> None:
 def test_the_most_frequent_values_are_shown() -> None:
     facets = Facets()
     for number in range(300):
-        facets.add(number, (f"q{number % 150 if number < 299 else 0}", "pending", 2), {})
+        facets.add(number, (f"q{number % 150 if number < 299 else 0}", "pending", 2, False), {})
     shown = facets.split(facets.all, "queue")
     assert len(shown) == limits.FACET_VALUES_SHOWN
     assert next(iter(shown.items())) == ("q0", 3)
@@ -112,5 +117,5 @@ def test_the_most_frequent_values_are_shown() -> None:
 @pytest.mark.parametrize("number", [0, 2**32, 2**60])
 def test_numbers_of_any_size(number: int) -> None:
     facets = Facets()
-    facets.add(number, ("q", "pending", 2), {})
+    facets.add(number, ("q", "pending", 2, False), {})
     assert list(facets.all) == [number]
