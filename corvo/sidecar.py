@@ -79,8 +79,9 @@ def main(arguments: list[str]) -> int:
     try:
         asyncio.run(_run(int(descriptor), path))
     except Exception as error:
-        logger.warning("the sidecar ends: %s", error, exc_info=True)
-        return 1
+        logger.error("the sidecar ends: %s", error, exc_info=True)
+        sys.stderr.flush()
+        os._exit(1)  # without waiting for the threads of open connections
     return 0
 
 

@@ -5,13 +5,14 @@ milliseconds. A process that dies with one open leaves its slot to `Base.reader_
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import lmdb
 
+from corvo import limits
 from corvo._fast.keys import prefix_end
 from corvo.errors import StorageError
 from corvo.kv.base import ENGINE, READERS_MAX, STATE
@@ -23,10 +24,8 @@ class Snapshot:
 
     def __init__(self, transaction: "lmdb.Transaction[bytes]") -> None:
         self._transaction = transaction
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a row."""
-        return self._transaction.get(key)
+        # The value of a row; None = there is none.
+        self.get: Callable[[bytes], bytes | None] = transaction.get
 
     def take(self, prefix: bytes, start: bytes, limit: int) -> list[Row]:
         """The first rows with this prefix from the key `start` on."""
@@ -58,6 +57,7 @@ class Reader:
         try:
             self._env = lmdb.open(
                 os.fspath(path),
+                map_size=limits.MAP_SIZE,
                 readonly=True,
                 create=False,
                 readahead=False,

@@ -30,19 +30,23 @@ class Facets:
 
     # ---- changes ----
 
-    def add(self, number: int, place: Place, tags: dict[str, str]) -> None:
-        """A row that is new."""
-        self.all.add(number)
-        for sets, value in zip(self._places, place, strict=True):
-            _add(sets, value, number)
-        for key, value in tags.items():
-            if key not in self._tags and not self._take_key(key):
-                continue
-            values = self._tags[key]
-            _add(values, value, number)
-            if len(values) > limits.FACET_VALUES_MAX:
-                del self._tags[key]
-                self._uncounted.add(key)
+    def add(self, new: list[tuple[int, Place, dict[str, str]]]) -> None:
+        """Rows that are new: number, place, tags."""
+        self.all.update([number for number, _, _ in new])
+        for position, sets in enumerate(self._places):
+            numbers: dict[Any, list[int]] = {}
+            for number, place, _ in new:
+                numbers.setdefault(place[position], []).append(number)
+            for value, added in numbers.items():
+                sets.setdefault(value, BitMap64()).update(added)
+        for number, _, tags in new:
+            for key, value in tags.items():
+                if key in self._tags or self._take_key(key):
+                    values = self._tags[key]
+                    _add(values, value, number)
+                    if len(values) > limits.FACET_VALUES_MAX:
+                        del self._tags[key]
+                        self._uncounted.add(key)
 
     def _take_key(self, key: str) -> bool:
         full = len(self._tags) + len(self._uncounted) >= limits.FACET_KEYS_MAX

@@ -1,10 +1,10 @@
 """Filters as SQL. Everything that a user wrote is a bound parameter.
 
-A page is found in three ways. When few rows can match (the facets know), fewer than would be walked,
-or when a member of the filter names few rows (a unique key, a batch, a tag that is not counted),
-those are read and sorted. Otherwise an index gives the rows in order and the first that match are
-the page; one that needs equal states or queues is walked once for each state. A sort by anything
-but the time of creation reads all rows that match.
+A page is found in three ways. When few rows can match (the facets know), fewer than were walked
+else, or when a member of the filter names few rows (a unique key, a batch, a tag that is not
+counted), those are read and sorted. Otherwise an index gives the rows in order, and the first that
+match are the page; one that needs equal states or queues is walked once for each state. A sort by
+anything but the time of creation reads all rows that match.
 """
 
 import base64

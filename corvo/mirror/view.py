@@ -42,6 +42,7 @@ _FIND = (
 )
 
 
+_NO_TAGS: Final[dict[str, str]] = {}
 _SCANNED: Final = (keys.JOB, keys.BATCH, keys.UNIQUE)
 _INDEXING: Final = b"indexes"  # stands for a key behind all others: indexes have to be made
 
@@ -137,8 +138,12 @@ class View:
         )
         while True:
             found = await self._writer.all(text, (last, _LOAD_ROWS))
-            for number, *place, tags in found:
-                self.facets.add(number, tuple(place), rows.tags_in(tags) if tags else {})
+            self.facets.add(
+                [
+                    (number, (queue, state, priority, failed), rows.tags_in(tags) if tags else {})
+                    for number, queue, state, priority, failed, tags in found
+                ]
+            )
             if len(found) < _LOAD_ROWS:
                 break
             last = found[-1][0]
@@ -391,8 +396,7 @@ class View:
         gone_tags: dict[int, dict[str, str]],
     ) -> None:
         facets = self.facets
-        for number, job in new:
-            facets.add(number, self._place(job), tags.get(number, {}))
+        facets.add([(number, self._place(job), tags.get(number, _NO_TAGS)) for number, job in new])
         for job in read.jobs:
             old = found.get(job.id)
             if old is not None:

@@ -42,7 +42,7 @@ class Rows:
     def apply(self, number: int, place: Place | None, tags: dict[str, str]) -> None:
         old = self.rows.get(number)
         if old is None and place is not None:
-            self.facets.add(number, place, tags)
+            self.facets.add([(number, place, tags)])
             self.rows[number] = place, tags
         elif old is not None and place is None:
             self.facets.remove(number, *old)
@@ -88,7 +88,7 @@ def test_they_count_what_is_there(changes: Any, fields: dict[str, Any]) -> None:
 def test_a_key_with_too_many_values_is_not_counted() -> None:
     facets = Facets()
     for number in range(limits.FACET_VALUES_MAX + 2):
-        facets.add(number, ("q", "pending", 2, False), {"order": str(number), "tenant": "x"})
+        facets.add([(number, ("q", "pending", 2, False), {"order": str(number), "tenant": "x"})])
     assert not facets.counts("order") and facets.counts("tenant")
     found, exact = facets.select(filters.parse({"tags": {"order": "5"}}))
     assert not exact and len(found) == limits.FACET_VALUES_MAX + 2
@@ -99,7 +99,7 @@ def test_a_key_with_too_many_values_is_not_counted() -> None:
 def test_one_key_too_many_is_not_counted() -> None:
     facets = Facets()
     for number in range(limits.FACET_KEYS_MAX + 1):
-        facets.add(number, ("q", "pending", 2, False), {f"key-{number}": "x"})
+        facets.add([(number, ("q", "pending", 2, False), {f"key-{number}": "x"})])
     assert facets.counts("key-0")
     assert not facets.counts(f"key-{limits.FACET_KEYS_MAX}")
     assert not facets.counts("a key that nobody has")
@@ -108,7 +108,7 @@ def test_one_key_too_many_is_not_counted() -> None:
 def test_the_most_frequent_values_are_shown() -> None:
     facets = Facets()
     for number in range(300):
-        facets.add(number, (f"q{number % 150 if number < 299 else 0}", "pending", 2, False), {})
+        facets.add([(number, (f"q{number % 150 if number < 299 else 0}", "pending", 2, False), {})])
     shown = facets.split(facets.all, "queue")
     assert len(shown) == limits.FACET_VALUES_SHOWN
     assert next(iter(shown.items())) == ("q0", 3)
@@ -117,5 +117,5 @@ def test_the_most_frequent_values_are_shown() -> None:
 @pytest.mark.parametrize("number", [0, 2**32, 2**60])
 def test_numbers_of_any_size(number: int) -> None:
     facets = Facets()
-    facets.add(number, ("q", "pending", 2, False), {})
+    facets.add([(number, ("q", "pending", 2, False), {})])
     assert list(facets.all) == [number]
