@@ -220,6 +220,8 @@ class View:
                 self._take_all_others(snapshot, read.others)
             stored = snapshot.get(keys.META)
             applied = 0 if stored is None else decode_meta(stored).applied_index
+            if applied < self.watermark:
+                raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
             limit = limits.MIRROR_DOCUMENTS
             for key, row in snapshot.take(keys.OUTBOX, start, limit):
