@@ -205,7 +205,7 @@ class Keeper:
         if view is not None and (due or view.file_sizes()[1] > _CHECKPOINT_SIZE):
             self._checked = now
             for each in (self._serving, self._building):
-                if each is not None and each.durable < each.watermark:
+                if each is not None:
                     await each.checkpoint()
             self._tell()
 

@@ -91,6 +91,7 @@ class View:
         self.behind = True
         self.doomed = Doomed()
         self.caught_up = asyncio.Condition()
+        self._written = False  # since the last checkpoint
         self._reader = reader
         self._writer = writer
         self._readers: asyncio.Queue[Database] = asyncio.Queue()
@@ -385,6 +386,7 @@ class View:
             with contextlib.suppress(Failure):
                 await writer.run("ROLLBACK")
             raise
+        self._written = True
         self._next_number += len(new)
         self._count(read, found, new, tags, gone, gone_tags)
 
@@ -488,6 +490,7 @@ class View:
             with contextlib.suppress(Failure):
                 await writer.run("ROLLBACK")
             raise
+        self._written = True
         self._fulltext = last
         return True
 
@@ -512,9 +515,12 @@ class View:
     async def checkpoint(self) -> None:
         """Have everything so far on the disk."""
         watermark = self.watermark
+        if not self._written and self.durable == watermark:
+            return
         busy, logged, written = (await self._writer.all("PRAGMA wal_checkpoint(PASSIVE)"))[0]
         if not busy and logged == written:
             self.durable = watermark
+            self._written = False
 
     def file_sizes(self) -> tuple[int, int]:
         """Bytes of the file and of its write-ahead log."""
