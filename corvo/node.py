@@ -25,7 +25,6 @@ from corvo.consensus.files import Files
 from corvo.consensus.solo import SoloLog
 from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
-from corvo.fsm.outbox import drop_outbox
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.net.handlers.admin import Admin
@@ -93,7 +92,7 @@ class Node:
     def _mirror(self) -> Supervisor | None:
         """The sidecar with the mirror; None = this server has none."""
         if not self.config.mirror:
-            drop_outbox(self.base)
+            self.machine.drop_outbox()
             return None
         outbox = self.machine.keep_outbox(self.clock.random_bytes(_EPOCH_SIZE))
         sidecar = Supervisor(self.config, self.loop, self.clock, self.base, outbox, self.pipeline)
@@ -199,7 +198,7 @@ class Node:
             while not self.pipeline.idle:
                 await asyncio.sleep(_STOP_POLL_S)
             if self.sidecar is not None:
-                await self.sidecar.close()
+                await self.sidecar.stop()
             self.close()
             logger.info("stopped")
         finally:
@@ -207,6 +206,8 @@ class Node:
 
     def close(self) -> None:
         """Flush and close the stores."""
+        if self.sidecar is not None:
+            self.sidecar.close()
         self.scheduler.close()
         self.background.close()
         self.pipeline.close()

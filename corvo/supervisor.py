@@ -53,7 +53,8 @@ class Supervisor:
         self._transport: asyncio.SubprocessTransport | None = None
         self._channel: Channel | None = None
         self._task: asyncio.Task[None] | None = None
-        self._timer: Any = None
+        self._tick_timer: Any = None
+        self._start_timer: Any = None
         self._closed = False
         self._flushed = -1
         self._told = -1  # the flush that the sidecar was told of last
@@ -71,25 +72,31 @@ class Supervisor:
         """Start the sidecar, in the background."""
         self._pipeline.flusher.on_flushed = self._on_flushed
         self._start()
-        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
-    async def close(self) -> None:
-        """End the sidecar."""
+    async def stop(self) -> None:
+        """Let the sidecar end."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
         if self._task is not None:
             await self._task
-        if self._transport is None:
-            return
-        if self._channel is not None:
+        if self._transport is not None and self._channel is not None:
             self._channel.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), _STOP_WAIT_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), _STOP_WAIT_S)
+
+    def close(self) -> None:
+        """End the sidecar at once, if it has not ended."""
+        self._closed = True
+        for timer in (self._tick_timer, self._start_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self._kill()
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._spawn())
+        if not self._closed:
+            self._task = self._loop.create_task(self._spawn())
 
     async def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
@@ -139,15 +146,11 @@ class Supervisor:
         self._again()
 
     def _again(self) -> None:
-        self._loop.call_later(self._backoff_ns / 1e9, self._start_again)
+        self._start_timer = self._loop.call_later(self._backoff_ns / 1e9, self._start)
         self._backoff_ns = min(2 * self._backoff_ns, limits.SIDECAR_BACKOFF_MAX_NS)
 
-    def _start_again(self) -> None:
-        if not self._closed:
-            self._start()
-
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         now_ns = self._clock.monotonic_ns()
         if self._transport is not None and now_ns - self._heard_ns > limits.SIDECAR_SILENT_NS:
             logger.warning("the sidecar says nothing and is killed")
@@ -158,9 +161,10 @@ class Supervisor:
             self._base.reader_check()
 
     def _kill(self) -> None:
-        if self._transport is not None:
+        transport = self._transport
+        if transport is not None and transport.get_returncode() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._transport.get_pid(), signal.SIGKILL)
+                os.kill(transport.get_pid(), signal.SIGKILL)
 
     @property
     def pid(self) -> int:

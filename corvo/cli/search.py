@@ -71,19 +71,24 @@ MOMENT = Moment()
 @click.command()
 @click.option("--queue", help="Name of the queue; * stands for anything.")
 @click.option("--state", help="State, or several with commas between them.")
-@click.option("--priority", type=click.Choice(PRIORITY_NAMES))
+@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Of this priority.")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Can be repeated.")
 @click.option("--payload-contains", metavar="TEXT", help="A part of the payload's text.")
 @click.option("--payload-jq", metavar="EXPRESSION", help="Such as '.amount > 100'.")
 @click.option("--error-contains", metavar="TEXT", help="A part of any of its error texts.")
 @click.option("--created-after", type=MOMENT, help="RFC 3339, a date, or how long ago (7d).")
 @click.option("--created-before", type=MOMENT, help="RFC 3339, a date, or how long ago (7d).")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+)
 @click.option(
     "--sort",
     type=click.Choice(["created_at", "priority", "started_at", "completed_at", "attempt"]),
+    help="What to sort by.  [server's default: created_at]",
 )
-@click.option("--order", type=click.Choice(["desc", "asc"]))
+@click.option(
+    "--order", type=click.Choice(["desc", "asc"]), help="Which way.  [server's default: desc]"
+)
 @click.option("--all", "all_", is_flag=True, help="Every match, however many.")
 @click.option("--ids", is_flag=True, help="Print one id a line.")
 @client_options
@@ -103,7 +108,9 @@ def search(session: Session, tags: tuple[str, ...], **options: Any) -> None:
 
 @click.command()
 @click.argument("queue", required=False)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+)
 @click.option("--all", "all_", is_flag=True, help="Every dead job, however many.")
 @click.option("--ids", is_flag=True, help="Print one id a line.")
 @client_options

@@ -552,6 +552,10 @@ class Machine:
         self._store.outbox = outbox
         return outbox
 
+    def drop_outbox(self) -> None:
+        """Keep no outbox any more: nobody reads it."""
+        self._store.drop_outbox()
+
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
         nothing: the overlay stays as it is and the flush can be tried again."""

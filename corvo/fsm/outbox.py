@@ -8,6 +8,7 @@ rises. A mirror that has not read up to the floor has to be built again from all
 from typing import final
 
 from corvo._fast import keys
+from corvo.errors import DiskFull
 from corvo.kv.outbox import Changed, decode_state, encode_changed, encode_state
 from corvo.kv.rows import Row, Rows
 from corvo.limits import OUTBOX_DROPPED_MAX, OUTBOX_SIZE_MAX
@@ -26,16 +27,25 @@ class Outbox:
         self._added: tuple[int, int] = (0, 0)  # by the flush that is under way
         self._dropped: int = 0  # likewise
         stored = base.get(keys.OUTBOX_STATE)
+        self._new: bool = stored is None  # its state is not written yet
         if stored is None:
             self.epoch: bytes = epoch
             self.floor: int = index
-            leftovers = [key for key, _ in base.scan(keys.OUTBOX)]
-            base.write([(keys.OUTBOX_STATE, encode_state(epoch, index))], leftovers)
+            self._begin(base)
             return
         self.epoch, self.floor = decode_state(stored)
         for key, row in base.scan(keys.OUTBOX):
             self._rows.append((keys.parse_outbox(key), len(row)))
             self.size += len(row)
+
+    def _begin(self, base: Rows) -> None:
+        """Write its state at once, so that the mirror can begin; the next flush does it when there
+        is no space now."""
+        try:
+            base.write([(keys.OUTBOX_STATE, encode_state(self.epoch, self.floor))], [])
+            self._new = False
+        except DiskFull:
+            pass
 
     def __len__(self) -> int:
         """How many flushes the mirror has not read, or has not said so."""
@@ -58,13 +68,14 @@ class Outbox:
             size -= row_size
             deletes.append(keys.outbox(row_index))
             self._dropped += 1
-        if self._dropped:
-            floor = self._rows[self._dropped - 1][0]
+        if self._dropped or self._new:
+            floor = self._rows[self._dropped - 1][0] if self._dropped else self.floor
             puts.append((keys.OUTBOX_STATE, encode_state(self.epoch, floor)))
         return puts
 
     def written(self) -> None:
         """The flush is done."""
+        self._new = False
         if self._dropped:
             self.floor = self._rows[self._dropped - 1][0]
             for _, size in self._rows[: self._dropped]:
@@ -77,10 +88,10 @@ class Outbox:
             self._added = (0, 0)
 
 
-def drop_outbox(base: Rows) -> None:
-    """Without a mirror there is none: when one comes back, it has to read everything again."""
-    gone = [key for key, _ in base.scan(keys.OUTBOX)]
+def outbox_rows(base: Rows) -> list[bytes]:
+    """The keys of all rows of an outbox. Without a mirror they have to go: when one comes back, it
+    has to read everything again."""
+    found = [key for key, _ in base.scan(keys.OUTBOX)]
     if base.get(keys.OUTBOX_STATE) is not None:
-        gone.append(keys.OUTBOX_STATE)
-    if gone:
-        base.write([], gone)
+        found.append(keys.OUTBOX_STATE)
+    return found

@@ -16,7 +16,7 @@ from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
 from corvo.fsm.event_log import EventLog
 from corvo.fsm.log_rows import LogRows
-from corvo.fsm.outbox import Outbox
+from corvo.fsm.outbox import Outbox, outbox_rows
 from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
@@ -280,6 +280,10 @@ class Store:
         lock = self._locks[key]
         if lock is not None:
             found.append((key, lock))
+
+    def drop_outbox(self) -> None:
+        """The next flush removes what there is of an outbox."""
+        self._deletes += outbox_rows(self.base)
 
     # Queues, workers and schedules.
 

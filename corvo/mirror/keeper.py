@@ -270,8 +270,9 @@ class Keeper:
 
     async def _on_failure(self, error: Exception) -> None:
         """What may pass, such as a full disk, is tried again; a damaged file is given up."""
+        if str(error) != self._error:
+            logger.warning("the mirror cannot go on: %s", error)
         self._error = str(error)
-        logger.warning("the mirror cannot go on: %s", error)
         if "malformed" in self._error or "not a database" in self._error:
             for view in (self._serving, self._building):
                 if view is not None:

@@ -2,8 +2,11 @@
 
 import json
 import os
+import resource
 import signal
 import sqlite3
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -443,11 +446,51 @@ def test_the_file_can_be_deleted_while_it_runs(data_dir: Path) -> None:
         api.enqueue_many("q", 50)
 
         def built() -> bool:
-            names = {path.name for path in (data_dir / "mirror").glob("*.sqlite")}
-            return bool(names - before) and bool(mirror(api)["available"])
+            reply = Searcher(api).raw("POST", "/jobs/search", {"queue": "q"})
+            return reply.status == 200 and json.loads(reply.body)["total"] == 250
 
         until(built, "it is not built again")
-        assert Searcher(api).page(queue="q")["total"] == 250
+        assert before.isdisjoint(path.name for path in (data_dir / "mirror").glob("*.sqlite"))
+
+
+def test_without_space_for_it_nothing_else_stops(data_dir: Path) -> None:
+    with running_server(data_dir) as server:
+        api = server.api()
+        ready(api)
+        pid = int(mirror(api)["pid"])
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (100_000, hard))
+        api.enqueue_many("q", 2_000)
+        until(lambda: mirror(api)["error"], "it finds space that is not there")
+        api.enqueue_many("q", 100)
+        assert len(api.take_many("q", count=500)) == 500
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+        until(lambda: not mirror(api)["error"], "it does not go on")
+        assert Searcher(api).page(queue="q", state=["active"])["total"] == 500
+
+
+def test_found_jobs_go_into_a_bulk_through_a_pipe(data_dir: Path) -> None:
+    with running_server(data_dir) as server:
+        api = server.api()
+        ready(api)
+        for number in range(5):
+            dead_job(api, "mail", "SMTP timeout", payload={"n": number})
+        api.enqueue("other")
+        Searcher(api).page()
+        command = [sys.executable, "-m", "corvo"]
+        where = ["--server", server.url]
+        search = [*command, "search", "--state", "dead", "--error-contains", "smtp", *where]
+        found = subprocess.run(search, capture_output=True, check=True, cwd=data_dir.parent)
+        assert len(found.stdout.split()) == 5
+        bulk = [*command, "bulk", "retry", *where]
+        done = subprocess.run(bulk, input=found.stdout, capture_output=True, check=True)
+        assert done.stdout.startswith(b"Affected: 5 jobs")
+        assert api.queue("mail")["pending"] == 5
+        dead = [*command, "dead", "--output", "json", *where]
+        until(
+            lambda: json.loads(subprocess.run(dead, capture_output=True, check=True).stdout) == [],
+            "the dead list keeps what was retried",
+        )
 
 
 def test_a_damaged_file_is_given_up(data_dir: Path) -> None:

@@ -6,7 +6,7 @@ from fsm_driver import Driver, enqueue_step
 from corvo import limits, ops
 from corvo._fast import keys
 from corvo.errors import DiskFull
-from corvo.fsm.outbox import Outbox, drop_outbox
+from corvo.fsm.outbox import Outbox
 from corvo.kv.memory import MemoryBase
 from corvo.kv.outbox import Changed, decode_changed, decode_state
 from corvo.kv.rows import Row
@@ -120,8 +120,12 @@ def test_it_goes_on_after_a_restart_and_begins_again_without_its_state() -> None
     driver.restart(flush=False)
     again = driver.machine.keep_outbox(b"other")
     assert (again.epoch, again.floor, len(again)) == (b"epoch", 0, 1)
-    drop_outbox(driver.base)
-    assert not rows(driver.base)
+    driver.restart(flush=False)
+    driver.machine.drop_outbox()
+    driver.enqueue("job_2")
+    driver.machine.flush()
+    assert not rows(driver.base) and driver.base.get(keys.OUTBOX_STATE) is None
+    index = driver.machine.applied_index
     driver.restart(flush=False)
     fresh = driver.machine.keep_outbox(b"other")
     assert (fresh.epoch, fresh.floor, len(fresh)) == (b"other", index, 0)
@@ -133,5 +137,16 @@ def test_without_an_outbox_nothing_is_written() -> None:
     driver.entry(enqueue_step("job_1"))
     driver.machine.flush()
     assert not rows(driver.base)
-    drop_outbox(driver.base)
     assert driver.base.get(keys.OUTBOX_STATE) is None
+
+
+def test_it_begins_with_the_next_flush_when_there_is_no_space() -> None:
+    base = FullBase()
+    base.full = True
+    driver = Driver(base)
+    driver.machine.keep_outbox(b"epoch")
+    assert base.get(keys.OUTBOX_STATE) is None
+    base.full = False
+    driver.enqueue("job_1")
+    driver.machine.flush()
+    assert state(base) == (b"epoch", 0) and len(rows(base)) == 1
