@@ -14,6 +14,7 @@ from corvo import limits
 from corvo.mirror.filters import Filter
 from corvo.model import PRIORITY_NAMES
 
+RowSet = BitMap64
 Place = tuple[str, str, int, bool]  # queue, state, priority, has errors
 TAG_PREFIX: Final = "tag:"
 DIMENSIONS: Final = ("state", "queue", "priority")

@@ -61,8 +61,8 @@ def _text(name: str, value: Any) -> str:
 
 def _states(name: str, value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names:
-        raise _refused(name, "a state, or a list of some", value)
+    if not isinstance(names, list) or not 0 < len(names) <= len(STATES):
+        raise _refused(name, f"a state, or a list of up to {len(STATES)}", value)
     for state in names:
         if state not in STATES:
             raise _refused(name, f"one or some of {', '.join(STATES)}", state)

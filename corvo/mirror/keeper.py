@@ -86,7 +86,7 @@ class Keeper:
                     await view.caught_up.wait_for(lambda: view.watermark >= index)
             except TimeoutError:
                 pass
-        stale = view.watermark < index
+        stale = view.watermark < index or self._missed
         try:
             return [await _QUESTIONS[method](view, arguments, stale), stale]
         except Failure as error:

@@ -270,10 +270,18 @@ def _select(source: str, params: list[Any], rest: list[Sql], order: Order, limit
     return f"{text} {order.clause} LIMIT ?", [*values, limit]
 
 
-def matches(filter: Filter, doomed: Doomed, what: str, limit: int) -> Sql:
-    """SQL for one column of the first rows that match, in no order."""
+def matches(
+    filter: Filter, doomed: Doomed, what: str, limit: int, numbers: list[int] | None
+) -> Sql:
+    """SQL for one column of the first rows that match, in no order. `numbers` are all rows that can
+    match, if they are not too many to be listed."""
+    source = "jobs j"
+    values: list[Any] = []
+    if numbers is not None:
+        source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
+        values = [json.dumps(numbers)]
     rest = conditions(filter, doomed)
-    text = f"SELECT {what} FROM jobs j"
+    text = f"SELECT {what} FROM {source}"
     if rest:
         text += " WHERE " + " AND ".join(condition for condition, _ in rest)
-    return f"{text} LIMIT ?", [*(value for _, values in rest for value in values), limit]
+    return f"{text} LIMIT ?", [*values, *(value for _, more in rest for value in more), limit]

@@ -12,7 +12,7 @@ from corvo import limits
 from corvo.errors import MirrorUnavailable
 from corvo.mirror import filters, query, rows
 from corvo.mirror.database import Database, Failure
-from corvo.mirror.facets import TAG_PREFIX, ranked
+from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
 from corvo.mirror.filters import Filter
 from corvo.mirror.view import View
 from corvo.model import PRIORITY_NAMES
@@ -22,6 +22,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _WITHIN_S: Final = limits.SEARCH_NS / 1e9
 _FEW: Final = 4_096  # rows that are read and sorted rather than found in order
 _READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
+_LISTED: Final = 50_000  # rows that are named to SQL one by one
 _COUNT_WITHIN_S: Final = 0.5
 _DOCUMENTS: Final = 100  # read at once, until a page is full
 _TEXTS: Final = (
@@ -103,13 +104,19 @@ async def _page(
 async def _count(database: Database, view: View, filter: Filter, at_least: int) -> tuple[int, bool]:
     """How many jobs match, counted up to a bound and for a moment."""
     bound = limits.SEARCH_COUNTED_MAX
-    text, values = query.matches(filter, view.doomed, "1", bound + 1)
+    numbers = _listed(view.facets.select(filter)[0])
+    text, values = query.matches(filter, view.doomed, "1", bound + 1, numbers)
     try:
         counted = await database.within(_COUNT_WITHIN_S, f"SELECT count(*) FROM ({text})", values)
     except MirrorUnavailable:  # it takes too long
         return at_least, False
     count = counted[0][0]
     return min(count, bound), count <= bound
+
+
+def _listed(possible: RowSet) -> list[int] | None:
+    """The rows that can match, unless there are too many."""
+    return list(possible) if len(possible) <= _LISTED else None
 
 
 async def _documents(database: Database, numbers: list[int]) -> list[dict[str, Any]]:
@@ -175,7 +182,8 @@ async def facets(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes
     possible, exact = view.facets.select(filter)
     if not exact:
         bound = limits.SEARCH_COUNTED_MAX
-        text, values = query.matches(filter, view.doomed, "j.number", bound + 1)
+        numbers = _listed(possible)
+        text, values = query.matches(filter, view.doomed, "j.number", bound + 1, numbers)
         async with view.reader() as database:
             found = await database.within(_WITHIN_S, text, values)
         exact = len(found) <= bound
@@ -192,7 +200,7 @@ async def facets(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes
     return _finish(answer, began, stale)
 
 
-async def _split_by_tag(view: View, possible: Any, key: str) -> dict[str, int]:
+async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int]:
     """By the values of a tag with so many values that they are not counted all the time: those
     of the first matches, up to a bound."""
     numbers = rows.json_list(possible[: limits.SEARCH_COUNTED_MAX])
@@ -210,7 +218,8 @@ async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> list[st
     possible, _ = view.facets.select(filter)
     if not possible:
         return []
-    text, values = query.matches(filter, view.doomed, "j.id", arguments["limit"])
+    numbers, limit = _listed(possible), arguments["limit"]
+    text, values = query.matches(filter, view.doomed, "j.id", limit, numbers)
     async with view.reader() as database:
         return [row[0] for row in await database.within(_WITHIN_S, text, values)]
 

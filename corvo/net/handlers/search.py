@@ -40,6 +40,8 @@ class Search:
         for name in ("sort", "order", "cursor"):
             if not isinstance(page[name], str | None):
                 raise ValidationError(f"{name} must be a text", field=name)
+            if len(page[name] or "") > limits.SEARCH_TEXT_SIZE_MAX:
+                page[name] = None  # none of ours
         limit = page["limit"]
         if type(limit) is not int or not 1 <= limit <= limits.SEARCH_PAGE_MAX:
             limit = limits.SEARCH_PAGE_DEFAULT
