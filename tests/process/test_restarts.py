@@ -71,7 +71,7 @@ def mixed_jobs(api: Api) -> list[str]:
     ids += [api.enqueue("paused"), api.enqueue("later", scheduled_at="9999-01-01T00:00:00Z")]
     runs = api.take_many("q", count=12, worker_id="w", hostname="h", lease_duration=86_400)
     api.ack(runs[0], result=[0], checkpoint="c")
-    api.fail(runs[1], error="first", backtrace="here")
+    api.fail(runs[1], error="first", backtrace="here", retry_after="1d")
     api.fail(runs[2], error="once", retry_after=0)
     api.fail(runs[3], retry=False)
     api.beat(runs[4], progress={"current": 4}, checkpoint={"page": 4})
