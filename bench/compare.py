@@ -68,7 +68,7 @@ def corvo(name: str, script: str, pattern: str, *options: str) -> Line:
 
     def server(port: int, path: str) -> list[str]:
         bind = ["--bind", f"127.0.0.1:{port}", "--data-dir", path, "--log-level", "error"]
-        return [sys.executable, "-m", "corvo", "server", *bind, *options]
+        return [sys.executable, "-m", "corvo", "server", "--no-mirror", *bind, *options]
 
     def load(port: int, connections: int, seconds: int) -> list[str]:
         url = f"http://127.0.0.1:{port}/"

@@ -106,7 +106,7 @@ class Server:
         began = time.perf_counter()
         command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
         self.process = subprocess.Popen(
-            [*command, "--bind", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+            [*command, "--no-mirror", "--bind", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         for line in self.process.stderr:

@@ -301,6 +301,13 @@ class Config:
         _duration,
         "How often the server looks for jobs to remove because they ended long ago.",
     )
+    mirror: bool = _option(
+        "mirror",
+        "true",
+        _flag,
+        "Keep the mirror, in a process of its own: search, facets and bulk actions by filter need"
+        " it.",
+    )
     test_clock: bool = _option(
         "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
     )

@@ -7,7 +7,8 @@ cdef class Flusher:
     cdef long long _dirty_since_ns, _applied_ns
     cdef bint _refused
     cdef public bint disk_full
-    cdef public long long flushes, flush_ns_last, flush_ns_max
+    cdef public object on_flushed
+    cdef public long long index, flushes, flush_ns_last, flush_ns_max
 
     cpdef after_apply(self)
     cpdef flush(self)

@@ -66,6 +66,8 @@ class Flusher:
         self._timer: Any = None
         self._refused = False  # the last flush found no space
         self.disk_full = False  # new jobs are to be refused
+        self.index = -1  # of the last flush: the base has the log up to there
+        self.on_flushed: Callable[[int], None] = _nobody
         self.flushes = 0
         self.flush_ns_last = 0
         self.flush_ns_max = 0
@@ -125,16 +127,20 @@ class Flusher:
             self._on_fatal(error)
             return
         self._dirty_since_ns = 0
+        self.index = report.index
         self._log.trim(report.index)
         took_ns = self._clock.monotonic_ns() - began_ns
         self.flushes += 1
         self.flush_ns_last = took_ns
         self.flush_ns_max = max(self.flush_ns_max, took_ns)
         self._refused = False
+        self.on_flushed(report.index)
 
-    def use(self, disk: Disk) -> None:
-        """The base is another one from now on, and knows all that is applied."""
+    def use(self, disk: Disk, index: int) -> None:
+        """The base is another one from now on, and has the log up to this index: all that is
+        applied."""
         self._disk = disk
+        self.index = index
         self._dirty_since_ns = 0
         self._refused = False
 
@@ -166,3 +172,7 @@ class Flusher:
             logger.error("no disk space: new jobs are refused until there is some")
         else:
             logger.warning("there is disk space again: new jobs are taken")
+
+
+def _nobody(_index: int) -> None:
+    pass

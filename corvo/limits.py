@@ -190,6 +190,41 @@ BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 
+# Outbox: what the mirror has not read. Past its bound the oldest rows go: the mirror is rebuilt.
+OUTBOX_SIZE_MAX: Final = 64 * MIB
+OUTBOX_DROPPED_MAX: Final = 100  # rows in one flush
+
+# The sidecar: calls in flight to it, frames of its channel, how long it may be silent, and how long
+# it takes to be started again when it keeps dying.
+IPC_CALLS_MAX: Final = 256
+IPC_FRAME_SIZE_MAX: Final = 64 * MIB
+SIDECAR_REPORT_NS: Final = SECOND_NS
+SIDECAR_SILENT_NS: Final = 15 * SECOND_NS
+SIDECAR_BACKOFF_MIN_NS: Final = 100 * MS_NS
+SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS
+
+# The mirror. Documents of one of its transactions, rows of the base read under one snapshot, and
+# how long a search may take and may wait for the mirror to catch up.
+MIRROR_DOCUMENTS: Final = 2_000
+MIRROR_SCAN_ROWS: Final = 2_000
+MIRROR_WAIT_NS: Final = 2 * SECOND_NS
+SEARCH_NS: Final = 10 * SECOND_NS
+REBUILD_WAIT_NS: Final = 3600 * SECOND_NS
+
+# Search: items of a page, matches that are counted one by one, texts of filters, parts of a jq
+# expression, values of one dimension that are counted all the time, and that an answer shows.
+SEARCH_PAGE_DEFAULT: Final = 50
+SEARCH_PAGE_MAX: Final = 1_000
+FULLTEXT_PAGE_MAX: Final = 500
+SEARCH_COUNTED_MAX: Final = 10_000
+SEARCH_TEXT_SIZE_MAX: Final = 4 * KIB
+JQ_SIZE_MAX: Final = 4 * KIB
+JQ_CONDITIONS_MAX: Final = 16
+FACET_VALUES_MAX: Final = 1_000
+FACET_KEYS_MAX: Final = 100
+FACETS_MAX: Final = 16
+FACET_VALUES_SHOWN: Final = 100
+
 # Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen

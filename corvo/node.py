@@ -45,6 +45,7 @@ from corvo.pipeline import Pipeline
 from corvo.report import Report
 from corvo.scheduler import Scheduler
 from corvo.service import Service
+from corvo.supervisor import Supervisor
 from corvo.systemd import Notifier
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 _STOP_POLL_S = 0.01
 _SETTLE_POLLS_MAX = 100
 _JOIN_WAIT_S = 60.0
+_EPOCH_SIZE = 8
 
 
 class Node:
@@ -87,7 +89,9 @@ class Node:
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
         self.live = Live(loop, self.clock, self.machine, self.pipeline)
-        self.report = Report(config, self.clock, self.log, self.machine, self.pipeline, self.live)
+        self.sidecar = self._mirror()
+        parts = self.machine, self.pipeline, self.live, self.sidecar
+        self.report = Report(config, self.clock, self.log, *parts)
         if self.cluster is not None:
             self.report.cluster = self.cluster.status
         self.log.on_flushed = self.report.wal_flush.observe
@@ -99,6 +103,19 @@ class Node:
         self.handshakes: Handshakes | None = None
         self._stopping = False
         self._stopped = asyncio.Event()
+
+    def _mirror(self) -> Supervisor | None:
+        """The sidecar with the mirror; None = this server has none."""
+        if not self.config.mirror:
+            self.machine.drop_outbox()
+            return None
+        outbox = self.machine.keep_outbox(self._new_epoch())
+        sidecar = Supervisor(self.config, self.loop, self.clock, self.base, outbox, self.pipeline)
+        self.service.mirror = sidecar
+        return sidecar
+
+    def _new_epoch(self) -> bytes:
+        return self.clock.random_bytes(_EPOCH_SIZE)
 
     def _new_salt(self) -> int:
         return int.from_bytes(self.clock.random_bytes(4), "big")
@@ -170,6 +187,7 @@ class Node:
                 f"the data in {self.config.data_dir} belongs to a node of a cluster: start it with"
                 " --raft-bind and the cluster-secret"
             )
+        self.pipeline.flusher.index = machine.applied_index
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
             machine.apply(entry.index, entry.term, entry.data)
             replayed += 1
@@ -188,6 +206,8 @@ class Node:
         else:
             self.pipeline.start(leading=False)
             self.cluster.start()
+        if self.sidecar is not None:
+            self.sidecar.start()
         # What lives now lives long: keep it out of the collector's sight, and never let the
         # oldest generation be walked while requests wait.
         gc.collect()
@@ -255,7 +275,11 @@ class Node:
         old, self.base = self.base, Base.open(Path(self.config.data_dir))
         self.machine.restore(self.base)
         assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
-        self.pipeline.flusher.use(self.base)
+        self.pipeline.flusher.use(self.base, meta.index)
+        if self.sidecar is None:
+            self.machine.drop_outbox()
+        else:
+            self.sidecar.restored(self.base, self.machine.keep_outbox(self._new_epoch(), anew=True))
         old.close()
         assert self.cluster is not None
         self.cluster.snapshots.clean()
@@ -296,6 +320,8 @@ class Node:
             await self._settle()
             if self.cluster is not None:
                 await self.cluster.close()
+            if self.sidecar is not None:
+                await self.sidecar.stop()
             self.close()
             logger.info("stopped")
         finally:
@@ -318,6 +344,8 @@ class Node:
         """Flush and close the stores."""
         if self.handshakes is not None:
             self.handshakes.close()
+        if self.sidecar is not None:
+            self.sidecar.close()
         self.scheduler.close()
         self.background.close()
         self.pipeline.close()

@@ -159,8 +159,9 @@ for _number, _name in (
 EXTRAS_LAYOUT: Final = "sussibSufsuub"
 # What an action on jobs may need: target queue, reset_attempts and keep_priority (move), priority
 # (change_priority), force (cancel), reason, by, note, feedback (JSON text), revise (reject),
-# hold_timeout_ns (0 = none), hold_action (an index of model.HOLD_ACTIONS)
-ACTION_LAYOUT: Final = "sffufsssbfuu"
+# hold_timeout_ns (0 = none), hold_action (an index of model.HOLD_ACTIONS), states (bits of
+# model.STATES: of many jobs, those that are in another state by then are skipped; 0 = any state)
+ACTION_LAYOUT: Final = "sffufsssbfuuu"
 # A chain: its steps, then what follows a death and what follows the end (absent = nothing), each of
 # layout FOLLOWER_LAYOUT.
 CHAIN_LAYOUT: Final = "Bbb"

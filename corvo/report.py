@@ -15,6 +15,7 @@ from corvo.net.live import Live
 from corvo.net.router import Route
 from corvo.net.server import Server
 from corvo.pipeline import ENTRY_BOUNDS_NS, Pipeline
+from corvo.supervisor import Supervisor
 
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
 
@@ -30,6 +31,7 @@ class Report:
         machine: Machine,
         pipeline: Pipeline,
         live: Live,
+        sidecar: Supervisor | None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -37,6 +39,7 @@ class Report:
         self._machine = machine
         self._pipeline = pipeline
         self._live = live
+        self._sidecar = sidecar
         self._server: Server | None = None
         self._routes: Sequence[Route] = ()
         self._address = config.bind
@@ -102,8 +105,37 @@ class Report:
             "queue_time_hist": _histogram(meters.queue_time),
             "apply_time_hist": _histogram(meters.apply_time),
             "base_flushes_total": flusher.flushes,
+            **self._mirror_status(),
             "nodes": [node],
         }
+
+    def _mirror_status(self) -> dict[str, Any]:
+        sidecar = self._sidecar
+        if sidecar is None:
+            return {"sqlite_mirror": {"enabled": False}}
+        state = sidecar.state
+        mirror = {
+            "enabled": True,
+            "async": True,
+            "available": bool(state.get("ready")),
+            "stale": bool(state.get("stale")),
+            "pid": sidecar.pid,
+            "starts": sidecar.starts,
+            "dropped": 0,
+            "applied": state.get("watermark", -1),
+            "lag": sidecar.lag,
+            "jobs": state.get("jobs", 0),
+            "file_size": state.get("file_size", 0),
+            "wal_size": state.get("wal_size", 0),
+            "error": state.get("error", ""),
+        }
+        rebuild = {
+            "ran": state.get("rebuilds", 0) > 0,
+            "running": bool(state.get("building")),
+            "scanned": state.get("scanned", 0),
+            "last_duration_ms": state.get("rebuild_ms", 0),
+        }
+        return {"sqlite_mirror": mirror, "sqlite_rebuild": rebuild}
 
     def metrics(self) -> bytes:
         """The body of /metrics."""
@@ -178,6 +210,14 @@ class Report:
             "corvo_idempotency_entries": machine.replays,
             "corvo_clock_pauses": self._clock.pauses,
         }
+        if self._sidecar is not None:
+            mirror = self._sidecar.state
+            values["corvo_sqlite_mirror_available"] = int(bool(mirror.get("ready")))
+            values["corvo_sqlite_mirror_lag_updates"] = self._sidecar.lag
+            values["corvo_sqlite_mirror_bytes"] = mirror.get("file_size", 0)
+            values["corvo_sqlite_mirror_wal_bytes"] = mirror.get("wal_size", 0)
+            values["corvo_sqlite_mirror_rebuilds"] = mirror.get("rebuilds", 0)
+            values["corvo_sidecar_starts"] = self._sidecar.starts
         if self._server is not None:
             values["corvo_http_connections"] = len(self._server.connections)
         return values

@@ -20,6 +20,7 @@ cdef class Service:
     cdef long long _stamp_ns
     cdef public tuple guard
     cdef dict _task_watches
+    cdef public object mirror
 
     @cython.locals(pipeline=Pipeline)
     cpdef enqueue_plain(self, PlainEnqueue plain, slot)

@@ -6,7 +6,7 @@ missing.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
@@ -14,7 +14,7 @@ from corvo._fast.plain import PlainEnqueue
 from corvo.checks import shown
 from corvo.clock import Clock
 from corvo.config import Config
-from corvo.errors import NotFound, ValidationError
+from corvo.errors import MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.machine import Machine
 from corvo.fsm.replays import REPLAYABLE
 from corvo.ids import BATCH_PREFIX, CHAIN_PREFIX, PREFIX, SCHEDULE_PREFIX, TASK_PREFIX, JobIds
@@ -23,6 +23,21 @@ from corvo.pipeline import Pipeline, Slot
 from corvo.waiting import Wait
 
 _ENQUEUE = ops.ENQUEUE
+
+
+class Mirror(Protocol):
+    """Who answers questions that the applied state cannot answer by itself."""
+
+    def ask(self, method: str, arguments: dict[str, Any], wait_s: float, slot: Slot) -> None:
+        """The slot gets the answer or a CorvoError. Raises MirrorUnavailable or Overloaded."""
+
+
+class NoMirror:
+    """A server without a mirror."""
+
+    def ask(self, method: str, arguments: dict[str, Any], wait_s: float, slot: Slot) -> None:
+        """Nobody answers."""
+        raise MirrorUnavailable("this server runs without its mirror (--no-mirror)")
 
 
 class Service:
@@ -41,6 +56,7 @@ class Service:
         # proposes has one effect only.
         self.guard: tuple[bytes, bytes] | None = None
         self._task_watches: dict[str, list[Slot]] = {}
+        self.mirror: Mirror = NoMirror()
         pipeline.on_applied.append(self._look_at_tasks)
 
     # ---- writes ----

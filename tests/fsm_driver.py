@@ -60,6 +60,7 @@ ARGUMENT_FIELDS: dict[str, Any] = {
     "revise": False,
     "hold_timeout_ns": 0,
     "hold_action": 0,
+    "states": 0,
 }
 EXTRAS_FIELDS: dict[str, Any] = {
     "group_key": "",

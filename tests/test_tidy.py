@@ -12,6 +12,7 @@ import runpy
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,11 @@ LAYERS = {
     "corvo.__main__": 7,
     "corvo.node": 6,
     "corvo.cluster": 6,
+    "corvo.sidecar": 6,
     "corvo.report": 6,
     "corvo.net": 5,
     "corvo.scheduler": 5,
+    "corvo.supervisor": 5,
     "corvo.background": 5,
     "corvo.leadership": 5,
     "corvo.logs": 5,
@@ -40,11 +43,13 @@ LAYERS = {
     "corvo.members": 4,
     "corvo.consensus": 3,
     "corvo.fsm": 3,
+    "corvo.mirror": 3,
     "corvo.kv": 2,
     "corvo.model": 2,
     "corvo.ops": 2,
     "corvo.feed": 2,
     "corvo.config": 2,
+    "corvo.ipc": 2,
     "corvo.failpoints": 1,
     "corvo.limits": 1,
     "corvo.clock": 1,
@@ -56,7 +61,7 @@ LAYERS = {
     "corvo": 0,
 }
 # Neighbours that never import each other.
-STRANGERS = {("corvo.consensus", "corvo.fsm"), ("corvo.fsm", "corvo.consensus")}
+STRANGERS = set(permutations(("corvo.consensus", "corvo.fsm", "corvo.mirror"), 2))
 
 # Values in, values out. Shells are the named exceptions inside pure packages.
 PURE = (
@@ -72,10 +77,17 @@ PURE = (
     "corvo.kv.memory",
     "corvo.kv.meta",
     "corvo.kv.log_documents",
+    "corvo.kv.outbox",
     "corvo.kv.queue_documents",
     "corvo.kv.rows",
     "corvo.fsm",
     "corvo.consensus",
+    "corvo.mirror.facets",
+    "corvo.mirror.filters",
+    "corvo.mirror.jq",
+    "corvo.mirror.query",
+    "corvo.mirror.rows",
+    "corvo.mirror.schema",
     "corvo._fast",
 )
 SHELLS = {
@@ -107,16 +119,18 @@ ORDERED = ("list", "tuple", "iter", "enumerate", "zip", "map")  # keep the order
 
 # A dependency is imported in one place, so that it can be replaced in a day.
 DEPENDENCIES = {
+    "aiosqlite": ("corvo.mirror.database",),
     "click": ("corvo.cli",),
     "cronsim": ("corvo.cron",),
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.record",),
     "httptools": ("corvo._fast.http1", "corvo.cli.load"),
     "jsonschema_rs": ("corvo.net.schemas",),
-    "lmdb": ("corvo.kv.base", "corvo.kv.copying"),
-    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http1"),
+    "lmdb": ("corvo.kv.base", "corvo.kv.copying", "corvo.kv.reader"),
+    "msgpack": ("corvo.ipc",),
+    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http1", "corvo.mirror.search"),
     "prometheus_client": ("corvo.net.scrape",),
-    "pyroaring": ("corvo._fast.ready",),
+    "pyroaring": ("corvo._fast.ready", "corvo.mirror.facets"),
     "rich": ("corvo.cli",),
     "uvloop": ("corvo.node", "corvo.cli.load"),
 }
@@ -445,7 +459,7 @@ def set_names(source: Source) -> set[str]:
 
 def used(sources: list[Source]) -> Iterator[str]:
     """Every module is imported by another one or by a test."""
-    entries = {"corvo.cli", "corvo.__main__"}
+    entries = {"corvo.cli", "corvo.__main__", "corvo.sidecar"}
     imported = {name for s in sources if s.suffix != "pyi" for _, name in s.imports()}
     packages = {name.rpartition(".")[0] for name in imported}
     for source in sources:

@@ -49,6 +49,8 @@ BATCH_MEMBER = b"bm|"
 BATCH_FINISHED = b"bf|"
 REPLAY = b"ik|"
 META = b"m|"
+OUTBOX = b"o|"
+OUTBOX_STATE = b"of|"
 
 HASH_SIZE = 16
 
@@ -450,3 +452,14 @@ def parse_events(key: bytes) -> int:
     """The block's first seq."""
     p: cython.p_uchar = _pointer(EVENTS, key, 8)
     return _get_integer(p, 3, 8)
+
+
+def outbox(index: cython.ulonglong) -> bytes:
+    """Row of what the flush that covers the log up to this index has changed."""
+    return _integers(OUTBOX, index, 8, 0, 0, 0, 0)
+
+
+def parse_outbox(key: bytes) -> int:
+    """The flush's index."""
+    p: cython.p_uchar = _pointer(OUTBOX, key, 8)
+    return _get_integer(p, 2, 8)

@@ -37,6 +37,8 @@ COMMANDS = {
     "priority": "people",
     "requeue": "people",
     "run": "people",
+    "search": "search",
+    "dead": "search",
     "bulk": "bulk",
     "fetch": "worker",
     "ack": "worker",

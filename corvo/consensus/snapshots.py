@@ -2,7 +2,8 @@
 
 A snapshot is a compact copy of the base as of one flush (`corvo.kv.copying`, a program of its own,
 so that the loop never waits for it). It carries its own label: the meta row in it says up to which
-entry it goes. All rows of the base are replicated: nothing in it belongs to the node that made it.
+entry it goes. All rows of the base are replicated, but for the outbox of the node that made it
+(`corvo.kv.outbox`), which the node that goes on from it removes.
 
     <data-dir>/outgoing
             the copy that can be sent

@@ -29,6 +29,7 @@ from corvo.fsm import (
 from corvo.fsm.core import Core
 from corvo.fsm.groups import Group
 from corvo.fsm.lane import Obstacle
+from corvo.fsm.outbox import Outbox
 from corvo.fsm.store import SIZE_MAX, FlushReport
 from corvo.kv.rows import Rows
 from corvo.limits import (
@@ -558,6 +559,17 @@ class Machine:
         return point
 
     # Flush.
+
+    def keep_outbox(self, epoch: bytes, anew: bool = False) -> Outbox:
+        """Name in the base what each flush changes. A new outbox gets this epoch; `anew` = what
+        there is of one came with the base from another node, and goes."""
+        outbox = Outbox(self._store.base, epoch, self._meta.applied_index, anew)
+        self._store.outbox = outbox
+        return outbox
+
+    def drop_outbox(self) -> None:
+        """Keep no outbox any more: nobody reads it."""
+        self._store.drop_outbox()
 
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed

@@ -54,6 +54,7 @@ class Arguments:
         self.revise: bool
         self.hold_timeout_ns: int
         self.hold_action: int
+        self.states: int
         (
             self.target,
             self.reset_attempts,
@@ -67,11 +68,12 @@ class Arguments:
             self.revise,
             self.hold_timeout_ns,
             self.hold_action,
+            self.states,
         ) = decode_fields(ops.ACTION_LAYOUT, payload)
 
 
 NO_ARGUMENTS: Final = encode_fields(
-    ops.ACTION_LAYOUT, ("", False, True, 0, False, "", "", "", b"", False, 0, 0)
+    ops.ACTION_LAYOUT, ("", False, True, 0, False, "", "", "", b"", False, 0, 0, 0)
 )
 
 Action = Callable[[Core, Job, Arguments], object]

@@ -29,6 +29,7 @@ cdef class Store:
     cdef public RowOverlay rows
     cdef public LogRows logs
     cdef public EventLog events
+    cdef public object outbox
 
     @cython.locals(count=cython.longlong)
     cpdef documents(self)

@@ -16,9 +16,11 @@ from corvo._fast.ready import SEQ_BITS
 from corvo.fsm import index_rows
 from corvo.fsm.event_log import EventLog
 from corvo.fsm.log_rows import LogRows
+from corvo.fsm.outbox import Outbox, outbox_rows
 from corvo.fsm.overlay import ROW_SIZE, Links, RowOverlay
 from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
+from corvo.kv.outbox import Changed
 from corvo.kv.rows import Row, Rows
 from corvo.limits import BODY_INSIDE_SIZE_MAX, KIB, MIB
 from corvo.model import (
@@ -97,6 +99,7 @@ class Store:
         self.rows = RowOverlay(base)
         self.logs = LogRows(base)
         self.events = EventLog(base, self.meta)
+        self.outbox: Outbox | None = None  # of a node that has a mirror
 
     def documents(self) -> int:
         """How much there is to flush."""
@@ -281,6 +284,10 @@ class Store:
         if lock is not None:
             found.append((key, lock))
 
+    def drop_outbox(self) -> None:
+        """The next flush removes what there is of an outbox."""
+        self._deletes += outbox_rows(self.base)
+
     # Queues, workers and schedules.
 
     def touch_queue(self, queue: Queue) -> None:
@@ -414,12 +421,30 @@ class Store:
         self.rows.collect(puts, deletes)
         self.logs.collect(puts, deletes)
         self.events.collect(puts, deletes)
+        if self.outbox is not None:
+            puts += self.outbox.collect(self.meta.applied_index, self._changed(), deletes)
         self.base.write(puts, deletes)
         size = 0
         for key, value in puts:
             size += len(key) + len(value)
         self._written()
         return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
+
+    def _changed(self) -> Changed:
+        """The names of the documents that a flush writes."""
+        changed = Changed()
+        changed.jobs = [job.id for job in self._dirty]
+        changed.batches = list(self._batches)
+        changed.queues = [queue.row_name() for queue in self._queues]
+        changed.workers = [worker.id for worker in self._workers]
+        changed.schedules = list(self._schedules)
+        changed.locks = list(self._locks)
+        for key in self._deletes:
+            if key.startswith(keys.QUEUE):
+                changed.queues.append(keys.parse_queue(key))
+            elif key.startswith(keys.WORKER):
+                changed.workers.append(keys.parse_worker(key))
+        return changed
 
     def _put_tasks(self, puts: list[Row], deletes: list[bytes]) -> None:
         for task_id, task in self._tasks.items():
@@ -518,6 +543,8 @@ class Store:
         self.rows_size = 0
         self.logs.written()
         self.events.written()
+        if self.outbox is not None:
+            self.outbox.written()
 
     def _leave(self, job: Job) -> None:
         job.resident = False

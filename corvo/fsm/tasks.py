@@ -349,6 +349,8 @@ def _outcome(core: Core, job_id: str, action: int, arguments: Arguments) -> obje
     job = core.find(job_id)
     if job is None:
         return NotFound(f'job "{job_id}" not found')
+    if arguments.states and not arguments.states >> job.state & 1:
+        return InvalidState(f'job "{job_id}" is {STATES[job.state]} by now')
     return people.BY_NUMBER[action](core, job, arguments)
 
 

@@ -43,4 +43,8 @@ Where a job stands in a group, 00, its priority and the group key follow the id 
                                     stamp, key, fingerprint of the request, outcome
     ev|first_seq:8                  events of one log entry, packed
     m|                              meta row: what the other rows add up to
+    o|index:8                       outbox: documents that the flush with this index has changed
+    of|                             state of the outbox: its epoch, and the index of its floor
+
+The last two are about this copy of the base alone: another node has others.
 """

@@ -22,8 +22,9 @@ def encode_arguments(
     feedback: bytes = b"",
     revise: bool = False,
     hold: tuple[int, int] = (0, 0),
+    states: int = 0,
 ) -> bytes:
-    """Layout ops.ACTION_LAYOUT; `hold` is what `hold_values` gives."""
+    """Layout ops.ACTION_LAYOUT; `hold` is what `hold_values` gives, `states` are bits."""
     size_max = limits.HOLD_TEXT_SIZE_MAX
     values = (
         target,
@@ -37,6 +38,7 @@ def encode_arguments(
         checks.json_size(feedback, "feedback", limits.FEEDBACK_SIZE_MAX),
         revise,
         *hold,
+        states,
     )
     return encode_fields(ops.ACTION_LAYOUT, values)
 

@@ -373,8 +373,8 @@ _PARTS: dict[str, type[_Body]] = {
     "on_death": FollowerBody,
 }
 
-_B = TypeVar("_B", bound=_Body)
-_DECODERS: dict[type[_Body], Any] = {}
+_B = TypeVar("_B", bound=_Body | dict[str, Raw])
+_DECODERS: dict[type, Any] = {}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 # Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
@@ -411,6 +411,20 @@ def decode(body: bytes, kind: type[_B]) -> _B:
 def decode_optional(body: bytes, kind: type[_B]) -> _B:
     """Like `decode`, but an empty body counts as `{}`."""
     return decode(body or b"{}", kind)
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Decode a body whose members are checked by somebody else; an empty one counts as `{}`."""
+    members = decode(body or b"{}", dict[str, Raw])
+    return {name: plain_value(raw, name) for name, raw in members.items()}
+
+
+def plain_value(raw: Raw, field: str) -> Any:
+    """A member that was kept as bytes, decoded."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"invalid JSON in {shown(field)}: {error}") from None
 
 
 def _decode_lone_surrogates(body: bytes, kind: type[_B], decoder: Any) -> _B:
@@ -466,7 +480,7 @@ def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
     return value
 
 
-def _explained(text: str, kind: type[_Body]) -> ValidationError:
+def _explained(text: str, kind: type) -> ValidationError:
     """A decoder's message, with the member first and a hint."""
     unknown = _UNKNOWN.match(text)
     if unknown is None:
@@ -483,7 +497,7 @@ def _explained(text: str, kind: type[_Body]) -> ValidationError:
     return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
 
 
-def _struct_at(kind: type[_Body], path: str) -> type[_Body]:
+def _struct_at(kind: type, path: str) -> Any:
     part = path.removesuffix("[...]").rpartition(".")[2]
     if part in _PARTS:
         return _PARTS[part]

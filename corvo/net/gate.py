@@ -26,7 +26,15 @@ Forward = Callable[[Request, str, int], None]
 
 _LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
-_LOCAL_PATHS: Final = frozenset((b"/api/v1/test/clock",))
+# What is asked of this node by other methods: reads with a body, its mirror, its clock.
+_LOCAL_PATHS: Final = frozenset(
+    (
+        b"/api/v1/jobs/search",
+        b"/api/v1/jobs/facets",
+        b"/api/v1/admin/rebuild-sqlite",
+        b"/api/v1/test/clock",
+    )
+)
 _TICK_S: Final = 0.1
 
 

@@ -16,6 +16,7 @@ from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
 from corvo.net.handlers.rpc import Rpc
 from corvo.net.handlers.schedules import Schedules
+from corvo.net.handlers.search import Search
 from corvo.net.handlers.streams import Streams
 from corvo.net.handlers.worker import WorkerVerbs
 from corvo.net.live import Live
@@ -75,7 +76,8 @@ def routes(
         ("GET", "/debug/runtime", admin.runtime),
     ]
     rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
-    rows += _streams(Streams(service, live)) + _cluster(ClusterVerbs(members))
+    rows += _search(Search(service)) + _streams(Streams(service, live))
+    rows += _cluster(ClusterVerbs(members))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -138,6 +140,17 @@ def _cluster(cluster: ClusterVerbs) -> list[_Row]:
         ("POST", "/cluster/remove", cluster.remove),
         ("POST", "/cluster/promote", cluster.promote),
         ("POST", "/cluster/transfer", cluster.transfer),
+    ]
+
+
+def _search(search: Search) -> list[_Row]:
+    """What the mirror answers."""
+    return [
+        ("POST", "/jobs/search", search.search),
+        ("POST", "/jobs/facets", search.facets),
+        ("GET", "/search/fulltext", search.fulltext),
+        ("GET", "/dead", search.dead),
+        ("POST", "/admin/rebuild-sqlite", search.rebuild),
     ]
 
 

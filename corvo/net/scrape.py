@@ -93,6 +93,12 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_base_flush_seconds_max": (_GAUGE, "How long the longest flush took."),
     "corvo_overlay_bytes": (_GAUGE, "Changes in memory that are not in the base yet."),
     "corvo_idempotency_entries": (_GAUGE, "Outcomes kept of requests with an Idempotency-Key."),
+    "corvo_sqlite_mirror_available": (_GAUGE, "1 when the mirror answers."),
+    "corvo_sqlite_mirror_lag_updates": (_GAUGE, "Flushes that the mirror does not have on disk."),
+    "corvo_sqlite_mirror_bytes": (_GAUGE, "Size of the files of the mirror."),
+    "corvo_sqlite_mirror_wal_bytes": (_GAUGE, "Size of their write-ahead logs."),
+    "corvo_sqlite_mirror_rebuilds": (_GAUGE, "Times this sidecar built the mirror from nothing."),
+    "corvo_sidecar_starts": (_COUNTER, "Times the sidecar was started."),
     "corvo_clock_pauses": (_COUNTER, "Pauses of the process that gave leases a grace."),
 }
 HISTOGRAMS: Final[dict[str, str]] = {

@@ -43,7 +43,8 @@ class Tmpfs:
         (self.path / "filler").unlink()
 
     def close(self) -> None:
-        subprocess.run(["umount", str(self.path)], check=True)
+        # The sidecar of a server that was killed may need a moment to end.
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
 
 class FileLimit:

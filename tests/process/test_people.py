@@ -316,11 +316,6 @@ def test_g17_an_action_that_says_too_little(api: Api, body: Any) -> None:
     refused(api.post("/jobs/bulk", {"job_ids": ["x"], **body}), 400, "VALIDATION_ERROR")
 
 
-def test_a_filter_needs_search(api: Api) -> None:
-    body = {"action": "cancel", "filter": {"queue": "q", "state": ["dead"]}}
-    refused(api.post("/jobs/bulk", body), 503, "MIRROR_UNAVAILABLE")
-
-
 def test_g17_the_result_lists_done_skipped_and_conflict(api: Api, queue: str) -> None:
     dead = api.enqueue(queue, unique_key="k")
     api.fail(api.take(queue), retry=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
-from corvo.kv import documents, log_documents, meta, queue_documents
+from corvo.kv import documents, log_documents, meta, outbox, queue_documents
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -559,9 +559,38 @@ def _golden_batch() -> Batch:
     return filled(Batch("batch_1"), values)
 
 
+def changed() -> outbox.Changed:
+    names = outbox.Changed()
+    names.jobs, names.batches = ["job_01", "job_02"], ["batch_1"]
+    names.queues, names.workers, names.schedules = ["mail"], ["w"], ["sched_1"]
+    names.locks = [b"u|\0\0\0\1"]
+    return names
+
+
+def test_names_of_changed_documents_come_back() -> None:
+    back = outbox.decode_changed(7, outbox.encode_changed(changed()))
+    assert vars_of(back) == vars_of(changed()) and back.count() == 7
+    assert outbox.decode_state(outbox.encode_state(b"epoch", 5)) == (b"epoch", 5)
+    with pytest.raises(StorageError, match="outbox row '7'"):
+        outbox.decode_changed(7, b"\x01")
+
+
+def vars_of(names: outbox.Changed) -> list[Any]:
+    return [
+        names.jobs,
+        names.batches,
+        names.queues,
+        names.workers,
+        names.schedules,
+        names.locks,
+    ]
+
+
 DOCUMENTS = {
     "job head": lambda: documents.encode_head(filled(_golden_job(), {"body_apart": True})),
     "job head with its body": lambda: documents.encode_head(_golden_job()),
+    "outbox": lambda: outbox.encode_changed(changed()),
+    "outbox_state": lambda: outbox.encode_state(b"epoch", 300),
     "job body": lambda: documents.encode_body(_golden_job()),
     "job data": lambda: documents.encode_data(_golden_job()),
     "job extras": lambda: documents.encode_extras(_golden_extras()),

@@ -1,53 +1,26 @@
 """Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
 comes when it is done, or at once with an id to ask for."""
 
-import difflib
 from typing import Any
 from urllib.parse import parse_qs
 
 from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, MirrorUnavailable, NotFound, ValidationError
+from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
 from corvo.ids import check_job_id
+from corvo.mirror import filters
+from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, OUTCOMES, SKIPPED, STATES, Task
 from corvo.net.actions import encode_arguments, hold_values
-from corvo.net.bodies import BulkBody, decode, json_value
+from corvo.net.bodies import BulkBody, decode, json_value, plain_value
 from corvo.net.documents import reply_json, task_counts, task_document
+from corvo.net.handlers.search import Asking, refuse_stale
 from corvo.service import Service
 
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
 _COUNTED_AT_ONCE = 500
-# What jobs can be searched by.
-FILTERS = (
-    "queue",
-    "state",
-    "priority",
-    "tags",
-    "payload_contains",
-    "payload_jq",
-    "created_after",
-    "created_before",
-    "scheduled_after",
-    "scheduled_before",
-    "started_after",
-    "started_before",
-    "completed_after",
-    "completed_before",
-    "expire_after",
-    "expire_before",
-    "attempt_min",
-    "attempt_max",
-    "unique_key",
-    "batch_id",
-    "worker_id",
-    "parent_id",
-    "chain_id",
-    "has_errors",
-    "error_contains",
-    "job_id_prefix",
-)
 _REASONS = ("done", "not_found", "conflict")
 
 
@@ -56,13 +29,42 @@ class Bulk:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._asking = Asking(service)
 
     def act(self, request: Request) -> None:
         """One action on many jobs."""
         body = decode(request.body, BulkBody)
         action = _action(body)
-        arguments = _arguments(action, body)
-        ids = _ids(body)
+        if body.filter is None:
+            self._act(request, body, action, _ids(body), _arguments(action, body, ()))
+            return
+        given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
+        arguments = _arguments(action, body, _filter(body, given).get("state") or ())
+        request.context = self._service.guard, body, action, arguments
+        question = {"filter": given, "limit": limits.BULK_IDS_MAX + 1}
+        index = self._asking.current_index()
+        self._asking.ask(request, "ids", question, index, self._on_found)
+
+    def _on_found(self, request: Request, ids: list[str], stale: bool) -> None:
+        """The filter has become a set of jobs."""
+        guard, body, action, arguments = request.context
+        self._service.guard = guard
+        try:
+            refuse_stale(stale)
+            if len(ids) > limits.BULK_IDS_MAX:
+                raise ValidationError(
+                    f"filter matches more than {limits.BULK_IDS_MAX} jobs: say more in it",
+                    field="filter",
+                )
+            self._act(request, body, action, ids, arguments)
+        except CorvoError as error:
+            reply_error(request, error)
+        finally:
+            self._service.guard = None
+
+    def _act(
+        self, request: Request, body: BulkBody, action: int, ids: list[str], arguments: bytes
+    ) -> None:
         if body.dry_run:
             sample: list[str] = []
             if body.all:
@@ -175,7 +177,8 @@ def _action(body: BulkBody) -> int:
     return ACTIONS.index(body.action)
 
 
-def _arguments(action: int, body: BulkBody) -> bytes:
+def _arguments(action: int, body: BulkBody, states: tuple[str, ...]) -> bytes:
+    """`states` are those that the filter names: a job that has left them is skipped."""
     name = ACTIONS[action]
     if name == "move" and not body.move_to_queue:
         raise ValidationError("move_to_queue is required for move action", field="move_to_queue")
@@ -194,36 +197,34 @@ def _arguments(action: int, body: BulkBody) -> bytes:
         feedback=json_value(body.feedback),
         revise=body.revise,
         hold=hold_values(body.timeout, body.timeout_action),
+        states=sum(1 << STATES.index(state) for state in states),
     )
+
+
+def _one_of_three(body: BulkBody) -> None:
+    given = [body.job_ids is not None, body.filter is not None, body.all]
+    if sum(given) != 1:
+        raise ValidationError("give exactly one of job_ids, filter, and all: true")
 
 
 def _ids(body: BulkBody) -> list[str]:
     """The ids, each once; none when it is about all jobs."""
-    given = [body.job_ids is not None, body.filter is not None, body.all]
-    if sum(given) != 1:
-        raise ValidationError("give exactly one of job_ids, filter, and all: true")
-    if body.filter is not None:
-        _refuse_filter(body.filter)
+    _one_of_three(body)
     if body.job_ids is None:
         return []
     checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
     return [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(body.job_ids)]
 
 
-def _refuse_filter(given: dict[str, Any]) -> None:
-    """A filter needs the mirror, which this server does not have; a wrong one is refused first."""
-    if not given:
+def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:
+    """The filter; one that says nothing is refused."""
+    _one_of_three(body)
+    found = filters.parse(given)
+    if not found.values:
         raise ValidationError(
             "filter is empty: to act on every job, say all: true instead", field="filter"
         )
-    for name in given:
-        if name not in FILTERS:
-            near = difflib.get_close_matches(name, FILTERS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValidationError(f"unknown filter {checks.shown(name)}{hint}", field=name)
-    raise MirrorUnavailable(
-        "a filter needs the mirror, which this server does not have: give job_ids, or all: true"
-    )
+    return found
 
 
 def _item(job_id: str, code: int) -> dict[str, Any]:

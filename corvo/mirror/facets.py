@@ -1,0 +1,159 @@
+"""Counts of jobs by state, queue, priority and tag, as sets of row numbers.
+
+The intersection of such sets is the number of matches of a filter, at once and at any size. Sets of
+tags are bounded: a key with too many values, or one too many, is not kept, and whoever asks for it
+has to count in SQL.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pyroaring import BitMap64
+
+from corvo import limits
+from corvo.mirror.filters import Filter
+from corvo.model import PRIORITY_NAMES
+
+RowSet = BitMap64
+Place = tuple[str, str, int, bool]  # queue, state, priority, has errors
+TAG_PREFIX: Final = "tag:"
+DIMENSIONS: Final = ("state", "queue", "priority")
+
+
+class Facets:
+    """Sets of row numbers, kept by the writer of a view."""
+
+    def __init__(self) -> None:
+        self.all = BitMap64()
+        self._places: tuple[dict[Any, BitMap64], ...] = ({}, {}, {}, {})
+        self._tags: dict[str, dict[str, BitMap64]] = {}
+        self._uncounted: set[str] = set()  # keys with too many values
+
+    # ---- changes ----
+
+    def add(self, new: list[tuple[int, Place, dict[str, str]]]) -> None:
+        """Rows that are new: number, place, tags."""
+        self.all.update([number for number, _, _ in new])
+        for position, sets in enumerate(self._places):
+            numbers: dict[Any, list[int]] = {}
+            for number, place, _ in new:
+                numbers.setdefault(place[position], []).append(number)
+            for value, added in numbers.items():
+                sets.setdefault(value, BitMap64()).update(added)
+        for number, _, tags in new:
+            for key, value in tags.items():
+                if key in self._tags or self._take_key(key):
+                    values = self._tags[key]
+                    _add(values, value, number)
+                    if len(values) > limits.FACET_VALUES_MAX:
+                        del self._tags[key]
+                        self._uncounted.add(key)
+
+    def _take_key(self, key: str) -> bool:
+        full = len(self._tags) + len(self._uncounted) >= limits.FACET_KEYS_MAX
+        if full or key in self._uncounted:
+            return False
+        self._tags[key] = {}
+        return True
+
+    def move(self, number: int, old: Place, new: Place) -> None:
+        """A row that has changed."""
+        for sets, before, after in zip(self._places, old, new, strict=True):
+            if before != after:
+                _remove(sets, before, number)
+                _add(sets, after, number)
+
+    def remove(self, number: int, place: Place, tags: dict[str, str]) -> None:
+        """A row that goes."""
+        self.all.discard(number)
+        for sets, value in zip(self._places, place, strict=True):
+            _remove(sets, value, number)
+        for key, value in tags.items():
+            if key in self._tags:
+                _remove(self._tags[key], value, number)
+
+    # ---- answers ----
+
+    def select(self, filter: Filter) -> tuple[BitMap64, bool]:
+        """The rows that the filter may match as far as the sets say, and whether they say all."""
+        found, said = self.in_order(filter)
+        _, _, priorities, failed = self._places
+        if (priority := filter.get("priority")) is not None:
+            found = found & priorities.get(priority, _NOTHING)
+            said += 1
+        if (has_errors := filter.get("has_errors")) is not None:
+            found = found & failed.get(has_errors, _NOTHING)
+            said += 1
+        if filter.get("error_contains") is not None:
+            found = found & failed.get(True, _NOTHING)
+        tags = filter.get("tags") or {}
+        counted = [key for key in tags if self.counts(key)]
+        for key in counted:
+            found = found & self._tags.get(key, {}).get(tags[key], _NOTHING)
+        said += bool(tags) and len(counted) == len(tags)
+        return found, said == len(filter.values)
+
+    def in_order(self, filter: Filter) -> tuple[BitMap64, int]:
+        """The rows of the queue and the states of the filter, which an index gives in order, and
+        how many members that are."""
+        queues, states, _, _ = self._places
+        found = self.all
+        said = 0
+        if (queue := filter.get("queue")) is not None and "*" not in queue:
+            found = found & queues.get(queue, _NOTHING)
+            said += 1
+        if (wanted := filter.get("state")) is not None:
+            found = found & _union(states.get(state, _NOTHING) for state in wanted)
+            said += 1
+        return found, said
+
+    def counts(self, key: str) -> bool:
+        """Whether the sets of this tag are kept."""
+        full = len(self._tags) + len(self._uncounted) >= limits.FACET_KEYS_MAX
+        return key in self._tags or not (key in self._uncounted or full)
+
+    def split(self, found: BitMap64, dimension: str) -> dict[str, int]:
+        """How many of these rows there are by state, queue, priority, or by the value of a tag; the
+        most frequent values come first."""
+        queues, states, priorities, _ = self._places
+        sets: dict[str, BitMap64]
+        if dimension == "state":
+            sets = states
+        elif dimension == "queue":
+            sets = queues
+        elif dimension == "priority":
+            sets = {PRIORITY_NAMES[number]: rows for number, rows in priorities.items()}
+        else:
+            sets = self._tags.get(dimension.removeprefix(TAG_PREFIX), {})
+        if found is self.all:
+            counts = [(len(rows), value) for value, rows in sets.items()]
+        else:
+            counts = [(found.intersection_cardinality(rows), value) for value, rows in sets.items()]
+        return ranked([(count, value) for count, value in counts if count])
+
+
+def ranked(counts: list[tuple[int, str]]) -> dict[str, int]:
+    """The most frequent values with their counts."""
+    counts.sort(key=lambda item: (-item[0], item[1]))
+    return {value: count for count, value in counts[: limits.FACET_VALUES_SHOWN]}
+
+
+_NOTHING: Final = BitMap64()
+
+
+def _union(sets: Iterable[BitMap64]) -> BitMap64:
+    return BitMap64.union(BitMap64(), *sets)
+
+
+def _add(sets: dict[Any, BitMap64], value: Any, number: int) -> None:
+    rows = sets.get(value)
+    if rows is None:
+        rows = sets[value] = BitMap64()
+    rows.add(number)
+
+
+def _remove(sets: dict[Any, BitMap64], value: Any, number: int) -> None:
+    rows = sets[value]
+    rows.discard(number)
+    if not rows:
+        del sets[value]

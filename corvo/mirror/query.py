@@ -1,0 +1,287 @@
+"""Filters as SQL. Everything that a user wrote is a bound parameter.
+
+A page is found in three ways. When few rows can match (the facets know), fewer than were walked
+else, or when a member of the filter names few rows (a unique key, a batch, a tag that is not
+counted), those are read and sorted. Otherwise an index gives the rows in order, and the first that
+match are the page; one that needs equal states or queues is walked once for each state. A sort by
+anything but the time of creation reads all rows that match.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from corvo.mirror.filters import Filter
+from corvo.mirror.jq import Condition
+from corvo.model import STATES
+
+Sql = tuple[str, list[Any]]
+
+_I64: Final = 1 << 63
+_LAST: Final = chr(0x10FFFF)
+_ORDERS: Final = {
+    "created_at": "j.created_at",
+    "priority": "j.priority",
+    "started_at": "IFNULL(j.started_at, 0)",
+    "completed_at": "IFNULL(j.completed_at, 0)",
+    "attempt": "j.attempt",
+}
+_NAMED: Final = ("unique_key", "batch_id", "parent_id", "chain_id", "worker_id")  # have an index
+_COMPARED: Final = {
+    "created_after": "j.created_at > ?",
+    "created_before": "j.created_at < ?",
+    "scheduled_after": "j.scheduled_at > ?",
+    "scheduled_before": "j.scheduled_at < ?",
+    "started_after": "j.started_at > ?",
+    "started_before": "j.started_at < ?",
+    "completed_after": "j.completed_at > ?",
+    "completed_before": "j.completed_at < ?",
+    "expire_after": "j.expire_at > ?",
+    "expire_before": "j.expire_at < ?",
+    "attempt_min": "j.attempt >= ?",
+    "attempt_max": "j.attempt <= ?",
+    "priority": "j.priority = ?",
+}
+_TAGGED: Final = "SELECT number FROM job_tags WHERE key = ? AND value = ?"
+_HAS_TAG: Final = (
+    "EXISTS (SELECT 1 FROM job_tags t WHERE t.key = ? AND t.value = ? AND t.number = j.number)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What pages are sorted by; ties by id."""
+
+    sort: str
+    descending: bool
+
+    @property
+    def column(self) -> str:
+        """The expression that is compared."""
+        return _ORDERS[self.sort]
+
+    @property
+    def clause(self) -> str:
+        """ORDER BY, over the columns of a page."""
+        direction = "DESC" if self.descending else "ASC"
+        return f"ORDER BY sorted {direction}, id {direction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Jobs that are about to be deleted, and count as gone: those of these queues, and those that
+    a clear has found waiting, by the number of their queue and its last event."""
+
+    queues: tuple[int, ...] = ()
+    cleared: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether there may be such jobs."""
+        return bool(self.queues or self.cleared)
+
+
+def parse_order(sort: str | None, order: str | None) -> Order:
+    """An order; an unknown sort is the time of creation, an unknown direction is downwards."""
+    return Order(sort if sort in _ORDERS else "created_at", order != "asc")
+
+
+# ---- cursors ----
+
+
+def encode_cursor(order: Order, value: int, job_id: str) -> str:
+    """The place behind a job in an order."""
+    place = [order.sort, int(order.descending), value, job_id]
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def parse_cursor(order: Order, text: str | None) -> tuple[int, str] | None:
+    """The place that a cursor names; None, the start, when it is none of this order."""
+    if not text:
+        return None
+    try:
+        raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        sort, descending, value, job_id = json.loads(raw)
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        return None
+    fits = (sort, descending) == (order.sort, int(order.descending))
+    typed = type(value) is int and abs(value) < _I64 and isinstance(job_id, str)
+    return (value, job_id) if fits and typed and job_id.isascii() else None
+
+
+# ---- conditions ----
+
+
+def conditions(filter: Filter, doomed: Doomed, without: Iterable[str] = ()) -> list[Sql]:
+    """What has to hold for a row `j` of jobs, but for the members in `without`."""
+    found: list[Sql] = []
+    for name, value in filter.values.items():
+        if name not in without:
+            found += _member(name, value)
+    if doomed.queues:
+        found.append((f"j.queue_number NOT IN ({_marks(doomed.queues)})", [*doomed.queues]))
+    for number, seq in doomed.cleared:
+        text = "NOT (j.queue_number = ? AND j.state IN ('pending', 'scheduled')"
+        found.append((text + " AND j.event_seq <= ?)", [number, seq]))
+    return found
+
+
+def _member(name: str, value: Any) -> list[Sql]:
+    if name in _COMPARED:
+        return [(_COMPARED[name], [value])]
+    if name in _NAMED:
+        return [(f"j.{name} = ?", [value])]
+    if name == "queue":
+        return [("j.queue GLOB ?", [_glob(value)]) if "*" in value else ("j.queue = ?", [value])]
+    if name == "state":
+        return [(f"j.state IN ({_marks(value)})", [*value])]
+    if name == "tags":
+        return [(_HAS_TAG, [key, item]) for key, item in value.items()]
+    if name == "payload_contains":
+        return [(r"j.payload LIKE ? ESCAPE '\'", [like(value)])]
+    if name == "error_contains":
+        text = r"SELECT 1 FROM job_errors e WHERE e.number = j.number AND e.error LIKE ? ESCAPE '\'"
+        return [(f"j.error_count > 0 AND EXISTS ({text})", [like(value)])]
+    if name == "has_errors":
+        return [("j.error_count > 0" if value else "j.error_count = 0", [])]
+    if name == "job_id_prefix":
+        return [("j.id >= ? AND j.id < ?", [value, value + _LAST])]
+    assert name == "payload_jq", name
+    return [_jq(condition) for condition in value]
+
+
+def _marks(values: Iterable[Any]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def like(text: str) -> str:
+    """A pattern of LIKE for texts that have this text in them."""
+    for mark in "\\%_":
+        text = text.replace(mark, "\\" + mark)
+    return f"%{text}%"
+
+
+def _glob(text: str) -> str:
+    return text.replace("[", "[[]").replace("?", "[?]")
+
+
+_TYPES: Final[dict[type, str]] = {
+    bool: "'true', 'false'",
+    int: "'integer', 'real'",
+    float: "'integer', 'real'",
+    str: "'text'",
+}
+
+
+def _jq(condition: Condition) -> Sql:
+    path = "$" + "".join(
+        f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in condition.path
+    )
+    literal = condition.literal
+    if isinstance(literal, int) and abs(literal) >= _I64:
+        literal = float(literal)
+    type_, value = "json_type(j.payload, ?)", "json_extract(j.payload, ?)"
+    op = condition.op
+    if condition.test == "startswith":
+        text = f"({type_} = 'text' AND substr({value}, 1, length(?)) = ?)"
+        return text, [path, path, literal, literal]
+    if condition.test == "contains":
+        elements = "SELECT 1 FROM json_each(j.payload, ?) WHERE type = 'text' AND value = ?"
+        text = f"CASE {type_} WHEN 'text' THEN instr({value}, ?) > 0"
+        text += f" WHEN 'array' THEN EXISTS ({elements}) ELSE 0 END"
+        return text, [path, path, literal, path, literal]
+    if condition.test == "length":
+        count = "SELECT count(*) FROM json_each(j.payload, ?)"
+        text = f"CASE IFNULL({type_}, 'null') WHEN 'null' THEN 0 WHEN 'text' THEN length({value})"
+        text += f" WHEN 'array' THEN json_array_length(j.payload, ?) WHEN 'object' THEN ({count})"
+        return f"IFNULL({text} ELSE NULL END {op} ?, 0)", [path, path, path, path, literal]
+    if literal is None:
+        return f"IFNULL({type_}, 'null') {op} 'null'", [path]
+    same = f"{type_} IN ({_TYPES[type(literal)]}) AND {value}"
+    if op == "!=":
+        return f"NOT IFNULL({same} = ?, 0)", [path, path, literal]
+    return f"({same} {op} ?)", [path, path, literal]
+
+
+# ---- pages ----
+
+
+def page(
+    filter: Filter,
+    doomed: Doomed,
+    order: Order,
+    after: tuple[int, str] | None,
+    limit: int,
+    numbers: list[int] | None,
+    uncounted_tag: str | None,
+) -> Sql:
+    """SQL for (number, sorted, id) of a page. `numbers` are all rows that can match, if they are
+    few; `uncounted_tag` is a tag of the filter that the facets do not know."""
+    place: list[Sql] = []
+    if after is not None:
+        sign = "<" if order.descending else ">"
+        place.append((f"({order.column}, j.id) {sign} (?, ?)", [*after]))
+    if numbers is not None:
+        source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
+        rest = conditions(filter, doomed) + place
+        return _select(source, [json.dumps(numbers)], rest, order, limit)
+    named = next((name for name in _NAMED if filter.get(name) is not None), None)
+    if named is not None:
+        rest = conditions(filter, doomed) + place
+        return _select(f"jobs j INDEXED BY jobs_{named}", [], rest, order, limit)
+    if uncounted_tag is not None:
+        source = f"({_TAGGED}) n CROSS JOIN jobs j ON j.number = n.number"
+        params = [uncounted_tag, filter.get("tags")[uncounted_tag]]
+        return _select(source, params, conditions(filter, doomed) + place, order, limit)
+    if order.sort != "created_at":
+        return _select("jobs j", [], conditions(filter, doomed) + place, order, limit)
+    return _walk(filter, doomed, order, place, limit)
+
+
+def _walk(filter: Filter, doomed: Doomed, order: Order, place: list[Sql], limit: int) -> Sql:
+    queue = filter.get("queue")
+    exact = queue is not None and "*" not in queue
+    states = filter.get("state") or (STATES if exact else None)
+    if states is None:
+        rest = conditions(filter, doomed) + place
+        return _select("jobs j INDEXED BY jobs_created", [], rest, order, limit)
+    rest = conditions(filter, doomed, ("state",)) + place
+    index = "jobs_queue" if exact else "jobs_state"
+    parts = [
+        _select(f"jobs j INDEXED BY {index}", [], [("j.state = ?", [state]), *rest], order, limit)
+        for state in states
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    text = " UNION ALL ".join(f"SELECT * FROM ({part})" for part, _ in parts)
+    params = [value for _, values in parts for value in values]
+    return f"SELECT * FROM ({text}) {order.clause} LIMIT ?", [*params, limit]
+
+
+def _select(source: str, params: list[Any], rest: list[Sql], order: Order, limit: int) -> Sql:
+    text = f"SELECT j.number AS number, {order.column} AS sorted, j.id AS id FROM {source}"
+    values = list(params)
+    if rest:
+        text += " WHERE " + " AND ".join(condition for condition, _ in rest)
+        values += [value for _, more in rest for value in more]
+    return f"{text} {order.clause} LIMIT ?", [*values, limit]
+
+
+def matches(
+    filter: Filter, doomed: Doomed, what: str, limit: int, numbers: list[int] | None
+) -> Sql:
+    """SQL for one column of the first rows that match, in no order. `numbers` are all rows that can
+    match, if they are not too many to be listed."""
+    source = "jobs j"
+    values: list[Any] = []
+    if numbers is not None:
+        source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
+        values = [json.dumps(numbers)]
+    rest = conditions(filter, doomed)
+    text = f"SELECT {what} FROM {source}"
+    if rest:
+        text += " WHERE " + " AND ".join(condition for condition, _ in rest)
+    return f"{text} LIMIT ?", [*values, *(value for _, more in rest for value in more), limit]

@@ -1,0 +1,189 @@
+"""Documents of the base as rows of the mirror's tables."""
+
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from corvo._fast.keys import parse_unique
+from corvo.limits import DUE_MAX_NS, MS_NS
+from corvo.model import (
+    BACKOFFS,
+    ERROR_KINDS,
+    HELD,
+    STATES,
+    UNIQUE_UNTIL,
+    Batch,
+    ErrorRecord,
+    Extras,
+    Job,
+    Queue,
+    Schedule,
+    Worker,
+)
+
+Values = tuple[Any, ...]
+
+_NO_EXTRAS: Final = Extras()
+_TAGS_KEPT: Final = 4_096
+
+
+def _time(at_ns: int) -> int | None:
+    return min(at_ns, DUE_MAX_NS) or None
+
+
+def plain_text(text: bytes) -> str:
+    """A JSON string text as the text it stands for; halves of surrogate pairs, which SQLite
+    cannot hold, are replaced."""
+    if not text:
+        return ""
+    return plain(str(json.loads(text)))
+
+
+def tags_of(job: Job) -> dict[str, str]:
+    """The tags of a job; of a key that is given twice, the last one counts."""
+    return tags_in(job.tags.decode())
+
+
+@functools.lru_cache(maxsize=_TAGS_KEPT)
+def tags_in(text: str) -> dict[str, str]:
+    """The tags in the text of a row, not to be changed: many jobs have the same."""
+    return {plain(key): plain(value) for key, value in json.loads(text).items()}
+
+
+def json_list(values: Iterable[int | str]) -> str:
+    """A list that a statement reads with json_each."""
+    return json.dumps(list(values))
+
+
+def plain(text: str) -> str:
+    """A text without halves of surrogate pairs."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def fixed_values(job: Job) -> Values:
+    """By schema.FIXED; what is not set is empty or 0, here and in `changing_values`."""
+    extras = job.extras or _NO_EXTRAS
+    return (
+        job.id,
+        job.payload.decode(),
+        job.max_retries,
+        BACKOFFS[job.backoff],
+        job.base_delay_ms,
+        job.max_delay_ms,
+        job.unique_key.decode(),
+        UNIQUE_UNTIL[job.unique_until] if job.unique_key else "",
+        extras.batch_id,
+        job.tags.decode(),
+        job.parent_id,
+        extras.chain_id,
+        extras.chain_step,
+        extras.group_key,
+        job.schedule_id,
+        min(job.created_ns, DUE_MAX_NS),
+    )
+
+
+def changing_values(job: Job, queue: str) -> Values:
+    """By schema.CHANGING."""
+    extras = job.extras or _NO_EXTRAS
+    return (
+        queue,
+        job.queue_number,
+        job.seq,
+        STATES[job.state],
+        job.priority,
+        job.attempt,
+        job.worker_id,
+        job.hostname,
+        job.progress.decode(),
+        job.checkpoint.decode(),
+        job.result.decode(),
+        int(job.provider_error),
+        extras.hold_reason if job.state == HELD else "",
+        min(job.lease_expires_ns, DUE_MAX_NS),
+        min(job.scheduled_ns, DUE_MAX_NS),
+        min(extras.expires_ns, DUE_MAX_NS),
+        min(job.started_ns, DUE_MAX_NS),
+        min(job.completed_ns, DUE_MAX_NS),
+        min(job.failed_ns, DUE_MAX_NS),
+        job.error_count,
+        job.event_seq,
+    )
+
+
+def error_values(number: int, slot: int, job_id: str, record: ErrorRecord) -> Values:
+    """A row of job_errors."""
+    return (
+        number,
+        slot,
+        job_id,
+        record.attempt,
+        ERROR_KINDS[record.kind],
+        plain_text(record.error),
+        plain_text(record.backtrace) or None,
+        min(record.at_ns, DUE_MAX_NS),
+    )
+
+
+def queue_values(row_name: str, queue: Queue) -> Values:
+    """A row of queues."""
+    return (
+        row_name,
+        queue.number,
+        queue.name,
+        queue.paused,
+        queue.max_concurrency or None,
+        queue.rate_limit or None,
+        queue.rate_window_ns // MS_NS or None,
+        queue.cleared_seq,
+        queue.destroyed,
+        min(queue.created_ns, DUE_MAX_NS),
+    )
+
+
+def lock_values(key: bytes, queue: str, lock: tuple[str, int, bytes]) -> Values:
+    """A row of unique_locks."""
+    job_id, expires_ns, full_key = lock
+    return key, queue, full_key.decode(), job_id, _time(expires_ns)
+
+
+def lock_queue(key: bytes) -> int:
+    """The number of the queue that the row of a unique lock belongs to."""
+    number: int = parse_unique(key)[0]
+    return number
+
+
+def batch_values(batch: Batch) -> Values:
+    """A row of batches."""
+    return (
+        batch.id,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+        min(batch.created_ns, DUE_MAX_NS),
+        _time(batch.finished_ns),
+    )
+
+
+def worker_values(worker: Worker) -> Values:
+    """A row of workers."""
+    queues = json.dumps(worker.queues, ensure_ascii=False)
+    return worker.id, worker.hostname or None, queues, worker.seen_ns, worker.started_ns
+
+
+def schedule_values(schedule: Schedule) -> Values:
+    """A row of schedules."""
+    return (
+        schedule.id,
+        schedule.name,
+        schedule.cron,
+        schedule.timezone,
+        schedule.enabled,
+        _time(schedule.last_run_ns),
+        _time(schedule.next_ns),
+        min(schedule.created_ns, DUE_MAX_NS),
+    )

@@ -1,0 +1,227 @@
+"""The tables of the mirror.
+
+Times are unix nanoseconds (the latest that 8 bytes hold stands for later ones), payloads and other
+JSON values are the texts that came in. `number` is the row of a job as long as the file lives;
+facets and full text are kept by it. What is not set is NULL.
+
+`about` has one row: the epoch of the outbox it follows, how far it has read (`watermark`, the index
+of a flush), the key that the first reading of the whole base goes on with (NULL when that is
+done), and the last job that full text knows. Long texts come last in a row, so that the others are
+read without them.
+"""
+
+from typing import Final
+
+VERSION: Final = 1
+
+# Columns of a job that never change after it was enqueued, and those that do.
+FIXED: Final = (
+    "id",
+    "payload",
+    "max_retries",
+    "retry_backoff",
+    "retry_base_delay_ms",
+    "retry_max_delay_ms",
+    "unique_key",
+    "unique_until",
+    "batch_id",
+    "tags",
+    "parent_id",
+    "chain_id",
+    "chain_step",
+    "group_key",
+    "schedule_id",
+    "created_at",
+)
+CHANGING: Final = (
+    "queue",
+    "queue_number",
+    "seq",
+    "state",
+    "priority",
+    "attempt",
+    "worker_id",
+    "hostname",
+    "progress",
+    "checkpoint",
+    "result",
+    "provider_error",
+    "hold_reason",
+    "lease_expires_at",
+    "scheduled_at",
+    "expire_at",
+    "started_at",
+    "completed_at",
+    "failed_at",
+    "error_count",
+    "event_seq",
+)
+
+TABLES: Final = """
+CREATE TABLE about (
+    version    INTEGER NOT NULL,
+    epoch      BLOB NOT NULL,
+    watermark  INTEGER NOT NULL,
+    scan       BLOB,
+    fulltext   INTEGER NOT NULL
+);
+CREATE TABLE jobs (
+    number               INTEGER PRIMARY KEY,
+    id                   TEXT NOT NULL UNIQUE,
+    queue                TEXT NOT NULL,
+    queue_number         INTEGER NOT NULL,
+    seq                  INTEGER NOT NULL,
+    state                TEXT NOT NULL,
+    priority             INTEGER NOT NULL,
+    attempt              INTEGER NOT NULL,
+    max_retries          INTEGER NOT NULL,
+    retry_backoff        TEXT NOT NULL,
+    retry_base_delay_ms  INTEGER NOT NULL,
+    retry_max_delay_ms   INTEGER NOT NULL,
+    unique_key           TEXT,
+    unique_until         TEXT,
+    batch_id             TEXT,
+    worker_id            TEXT,
+    hostname             TEXT,
+    parent_id            TEXT,
+    chain_id             TEXT,
+    chain_step           INTEGER NOT NULL,
+    group_key            TEXT,
+    schedule_id          TEXT,
+    provider_error       INTEGER NOT NULL,
+    hold_reason          TEXT,
+    lease_expires_at     INTEGER,
+    scheduled_at         INTEGER,
+    expire_at            INTEGER,
+    created_at           INTEGER NOT NULL,
+    started_at           INTEGER,
+    completed_at         INTEGER,
+    failed_at            INTEGER,
+    error_count          INTEGER NOT NULL,
+    event_seq            INTEGER NOT NULL,
+    tags                 TEXT,
+    payload              TEXT NOT NULL,
+    progress             TEXT,
+    checkpoint           TEXT,
+    result               TEXT
+);
+CREATE TABLE job_tags (
+    key     TEXT NOT NULL,
+    value   TEXT NOT NULL,
+    number  INTEGER NOT NULL,
+    PRIMARY KEY (key, value, number)
+) WITHOUT ROWID;
+CREATE TABLE job_errors (
+    number      INTEGER NOT NULL,
+    slot        INTEGER NOT NULL,
+    job_id      TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    kind        TEXT NOT NULL,
+    error       TEXT NOT NULL,
+    backtrace   TEXT,
+    created_at  INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX job_errors_job ON job_errors(number, slot);
+CREATE TABLE unique_locks (
+    key         BLOB PRIMARY KEY,
+    queue       TEXT NOT NULL,
+    unique_key  TEXT NOT NULL,
+    job_id      TEXT NOT NULL,
+    expires_at  INTEGER
+) WITHOUT ROWID;
+CREATE TABLE batches (
+    id           TEXT PRIMARY KEY,
+    total        INTEGER NOT NULL,
+    pending      INTEGER NOT NULL,
+    succeeded    INTEGER NOT NULL,
+    failed       INTEGER NOT NULL,
+    created_at   INTEGER NOT NULL,
+    finished_at  INTEGER
+) WITHOUT ROWID;
+CREATE TABLE queues (
+    row_name         TEXT PRIMARY KEY,
+    number           INTEGER NOT NULL,
+    name             TEXT NOT NULL,
+    paused           INTEGER NOT NULL,
+    max_concurrency  INTEGER,
+    rate_limit       INTEGER,
+    rate_window_ms   INTEGER,
+    cleared_seq      INTEGER NOT NULL,
+    destroyed        INTEGER NOT NULL,
+    created_at       INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE workers (
+    id              TEXT PRIMARY KEY,
+    hostname        TEXT,
+    queues          TEXT NOT NULL,
+    last_heartbeat  INTEGER NOT NULL,
+    started_at      INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE schedules (
+    id          TEXT PRIMARY KEY,
+    name        TEXT NOT NULL,
+    cron        TEXT NOT NULL,
+    timezone    TEXT NOT NULL,
+    enabled     INTEGER NOT NULL,
+    last_run    INTEGER,
+    next_run    INTEGER,
+    created_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE VIRTUAL TABLE jobs_fts USING fts5(
+    payload, tags, queue, content=jobs, content_rowid=number
+);
+"""
+
+# Made when a file has seen the whole base: rows go in three times as fast without them.
+INDEXES: Final = (
+    "CREATE INDEX IF NOT EXISTS jobs_created ON jobs(created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_state ON jobs(state, created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_queue ON jobs(queue, state, created_at, id)",
+    "CREATE INDEX IF NOT EXISTS jobs_unique_key ON jobs(unique_key) WHERE unique_key IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_batch_id ON jobs(batch_id) WHERE batch_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_worker_id ON jobs(worker_id) WHERE worker_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_parent_id ON jobs(parent_id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_chain_id ON jobs(chain_id) WHERE chain_id IS NOT NULL",
+)
+
+# Columns that are NULL when the value is empty or 0. Binding None is slow (the module looks for an
+# adapter each time, 0.4 µs a value, and most columns of most jobs are not set), so SQL does it.
+_EMPTY: Final = (
+    "unique_key",
+    "unique_until",
+    "batch_id",
+    "tags",
+    "parent_id",
+    "chain_id",
+    "group_key",
+    "schedule_id",
+    "worker_id",
+    "hostname",
+    "progress",
+    "checkpoint",
+    "result",
+    "hold_reason",
+)
+_ZERO: Final = (
+    "lease_expires_at",
+    "scheduled_at",
+    "expire_at",
+    "started_at",
+    "completed_at",
+    "failed_at",
+)
+
+
+def _mark(column: str) -> str:
+    if column in _EMPTY:
+        return "NULLIF(?, '')"
+    return "NULLIF(?, 0)" if column in _ZERO else "?"
+
+
+INSERT_JOB: Final = (
+    f"INSERT INTO jobs (number, {', '.join(FIXED + CHANGING)})"
+    f" VALUES (?, {', '.join(map(_mark, FIXED + CHANGING))})"
+)
+UPDATE_JOB: Final = (
+    f"UPDATE jobs SET {', '.join(f'{name} = {_mark(name)}' for name in CHANGING)} WHERE number = ?"
+)

@@ -1,0 +1,268 @@
+"""Answers from a view: pages of jobs, counts, sets of ids, full text. Documents leave as JSON."""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from corvo import limits
+from corvo.errors import MirrorUnavailable
+from corvo.mirror import filters, query, rows
+from corvo.mirror.database import Database, Failure
+from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
+from corvo.mirror.filters import Filter
+from corvo.mirror.view import View
+from corvo.model import PRIORITY_NAMES
+from corvo.times import format_time
+
+_ENCODE = msgspec.json.Encoder().encode
+_WITHIN_S: Final = limits.SEARCH_NS / 1e9
+_FEW: Final = 4_096  # rows that are read and sorted rather than found in order
+_READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
+_LISTED: Final = 50_000  # rows that are named to SQL one by one
+_COUNT_WITHIN_S: Final = 0.5
+_DOCUMENTS: Final = 100  # read at once, until a page is full
+_TEXTS: Final = (
+    "id, queue, state, priority, attempt, max_retries, unique_key, batch_id, worker_id, parent_id,"
+    " chain_id, chain_step, group_key, schedule_id, hold_reason, error_count, scheduled_at,"
+    " expire_at, created_at, started_at, completed_at, failed_at, tags, progress, payload"
+)
+_TIMES: Final = (
+    "scheduled_at",
+    "expire_at",
+    "created_at",
+    "started_at",
+    "completed_at",
+    "failed_at",
+)
+_PLAIN: Final = (
+    "unique_key",
+    "batch_id",
+    "worker_id",
+    "parent_id",
+    "chain_id",
+    "group_key",
+    "schedule_id",
+    "hold_reason",
+    "error_count",
+)
+_COLUMNS: Final = tuple(name.strip() for name in _TEXTS.split(","))
+
+
+async def search(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """A page of jobs: {jobs, total, total_is_exact, cursor?, has_more, duration_ms}."""
+    began = time.monotonic()
+    filter = filters.parse(arguments["filter"])
+    order = query.parse_order(arguments.get("sort"), arguments.get("order"))
+    after = query.parse_cursor(order, arguments.get("cursor"))
+    limit = arguments["limit"]
+    async with view.reader() as database:
+        found, total = await _page(view, database, filter, order, after, limit + 1)
+        exact = total >= 0
+        documents = await _documents(database, [number for number, _, _ in found[:limit]])
+        more = len(found) > len(documents)
+        if not exact and after is None and not more:
+            total, exact = len(documents), True
+        elif not exact:
+            total, exact = await _count(database, view, filter, len(documents) + more)
+    page: dict[str, Any] = {"jobs": documents, "total": total, "total_is_exact": exact}
+    page["has_more"] = more
+    if more:
+        _, value, job_id = found[len(documents) - 1]
+        page["cursor"] = query.encode_cursor(order, value, job_id)
+    return _finish(page, began, stale)
+
+
+async def _page(
+    view: View,
+    database: Database,
+    filter: Filter,
+    order: query.Order,
+    after: tuple[int, str] | None,
+    limit: int,
+) -> tuple[list[Any], int]:
+    """(number, sorted, id) of the rows of a page, and how many there are in all; -1 = unknown."""
+    possible, exact = view.facets.select(filter)
+    count = len(possible)
+    total = count if exact and not view.doomed.any else -1
+    if not count:
+        return [], 0
+    numbers = None
+    if count <= _FEW:
+        walked = len(view.facets.in_order(filter)[0]) * limit // count
+        if order.sort != "created_at" or walked > _READ_COST * count:
+            numbers = list(possible)
+    tags = filter.get("tags") or {}
+    uncounted = next((key for key in tags if not view.facets.counts(key)), None)
+    text, values = query.page(filter, view.doomed, order, after, limit, numbers, uncounted)
+    return await database.within(_WITHIN_S, text, values), total
+
+
+async def _count(database: Database, view: View, filter: Filter, at_least: int) -> tuple[int, bool]:
+    """How many jobs match, counted up to a bound and for a moment."""
+    bound = limits.SEARCH_COUNTED_MAX
+    numbers = _listed(view.facets.select(filter)[0])
+    text, values = query.matches(filter, view.doomed, "1", bound + 1, numbers)
+    try:
+        counted = await database.within(_COUNT_WITHIN_S, f"SELECT count(*) FROM ({text})", values)
+    except MirrorUnavailable:  # it takes too long
+        return at_least, False
+    count = counted[0][0]
+    return min(count, bound), count <= bound
+
+
+def _listed(possible: RowSet) -> list[int] | None:
+    """The rows that can match, unless there are too many."""
+    return list(possible) if len(possible) <= _LISTED else None
+
+
+async def _documents(database: Database, numbers: list[int]) -> list[dict[str, Any]]:
+    """The jobs of these rows, in this order, as many as fit a page; at least one."""
+    documents: list[dict[str, Any]] = []
+    size = 0
+    text = f"SELECT number, {_TEXTS} FROM jobs WHERE number IN (SELECT value FROM json_each(?))"
+    for at in range(0, len(numbers), _DOCUMENTS):
+        part = numbers[at : at + _DOCUMENTS]
+        by_number = {row[0]: row[1:] for row in await database.all(text, (rows.json_list(part),))}
+        errors = await _last_errors(database, part)
+        for number in part:
+            if number not in by_number:  # gone since the page was found
+                continue
+            values = dict(zip(_COLUMNS, by_number[number], strict=True))
+            size += len(values["payload"]) + len(values["progress"] or "")
+            if documents and size > limits.PAGE_SIZE_MAX:
+                return documents
+            documents.append(_document(values, errors.get(number)))
+    return documents
+
+
+async def _last_errors(database: Database, numbers: list[int]) -> dict[int, str]:
+    text = (
+        "SELECT j.number, e.error FROM jobs j CROSS JOIN job_errors e"
+        " ON e.number = j.number AND e.slot = j.error_count - 1"
+        " WHERE j.number IN (SELECT value FROM json_each(?)) AND j.error_count > 0"
+    )
+    return dict(await database.all(text, (rows.json_list(numbers),)))
+
+
+def _document(values: dict[str, Any], last_error: str | None) -> dict[str, Any]:
+    document = {
+        "id": values["id"],
+        "queue": values["queue"],
+        "state": values["state"],
+        "payload": Raw(values["payload"].encode()),
+        "priority": values["priority"],
+        "priority_name": PRIORITY_NAMES[values["priority"]],
+        "attempt": values["attempt"],
+        "max_retries": values["max_retries"],
+    }
+    for name in _PLAIN:
+        if values[name]:
+            document[name] = values[name]
+    if values["chain_id"]:
+        document["chain_step"] = values["chain_step"]
+    for name in ("tags", "progress"):
+        if values[name]:
+            document[name] = Raw(values[name].encode())
+    for name in _TIMES:
+        if values[name]:
+            document[name] = format_time(values[name])
+    if last_error is not None:
+        document["last_error"] = last_error
+    return document
+
+
+async def facets(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """Counts of the jobs that match: {total, total_is_exact, facets: {by: {value: count}}}."""
+    began = time.monotonic()
+    filter = filters.parse(arguments["filter"])
+    possible, exact = view.facets.select(filter)
+    if not exact:
+        bound = limits.SEARCH_COUNTED_MAX
+        numbers = _listed(possible)
+        text, values = query.matches(filter, view.doomed, "j.number", bound + 1, numbers)
+        async with view.reader() as database:
+            found = await database.within(_WITHIN_S, text, values)
+        exact = len(found) <= bound
+        possible = possible & type(possible)(row[0] for row in found[:bound])
+    split: dict[str, dict[str, int]] = {}
+    for dimension in arguments["by"]:
+        tag = dimension.removeprefix(TAG_PREFIX)
+        if dimension == tag or view.facets.counts(tag):
+            split[dimension] = view.facets.split(possible, dimension)
+        else:
+            split[dimension] = await _split_by_tag(view, possible, tag)
+    counted = exact and not view.doomed.any
+    answer = {"total": len(possible), "total_is_exact": counted, "facets": split}
+    return _finish(answer, began, stale)
+
+
+async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int]:
+    """By the values of a tag with so many values that they are not counted all the time: those
+    of the first matches, up to a bound."""
+    numbers = rows.json_list(possible[: limits.SEARCH_COUNTED_MAX])
+    text = (
+        "SELECT count(*), t.value FROM json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
+        " CROSS JOIN json_each(j.tags) t WHERE t.key = ? GROUP BY t.value"
+    )
+    async with view.reader() as database:
+        return ranked(await database.within(_WITHIN_S, text, (numbers, key)))
+
+
+async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> list[str]:
+    """The ids of the jobs that match, up to a limit."""
+    filter = filters.parse(arguments["filter"])
+    possible, _ = view.facets.select(filter)
+    if not possible:
+        return []
+    numbers, limit = _listed(possible), arguments["limit"]
+    text, values = query.matches(filter, view.doomed, "j.id", limit, numbers)
+    async with view.reader() as database:
+        return [row[0] for row in await database.within(_WITHIN_S, text, values)]
+
+
+async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """The jobs that have these words in payload, tags or queue: {q, results}."""
+    began = time.monotonic()
+    words, limit = arguments["q"], arguments["limit"]
+    columns = "j.id, j.queue, j.state, j.payload, IFNULL(j.tags, ''), j.created_at"
+    found: list[Any] = []
+    rest = query.conditions(Filter({}), view.doomed)
+    alive = "".join(f" AND {text}" for text, _ in rest)
+    more = [value for _, values in rest for value in values]
+    async with view.reader() as database:
+        text = (
+            f"SELECT {columns} FROM jobs_fts f CROSS JOIN jobs j ON j.number = f.rowid"
+            f" WHERE jobs_fts MATCH ?{alive} ORDER BY f.rank LIMIT ?"
+        )
+        with contextlib.suppress(Failure):  # words that are no query of full text
+            found = await database.within(_WITHIN_S, text, [words, *more, limit])
+        if not found:
+            pattern = query.like(words)
+            text = (
+                f"SELECT {columns} FROM jobs j WHERE (j.payload LIKE ?1 ESCAPE '\\' OR j.tags LIKE"
+                f" ?1 ESCAPE '\\' OR j.queue LIKE ?1 ESCAPE '\\'){alive}"
+                " ORDER BY j.created_at DESC, j.id DESC LIMIT ?"
+            )
+            found = await database.within(_WITHIN_S, text, [pattern, *more, limit])
+    names = ("id", "queue", "state", "payload", "tags")
+    results: list[dict[str, Any]] = []
+    size = 0
+    for *values, created_ns in found:
+        size += len(values[3])
+        if results and size > limits.PAGE_SIZE_MAX:
+            break
+        document = dict(zip(names, values, strict=True))
+        document["created_at"] = format_time(created_ns)
+        results.append(document)
+    return _finish({"q": words, "results": results}, began, stale)
+
+
+def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:
+    answer["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
+    if stale:
+        answer["stale"] = True
+    return _ENCODE(answer)
