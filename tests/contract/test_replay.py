@@ -38,7 +38,7 @@ from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
-from corvo.limits import SECOND_NS
+from corvo.limits import BODY_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -56,6 +56,8 @@ from corvo.model import (
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
 PICK = st.integers(0, 999)
+# In the row of the head, and in one apart.
+PAYLOADS = [b"{}", b'"%b"' % (b"x" * BODY_INSIDE_SIZE_MAX)]
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
@@ -338,6 +340,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             ids.append(f"job_{self.next_id:02}")
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
+            fields["payload"] = PAYLOADS[self.next_id % 2]
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
             if expire_s or hold or group:
                 fields |= {"extras": encode_extras(**extras, group_key=group)}

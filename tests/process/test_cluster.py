@@ -1,11 +1,12 @@
 """Three real servers as a cluster: elections, kill -9 under load, restarts, members, hand-over."""
 
+import json
 import shutil
 import time
 from pathlib import Path
 
 from clusters import Writer, free_port, running_cluster, take_all
-from harness import Poll, ServerProcess, failed_start, refused, running_server, until
+from harness import Api, Poll, ServerProcess, failed_start, refused, running_server, until
 
 
 def test_kill_9_of_the_leader_under_load(tmp_path: Path) -> None:
@@ -122,6 +123,46 @@ def test_who_lags_too_far_gets_a_snapshot(tmp_path: Path) -> None:
         victim.start()
         until(lambda: victim.api().get(f"/jobs/{job_id}")[0] == 200, "it does not catch up")
         assert victim.api().queue("q")["pending"] == 41
+
+
+def test_each_node_has_a_mirror(tmp_path: Path) -> None:
+    """Asked where it is; it begins again when the base comes from another node, with an outbox of
+    this one."""
+    sizes = {"CORVO_FAILPOINTS": "wal.segment_size=1048576,raft.log_kept_size=262144"}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=sizes) as cluster:
+        api = cluster.wait_leader().api()
+        victim = cluster.followers()[0]
+        api.enqueue_many("q", 10)
+        for node in cluster.nodes:
+            wait_mirrored(node.api(), 10)
+        victim.kill()
+        for _ in range(30):
+            api.enqueue("q", payload="x" * 50_000)
+        assert api.ok("DELETE", f"/jobs/{api.enqueue('other')}")
+        victim.start()
+        cluster.wait_caught_up(victim)
+        assert cluster.status(victim)["snapshot"]["installed"] == 1
+        wait_mirrored(victim.api(), 40)
+        page = victim.api().ok("POST", "/jobs/search", {"payload_contains": "xxx", "limit": 1})
+        assert page["total"] == 30 and page["jobs"][0]["payload"] == "x" * 50_000
+        api.enqueue("q")
+        for node in cluster.nodes:
+            wait_mirrored(node.api(), 41)
+        victim.kill()
+        victim.start()
+        wait_mirrored(victim.api(), 41)
+
+
+def wait_mirrored(api: Api, count: int) -> None:
+    """Until search on this node finds so many jobs of the queue, and what it says is not stale."""
+
+    def found() -> bool:
+        reply = api.raw("POST", "/jobs/search", {"queue": "q", "limit": 1})
+        if reply.status != 200 or reply.headers["X-Corvo-Stale"]:
+            return False
+        return bool(json.loads(reply.body)["total"] == count)
+
+    until(found, f"the mirror never has {count} jobs")
 
 
 def test_any_node_takes_any_request(tmp_path: Path) -> None:

@@ -139,6 +139,14 @@ def test_reads_are_served_here_and_writes_by_the_leader(rig: Rig) -> None:
     assert rig.answers() == [b"200"] * 4
 
 
+def test_the_mirror_of_this_node_is_asked_here(rig: Rig) -> None:
+    rig.lead(False, "n2/x")
+    rig.send("POST", "/api/v1/jobs/search")
+    rig.send("POST", "/api/v1/jobs/facets")
+    rig.send("POST", "/api/v1/jobs/bulk")
+    assert len(rig.served) == 2 and rig.forwarded == [(b"/api/v1/jobs/bulk", "h2:80")]
+
+
 def test_a_request_waits_for_a_leader(rig: Rig) -> None:
     for target in ("/a", "/b", "/c"):
         rig.send("POST", target)

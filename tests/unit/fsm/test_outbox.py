@@ -150,3 +150,38 @@ def test_it_begins_with_the_next_flush_when_there_is_no_space() -> None:
     driver.enqueue("job_1")
     driver.machine.flush()
     assert state(base) == (b"epoch", 0) and len(rows(base)) == 1
+
+
+def test_that_of_another_node_goes_with_the_base_it_came_in() -> None:
+    base = MemoryBase()
+    driver = Driver(base)
+    driver.machine.keep_outbox(b"theirs")
+    driver.enqueue("job_1")
+    driver.machine.flush()
+    index = driver.machine.applied_index
+    driver.machine.restore(base)
+    assert driver.machine.keep_outbox(b"ours", anew=True).floor == index
+    assert state(base) == (b"ours", index) and not rows(base)
+    driver.enqueue("job_2")
+    driver.machine.flush()
+    [(_, changed)] = rows(base)
+    assert changed.jobs == ["job_2"]
+
+
+def test_that_of_another_node_goes_with_the_next_flush_when_there_is_no_space() -> None:
+    base = FullBase()
+    driver = Driver(base)
+    driver.machine.keep_outbox(b"theirs")
+    driver.enqueue("job_1")
+    driver.machine.flush()
+    index = driver.machine.applied_index
+    base.full = True
+    driver.machine.restore(base)
+    driver.machine.keep_outbox(b"ours", anew=True)
+    driver.enqueue("job_2")
+    with pytest.raises(DiskFull):
+        driver.machine.flush()
+    base.full = False
+    driver.machine.flush()
+    [(_, changed)] = rows(base)
+    assert changed.jobs == ["job_2"] and state(base) == (b"ours", index)
