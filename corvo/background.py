@@ -2,7 +2,8 @@
 purge of jobs that ended long ago, and the sweep of unique locks whose time is over.
 
 Each bit is one op of bounded size, and there is a pause behind it, three times as long as the op
-took, so that most requests do not wait for any of them, and none for more than one.
+took with the flush that it may have brought about, so that most requests do not wait for any of
+them, and none for more than one. The flushes are small meanwhile.
 """
 
 from typing import Any, Final
@@ -112,6 +113,7 @@ class Background:
 
     def _submit(self, op: ops.Op, values: tuple[Any, ...], then: Any) -> None:
         self._timers[op.number] = None
+        self._pipeline.flusher.gentle = True
         self._began_ns[op.number] = self._clock.monotonic_ns()
         try:
             payload = encode_fields(op.layout, values)
@@ -121,9 +123,14 @@ class Background:
 
     def _on_done(self, argument: tuple[ops.Op, Any], result: Any) -> None:
         op, then = argument
+        if isinstance(result, CorvoError):
+            self._again(op, _AGAIN_S, then)
+        else:  # in the next turn, so that a flush of the base behind it counts
+            self._loop.call_soon(self._pause, op, then)
+
+    def _pause(self, op: ops.Op, then: Any) -> None:
         took_s = (self._clock.monotonic_ns() - self._began_ns[op.number]) / 1e9
-        pause_s = _AGAIN_S if isinstance(result, CorvoError) else max(3 * took_s, _PAUSE_MIN_S)
-        self._again(op, pause_s, then)
+        self._again(op, max(3 * took_s, _PAUSE_MIN_S), then)
 
     def _again(self, op: ops.Op, pause_s: float, then: Any) -> None:
         if not self._closed:
@@ -132,6 +139,7 @@ class Background:
     def _go_on(self, number: int, then: Any) -> None:
         del self._timers[number]
         then()
+        self._pipeline.flusher.gentle = len(self._timers) > 1  # the tick is always there
 
 
 def _nothing() -> None:

@@ -422,6 +422,7 @@ class Pipeline:
 
     def _on_committed(self, entries: list[Entry]) -> None:
         machine = self._machine
+        ops_applied = 0
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
@@ -437,6 +438,7 @@ class Pipeline:
             self.on_entry(entry.index)
             flight = self._in_flight.pop(entry.index, None)
             if flight is not None:
+                ops_applied += len(flight[0])
                 self._in_flight_ops -= len(flight[0])
                 self._in_flight_size -= len(entry.data)
                 self._resolve(flight[0], results)
@@ -446,8 +448,8 @@ class Pipeline:
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None
-        self.flusher.after_apply()
-        self._after_turn()
+        self._after_turn()  # the answers go out before a flush of the base stops the loop
+        self.flusher.after_apply(ops_applied)
         if not self._seal_scheduled and (self._batcher.count or self._to_check):
             self._seal_scheduled = True
             self._loop.call_soon(self._seal_late)
