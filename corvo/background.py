@@ -7,6 +7,25 @@ that most requests do not wait for any of them, and none for more than one. The 
 meanwhile. What the log waits for its disk stops nobody and does not count.
 """
 
+from typing import Any, Final
+
+from corvo import limits, ops
+from corvo._fast.codec import encode_fields
+from corvo.clock import Clock
+from corvo.errors import CorvoError
+from corvo.fsm.machine import Machine
+from corvo.pipeline import Loop, Pipeline
+
+_TICK_S: Final = 1.0
+_PAUSE_MIN_S: Final = 0.001
+_AGAIN_S: Final = 0.1  # after a refusal: there is no space in the log, say
+_QUEUES_LOOKED_AT: Final = 100
+_LOCKS_LOOKED_AT: Final = 1_000
+
+
+class Background:
+    """Proposes BulkStep, PurgeJobs and CleanUnique, at most one of each at a time."""
+
     def __init__(
         self,
         loop: Loop,
