@@ -47,6 +47,7 @@ cdef class Connection:
     @cython.locals(http=HttpConn, data=bytes)
     cpdef flush(self)
     cpdef _on_output(self)
+
     @cython.locals(http=HttpConn)
     cdef _read_on(self)
 
