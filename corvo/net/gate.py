@@ -26,7 +26,8 @@ Forward = Callable[[Request, str, int], None]
 
 _LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
-_LOCAL_PATHS: Final = frozenset((b"/api/v1/test/clock",))
+# Other than by their method: these change nothing either, or only this node.
+_LOCAL_PATHS: Final = frozenset((b"/api/v1/test/clock", b"/corvo.v1.WorkerService/Subscribe"))
 _TICK_S: Final = 0.1
 
 
