@@ -16,7 +16,7 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.replies import Request, reply_error
 from corvo.consensus.cluster import ClusterLog
-from corvo.errors import CorvoError, NoLeader
+from corvo.errors import CorvoError, NoLeader, NotReady
 from corvo.leadership import Leadership
 from corvo.members import http_address
 from corvo.waiting import Wait
@@ -64,7 +64,9 @@ class Gate:
 
     def handle(self, request: Request) -> None:
         """Serve, pass on, or hold."""
-        if request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
+        if not self._log.started:
+            reply_error(request, NotReady("the server is starting"))
+        elif request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request)
             else:
