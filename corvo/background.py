@@ -1,8 +1,10 @@
 """Work that the leader does bit by bit beside the requests: the steps of tasks on many jobs, the
 purge of jobs that ended long ago, and the sweep of unique locks whose time is over.
 
-Each bit is one op of bounded size, and there is a pause behind it, three times as long as the op
-took, so that most requests do not wait for any of them, and none for more than one.
+Each bit is one op of bounded size, which stops the loop for part of a millisecond, and there is a
+pause behind it, three times as long as the flush of the base that it may have brought about, so
+that most requests do not wait for any of them, and none for more than one. The flushes are small
+meanwhile. What the log waits for its disk stops nobody and does not count.
 """
 
 from typing import Any, Final
@@ -41,7 +43,6 @@ class Background:
         self._retention_ns = retention_ns
         self._interval_ns = interval_ns
         self._timers: dict[int, Any] = {}  # by op; None while the op is in flight
-        self._began_ns: dict[int, int] = {}
         self._turn = 0
         self._purge_ns = 0  # when the next purge begins
         self._purge_queue = 0  # the queue it goes on with
@@ -120,7 +121,7 @@ class Background:
 
     def _submit(self, op: ops.Op, values: tuple[Any, ...], then: Any) -> None:
         self._timers[op.number] = None
-        self._began_ns[op.number] = self._clock.monotonic_ns()
+        self._pipeline.flusher.gentle = True
         try:
             payload = encode_fields(op.layout, values)
             self._pipeline.submit(op, payload, (self._on_done, (op, then, self._leadership)))
@@ -131,9 +132,16 @@ class Background:
         op, then, leadership = argument
         if leadership != self._leadership:
             return
-        took_s = (self._clock.monotonic_ns() - self._began_ns[op.number]) / 1e9
-        pause_s = _AGAIN_S if isinstance(result, CorvoError) else max(3 * took_s, _PAUSE_MIN_S)
-        self._again(op, pause_s, then)
+        if isinstance(result, CorvoError):
+            self._again(op, _AGAIN_S, then)
+        else:  # in the next turn, so that a flush of the base behind it counts
+            self._loop.call_soon(self._pause, op, then, self._clock.monotonic_ns(), leadership)
+
+    def _pause(self, op: ops.Op, then: Any, applied_ns: int, leadership: int) -> None:
+        if leadership != self._leadership:
+            return
+        took_s = (self._clock.monotonic_ns() - applied_ns) / 1e9
+        self._again(op, max(3 * took_s, _PAUSE_MIN_S), then)
 
     def _again(self, op: ops.Op, pause_s: float, then: Any) -> None:
         if self._leadership:
@@ -142,6 +150,7 @@ class Background:
     def _go_on(self, number: int, then: Any) -> None:
         del self._timers[number]
         then()
+        self._pipeline.flusher.gentle = len(self._timers) > 1  # the tick is always there
 
 
 def _nothing() -> None:

@@ -454,6 +454,11 @@ def _check(config: Config) -> None:
         )
     if bool(config.tls_cert) != bool(config.tls_key):
         raise ConfigError("tls-cert and tls-key are needed both, or neither")
+    if config.tls_cert and config.clustered:
+        raise ConfigError(
+            "tls-cert: the nodes of a cluster pass requests on to each other without TLS in this"
+            " version; put a proxy that speaks TLS in front of them"
+        )
     if config.clustered and not config.cluster_secret:
         raise ConfigError(
             "a node of a cluster needs a cluster-secret, the same on all nodes: at least"

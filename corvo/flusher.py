@@ -65,6 +65,7 @@ class Flusher:
         self._applied_ns = 0
         self._timer: Any = None
         self._refused = False  # the last flush found no space
+        self.gentle = False  # work goes on in the background: flush less, but more often
         self.disk_full = False  # new jobs are to be refused
         self.index = -1  # of the last flush: the base has the log up to there
         self.on_flushed: Callable[[int], None] = _nobody
@@ -72,8 +73,8 @@ class Flusher:
         self.flush_ns_last = 0
         self.flush_ns_max = 0
 
-    def after_apply(self) -> None:
-        """Entries were applied: flush at once when much is dirty, else soon."""
+    def after_apply(self, ops: int = 0) -> None:
+        """Entries with so many ops were applied: flush at once when much is dirty, else soon."""
         machine = self._machine
         if self._log.full:
             self._note(True)  # while there is still room for acks
@@ -84,10 +85,9 @@ class Flusher:
             self._dirty_since_ns = self._applied_ns
         if self._refused:
             return
-        if (
-            machine.overlay_documents >= limits.FLUSH_DOCUMENTS
-            or machine.overlay_size >= limits.FLUSH_SIZE
-        ):
+        gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
+        documents = limits.FLUSH_DOCUMENTS_GENTLE if gentle else limits.FLUSH_DOCUMENTS
+        if machine.overlay_documents >= documents or machine.overlay_size >= limits.FLUSH_SIZE:
             self.flush()
         elif self._timer is None:
             self._arm()

@@ -28,6 +28,7 @@ WORKER_ID_SIZE_MAX: Final = 256
 HOSTNAME_SIZE_MAX: Final = 256
 RESULT_SCHEMA_SIZE_MAX: Final = 64 * KIB
 RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, references followed
+RESULT_CHECKS_MAX: Final = 2_000_000  # of one result; about 0.1 s
 RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
 
@@ -89,7 +90,7 @@ PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
 # Tasks on many jobs go on in steps of so many jobs, each an entry of its own; what came of them is
 # known for a day, of the newest ones.
-STEP_JOBS: Final = 100
+STEP_JOBS: Final = 25
 BULK_IDS_MAX: Final = 100_000
 TASKS_MAX: Final = 1_000
 TASK_KEPT_NS: Final = 86_400 * SECOND_NS
@@ -97,7 +98,7 @@ RESULTS_PAGE_MAX: Final = 1_000
 
 # Retention.
 RETENTION_DEFAULT_NS: Final = 7 * 86_400 * SECOND_NS
-PURGE_JOBS_MAX: Final = 100  # in one entry
+PURGE_JOBS_MAX: Final = 50  # in one entry
 HOLD_TEXT_SIZE_MAX: Final = 4 * KIB
 FEEDBACK_SIZE_MAX: Final = 16 * KIB
 
@@ -112,13 +113,12 @@ FIRINGS_MAX: Final = 100  # in one entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
 
-# Composition. Finished batches are kept for BATCH_KEPT_NS.
+# Composition.
 DEPENDENCIES_MAX: Final = 1_000
 CHAIN_STEPS_MAX: Final = 1_000
 CHAIN_SIZE_MAX: Final = 256 * KIB
 EXIT_REASON_SIZE_MAX: Final = KIB
 SETTLED_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
-BATCH_KEPT_NS: Final = 7 * 86_400 * SECOND_NS
 PURGED_BATCHES_MAX: Final = 1_000  # in one entry
 MEMBERS_SHOWN_MAX: Final = 100
 
@@ -180,6 +180,8 @@ PROXY_IDLE_NS: Final = 30 * SECOND_NS
 # Payload and tags up to this size are written with the head of their job, in one row.
 BODY_INSIDE_SIZE_MAX: Final = KIB
 FLUSH_DOCUMENTS: Final = 1_000
+FLUSH_DOCUMENTS_GENTLE: Final = 50
+GENTLE_OPS_MAX: Final = 16  # in one entry; more are a load for which few large flushes are better
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS
 FLUSH_IDLE_NS: Final = 50 * MS_NS

@@ -76,7 +76,9 @@ class Node:
         self.pipeline = Pipeline(
             loop, self.clock, self.log, self.machine, self.base, config.max_pending
         )
-        self.scheduler = Scheduler(loop, self.clock, self.machine, self.pipeline)
+        self.scheduler = Scheduler(
+            loop, self.clock, self.machine, self.pipeline, config.retention_ns
+        )
         self.background = Background(
             loop,
             self.clock,

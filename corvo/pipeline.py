@@ -506,6 +506,7 @@ class Pipeline:
 
     def _on_committed(self, entries: list[Entry]) -> None:
         machine = self._machine
+        ops_applied = 0
         for entry in entries:
             began_ns = self._clock.monotonic_ns()
             try:
@@ -525,6 +526,7 @@ class Pipeline:
             self.on_entry(entry.index)
             if entry.index in self._in_flight:
                 slots, _, term, _ = self._take_flight(entry.index)
+                ops_applied += len(slots)
                 if term == entry.term:
                     self._resolve(slots, results)
                 else:
@@ -539,8 +541,8 @@ class Pipeline:
         for name in machine.take_woken():
             if self.waiting.waiting(name):
                 self._to_check[name] = None
-        self.flusher.after_apply()
-        self._after_turn()
+        self._after_turn()  # the answers go out before a flush of the base stops the loop
+        self.flusher.after_apply(ops_applied)
         self._on_idle()
 
     def _resolve(self, slots: list[Any], results: list[Any]) -> None:

@@ -28,8 +28,16 @@ _LATE_S = 0.001
 class Scheduler:
     """Watches the due times of the state machine and proposes ops for what is due."""
 
-    def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        machine: Machine,
+        pipeline: Pipeline,
+        batches_kept_ns: int = limits.RETENTION_DEFAULT_NS,
+    ) -> None:
         self._loop = loop
+        self._batches_kept_ns = batches_kept_ns
         self._clock = clock
         self._machine = machine
         self._pipeline = pipeline
@@ -169,7 +177,7 @@ class Scheduler:
             self._purge_batches(now_ns)
 
     def _purge_batches(self, now_ns: int) -> None:
-        keep_ns = limits.BATCH_KEPT_NS
+        keep_ns = self._batches_kept_ns
         ids = self._machine.old_batches(now_ns - keep_ns, limits.PURGED_BATCHES_MAX)
         if ids:
             self._submit(ops.PURGE_BATCHES, encode_fields(ops.PURGE_BATCHES.layout, (ids, keep_ns)))

@@ -23,6 +23,7 @@ cdef class H2Conn(Control):
     cdef bint _block_ends_stream
     cdef dict _receiving
 
+    cpdef adopt(self, Request request, bytes settings)
     cdef Py_ssize_t _read_preface(self, bytes data) except -1
     cdef _take_frame(self, bytes data)
     cdef _take_headers(self, bytes data)

@@ -114,6 +114,7 @@ class ClusterLog:
         self._tick_s = tick_s
         self._election_ticks = election_ticks
         self._sync = SYNC_DATA if durable else SYNC_NONE
+        self.started = False  # until then it can say nothing of itself
         self._timer: Any = None
         self._turn_due = False
         self._apply_due = False
@@ -225,6 +226,7 @@ class ClusterLog:
         self._timer = loop.call_later(self._tick_s, self._tick)
         if self.conf.voters == [self.node_id]:
             self._raft.campaign()
+        self.started = True
         self._turn_soon()
         return []
 

@@ -32,6 +32,7 @@ cdef class Core:
     cdef public dict unsettled
     cdef public list next_unsettled
     cdef public object replays
+    cdef public long long oldest_replay_ns
     cdef public list woken
     cdef public long long term, stamp_ns, seed
     cdef public Py_ssize_t position

@@ -75,6 +75,7 @@ class Core:
         self.unsettled: dict[str, int] = {}
         self.next_unsettled: list[str] = []
         self.replays = DigestTable()  # digest of an idempotency key -> number of the outcome
+        self.oldest_replay_ns: int = 0  # no outcome is older than this
         self.woken: list[str] = []
         # The entry being applied.
         self.term: int = 0
@@ -541,7 +542,8 @@ class Core:
             heappush(self.slots, (schedule.next_ns, schedule.id))
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
-        """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS."""
+        """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS, unless it
+        asks for other queues."""
         if not worker_id:
             return
         worker = self.workers.get(worker_id)
@@ -549,7 +551,9 @@ class Core:
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker
-        elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS:
+        elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS and (
+            not queues or queues == worker.queues
+        ):
             return
         worker.seen_ns = self.stamp_ns
         worker.hostname = hostname

@@ -117,12 +117,16 @@ def _drop_oldest(core: Core, keep_ns: int, count: int) -> bool:
     meta = core.meta
     if meta.first_replay == meta.next_replay:
         return False
+    too_many = meta.next_replay - meta.first_replay >= count
+    if not too_many and core.oldest_replay_ns + keep_ns > core.stamp_ns:
+        return False
     key = keys.replay(meta.first_replay)
     row = core.store.rows.get(key)
     assert row is not None, f"outcome {meta.first_replay} has no row"
-    too_old = documents.decode_replay(row)[0] + keep_ns <= core.stamp_ns
-    if not too_old and meta.next_replay - meta.first_replay < count:
-        return False
+    if not too_many:
+        core.oldest_replay_ns = documents.decode_replay(row)[0]
+        if core.oldest_replay_ns + keep_ns > core.stamp_ns:
+            return False
     core.replays.remove(documents.replay_digest(row), meta.first_replay)
     core.store.rows.put(key, None)
     meta.first_replay += 1

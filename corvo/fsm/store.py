@@ -350,7 +350,7 @@ class Store:
         """(key, job id) of up to `limit` index rows with this prefix, from `start` on, as they
         would be if everything was flushed."""
         found: list[tuple[bytes, str]] = []
-        for job in self.jobs.values():
+        for job in self._dirty:
             if not job.deleted:
                 key = index_rows.index_key(job)
                 if key.startswith(prefix) and key >= start:
@@ -358,7 +358,8 @@ class Store:
         flushed = 0
         for key, row in self.base.scan(prefix, start):
             job_id = index_rows.row_id(key, row)
-            if job_id not in self.jobs:
+            kept = self.jobs.get(job_id)
+            if kept is None or not kept.dirty:
                 found.append((key, job_id))
                 flushed += 1
                 if flushed == limit:
@@ -480,7 +481,8 @@ class Store:
                 deletes.append(keys.job(job.id))
                 if job.body_apart:
                     deletes.append(keys.body(job.id))
-                deletes.append(keys.data(job.id))
+                if job.checkpoint or job.progress or job.result:
+                    deletes.append(keys.data(job.id))
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))
                 deletes.append(job.stored_row)

@@ -48,8 +48,8 @@ from corvo.model import (
 
 STATE_BASE: Final = 16
 ROUNDS_MAX: Final = 10
-_ROWS_MAX: Final = 500  # of one read
-_LOOKED_AT_MAX: Final = 1_000  # rows in one step
+_ROWS_MAX: Final = 100  # of one read
+_LOOKED_AT_MAX: Final = 250  # rows in one step
 _DROPPED_MAX: Final = 2  # old tasks that a new one may push out
 _RESULT_CHUNKS_MAX: Final = 100  # looked at in one read of results
 
@@ -192,7 +192,7 @@ def bulk_step(core: Core, payload: bytes) -> object:
     if not task.running():
         return task
     if not stop:
-        _step(core, task, min(limit, STEP_JOBS))
+        _step(core, task, max(1, min(limit, STEP_JOBS)))
     elif task.kind == BULK:
         _finish(core, task, TASK_CANCELLED)
     else:
@@ -312,7 +312,8 @@ def _walk(core: Core, task: Task, limit: int) -> tuple[list[Job], bool]:
     looked_at = 0
     while looked_at < _LOOKED_AT_MAX:
         prefix = prefixes[task.family]
-        rows = core.store.index_rows(prefix, task.cursor or prefix, _ROWS_MAX)
+        wanted = _ROWS_MAX if looked_at else limit
+        rows = core.store.index_rows(prefix, task.cursor or prefix, wanted)
         looked_at += len(rows)
         for key, job_id in rows:
             job = _wanted(core, task, cuts, key, job_id)
@@ -321,7 +322,7 @@ def _walk(core: Core, task: Task, limit: int) -> tuple[list[Job], bool]:
                 if len(jobs) == limit:
                     task.cursor = key + b"\0"
                     return jobs, False
-        if len(rows) == _ROWS_MAX:
+        if len(rows) == wanted:
             task.cursor = rows[-1][0] + b"\0"
             continue
         task.cursor = b""

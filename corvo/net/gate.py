@@ -16,7 +16,7 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.replies import Request, reply_error
 from corvo.consensus.cluster import ClusterLog
-from corvo.errors import CorvoError, NoLeader
+from corvo.errors import CorvoError, NoLeader, NotReady
 from corvo.leadership import Leadership
 from corvo.members import http_address
 from corvo.waiting import Wait
@@ -26,13 +26,14 @@ Forward = Callable[[Request, str, int], None]
 
 _LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
-# What is asked of this node by other methods: reads with a body, its mirror, its clock.
+# Other than by their method: these change nothing either, or only this node.
 _LOCAL_PATHS: Final = frozenset(
     (
-        b"/api/v1/jobs/search",
-        b"/api/v1/jobs/facets",
         b"/api/v1/admin/rebuild-sqlite",
+        b"/api/v1/jobs/facets",
+        b"/api/v1/jobs/search",
         b"/api/v1/test/clock",
+        b"/corvo.v1.WorkerService/Subscribe",
     )
 )
 _TICK_S: Final = 0.1
@@ -71,7 +72,9 @@ class Gate:
 
     def handle(self, request: Request) -> None:
         """Serve, pass on, or hold."""
-        if request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
+        if not self._log.started:
+            reply_error(request, NotReady("the server is starting"))
+        elif request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request)
             else:

@@ -79,7 +79,9 @@ class Query:
         return int(text)
 
     def seq(self, name: str) -> int:
-        """The number of an event, a line or an error record; absent is 0."""
+        """The number of an event, a line or an error record; absent or empty is 0."""
+        if not self.text(name):
+            return 0
         return self.integer(name, 0, 0, 10**_INTEGER_DIGITS_MAX - 1)
 
     def limit(self, high: int = limits.PAGE_MAX) -> int:

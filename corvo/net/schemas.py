@@ -8,10 +8,13 @@ nothing about schemas.
 A schema may refer to its own parts (`#/$defs/...`) and to nothing else, so nothing is ever loaded.
 Its size with all references followed is bounded, because a few definitions that each refer to the
 next one twice stand for millions of checks. Patterns are matched in linear time: they have no
-look-around and no back references.
+look-around and no back references. What is left is that each part may have to be looked at for each
+value of a result. So every schema has a *cost*, which is what it takes to check one value, as a
+number of simple parts, and results that are too long for the cost of their schema are refused.
 """
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -21,7 +24,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from corvo import checks, limits
-from corvo.errors import ResultSchemaError, ValidationError
+from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError
 
 _ERRORS_MAX: Final = 20
 _TEXT_MAX: Final = 500
@@ -33,6 +36,19 @@ _PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=256 * limits.KIB)
 # Keywords whose lists are data and no schemas. (An object may as well be a property of that name.)
 _DATA: Final = ("const", "default", "enum", "examples")
 _ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
+# What keywords cost beside their part. The time of some depends on the length of a text, so that
+# each _TEXT_UNIT of a result counts as a value, too.
+_COSTS: Final = {
+    "pattern": 8,
+    "patternProperties": 8,
+    "propertyNames": 8,
+    "format": 8,
+    "uniqueItems": 32,
+    "unevaluatedItems": 16,
+    "unevaluatedProperties": 16,
+}
+_FRACTION_COST: Final = 64  # of a multipleOf that is no whole number
+_TEXT_UNIT: Final = 64
 
 
 def checked(text: bytes) -> bytes:
@@ -46,8 +62,18 @@ def checked(text: bytes) -> bytes:
 
 def check_result(schema: bytes, result: bytes) -> None:
     """Raises ResultSchemaError when a result, or the want of one (`null`), does not meet the
-    schema."""
-    validator = _validator(schema)
+    schema, and PayloadTooLarge when it would take too long to find out."""
+    validator, cost = _validator(schema)
+    values = 1 + len(result) // _TEXT_UNIT + result.count(b",") + result.count(b"[")
+    values += result.count(b":")
+    if values * cost > limits.RESULT_CHECKS_MAX:
+        raise PayloadTooLarge(
+            f"result too large for its result_schema: about {values} values by {cost} checks each "
+            f"(max {limits.RESULT_CHECKS_MAX} checks)",
+            field="result",
+            size=len(result),
+            limit=limits.RESULT_CHECKS_MAX // cost,
+        )
     try:
         value = _loaded(result or b"null")
     except (ValueError, RecursionError) as error:
@@ -96,11 +122,11 @@ def _document(error: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def _validator(text: bytes) -> Any:
-    """The compiled schema."""
+def _validator(text: bytes) -> tuple[Any, int]:
+    """The compiled schema and its cost."""
     try:
         schema = _loaded(text)
-        parts = _parts(schema)
+        parts, cost = _measured(schema)
     except (ValueError, RecursionError) as error:
         raise _refused(_unreadable(error)) from None
     if not isinstance(schema, dict | bool):
@@ -110,7 +136,10 @@ def _validator(text: bytes) -> Any:
             f"it has more than {limits.RESULT_SCHEMA_PARTS_MAX} parts, references followed"
         )
     try:
-        return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True)
+        validator = jsonschema_rs.Draft202012Validator(
+            schema, pattern_options=_PATTERNS, offline=True
+        )
+        return validator, cost
     except (ValueError, jsonschema_rs.ReferencingError) as error:  # its refusals are ValueErrors
         where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
         text_of_it = str(getattr(error, "message", error)).partition("\n")[0][:_TEXT_MAX]
@@ -126,36 +155,56 @@ def _loaded(text: bytes) -> Any:
     return json.loads(value)
 
 
-def _parts(schema: Any) -> int:
-    """Objects in a schema, with what they refer to; definitions count where they are referred to,
-    and a reference that leads back costs nothing more."""
-    sizes: dict[str, int] = {"#": 0}
+def _measured(schema: Any) -> tuple[int, int]:
+    """Objects in a schema, with what they refer to, and its cost; definitions count where they are
+    referred to, and a reference that leads back costs nothing more."""
+    sizes: dict[str, tuple[int, int]] = {"#": (0, 0)}
     stop = limits.RESULT_SCHEMA_PARTS_MAX + 1
 
-    def count(part: Any) -> int:
+    def count(part: Any) -> tuple[int, int]:
         if isinstance(part, list):
-            return min(stop, sum(count(item) for item in part))
+            return added((count(item) for item in part), 0, 0)
         if not isinstance(part, dict):
-            return 0
-        total = 1
+            return 0, 0
+        found = []
         for name, value in part.items():
             if name in _ELSEWHERE and isinstance(value, str):
                 raise _refused(f"{name} is not possible here, use $ref")
             if name == "$ref" and isinstance(value, str):
-                total += size_of(value)
+                found.append(size_of(value))
             elif part is schema and name == "$defs":
                 continue
             elif name not in _DATA or isinstance(value, dict):
-                total += count(value)
-        return min(stop, total)
+                found.append(count(value))
+        return added(found, 1, _cost(part))
 
-    def size_of(reference: str) -> int:
+    def added(found: Iterable[tuple[int, int]], parts: int, cost: int) -> tuple[int, int]:
+        for more_parts, more_cost in found:
+            parts += more_parts
+            cost += more_cost
+        return min(stop, parts), min(limits.RESULT_CHECKS_MAX, cost)
+
+    def size_of(reference: str) -> tuple[int, int]:
         if reference not in sizes:
-            sizes[reference] = 0
+            sizes[reference] = 0, 0
             sizes[reference] = count(_at(schema, reference))
         return sizes[reference]
 
-    return count(schema)
+    parts, cost = count(schema)
+    return parts, max(1, cost)
+
+
+def _cost(part: dict[str, Any]) -> int:
+    """What a part costs without the parts in it."""
+    cost = 1
+    for name, value in part.items():
+        if name in _COSTS:
+            cost += _COSTS[name]
+        elif name == "multipleOf" and not isinstance(value, int):
+            cost += _FRACTION_COST
+        elif name == "enum" and isinstance(value, list):
+            cost += len(value) // 8
+    return cost
 
 
 def _at(schema: Any, reference: str) -> Any:

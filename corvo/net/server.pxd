@@ -16,7 +16,7 @@ cdef class Server:
     cdef list _dirty
     cdef bint _flush_due
     cdef object _timer, _all_gone
-    cdef list _listeners
+    cdef readonly list _listeners
 
     @cython.locals(connection=Connection, dirty=list)
     cpdef flush(self)

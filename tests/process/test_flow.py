@@ -23,7 +23,7 @@ def drain(server: ServerProcess, queue: str, done: list[dict[str, Any]], total: 
     api.close()
 
 
-def test_no_window_holds_more_than_the_rate(
+def test_t27_no_window_holds_more_than_the_rate(
     api: Api, shared_server: ServerProcess, queue: str
 ) -> None:
     """10 per 100 ms, 20 who wait, 100 jobs."""
@@ -164,7 +164,7 @@ def test_groups_are_listed_in_pages(api: Api, queue: str) -> None:
     refused(api.call("GET", f"/queues/{queue}/groups?limit=0"), 400, "VALIDATION_ERROR")
 
 
-def test_one_tenant_cannot_starve_another(
+def test_t33_one_tenant_cannot_starve_another(
     api: Api, shared_server: ServerProcess, queue: str
 ) -> None:
     """X has 2,000 jobs when Y comes with 10; two of each at a time, eight workers."""

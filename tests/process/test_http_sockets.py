@@ -195,7 +195,7 @@ def test_a_reader_that_does_not_read_stops_the_server_reading() -> None:
             while total < 40 * MIB:
                 total += len(await reader.read(64 * 1024))
                 (connection,) = app.server.connections
-                assert connection.h1 is not None and connection.h1.unsent_size <= 64 * 2 * MIB
+                assert connection.http is not None and connection.http.unsent_size <= 64 * 2 * MIB
             writer.close()
 
     on_uvloop(run)

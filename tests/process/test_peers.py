@@ -184,7 +184,8 @@ def test_t19_far_delays_do_not_overflow(api: Api, queue: str) -> None:
                 answer = api.fail(run)[1]
             else:
                 assert api.ack(run)[0] == 200
-    assert api.queue(queue)["completed"] == 4
+    # Not "completed": what completed a year ago may have been purged.
+    assert api.queue(queue)["completed_total"] == 4
 
 
 def test_t21_three_hundred_failures_stay_at_the_cap(api: Api, queue: str) -> None:

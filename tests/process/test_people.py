@@ -401,7 +401,7 @@ def test_bulk_on_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["clear", "destroy", "bulk", "all"])
 def test_g17_what_was_begun_is_ended_after_a_kill(tmp_path: Path, action: str) -> None:
     """kill -9 half-way; others are served before, meanwhile and after."""
-    count = 6_000
+    count = 2_000
     with running_server(tmp_path / "data") as server:
         api = server.api()
         ids = api.enqueue_many("q", count)

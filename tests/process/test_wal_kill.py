@@ -44,7 +44,7 @@ asyncio.run(main())
 def acknowledged_before_kill(path: Path, durable: str, count: int) -> int:
     """The last index the child printed; it is killed after about `count` lines."""
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, path, ",".join(IDENTITY), durable, str(SEGMENT)],
+        [sys.executable, "-c", CHILD, path, ",".join(IDENTITY[:3]), durable, str(SEGMENT)],
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

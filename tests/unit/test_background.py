@@ -1,5 +1,6 @@
 """The leader's background work over a real machine and a pipeline that applies at once."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ from corvo import ops
 from corvo._fast.codec import encode_fields, encode_frame
 from corvo.background import Background
 from corvo.errors import DiskFull
-from corvo.limits import SECOND_NS, STEP_JOBS
+from corvo.limits import PURGE_JOBS_MAX, SECOND_NS, STEP_JOBS
 
 DAY_NS = 86_400 * SECOND_NS
 
@@ -31,6 +32,7 @@ class Rig:
         self.on_applied: list[Any] = []
         self.submitted: list[tuple[int, bytes, Any]] = []
         self.fails = False
+        self.flusher = SimpleNamespace(gentle=False)
         rig = cast(Any, self)
         self.background = Background(
             rig, rig, self.driver.machine, rig, [7 * DAY_NS] * 3, 3_600 * SECOND_NS
@@ -41,6 +43,9 @@ class Rig:
 
     def monotonic_ns(self) -> int:
         return self.driver.now_ns
+
+    def call_soon(self, callback: Any, *args: Any) -> None:
+        callback(*args)
 
     def call_later(self, delay: float, callback: Any, *args: Any) -> Any:
         self.later.append((delay, callback, args))
@@ -125,14 +130,14 @@ def test_a_refused_step_is_tried_again(rig: Rig) -> None:
 
 
 def test_old_jobs_are_looked_for_once_in_an_interval(rig: Rig) -> None:
-    for n in range(150):
+    for n in range(2 * PURGE_JOBS_MAX):
         rig.driver.enqueue(f"j{n}")
         rig.driver.cancel(f"j{n}")
     rig.driver.machine.flush()
     rig.background.start()
     assert not rig.submitted
     rig.driver.now_ns += 8 * DAY_NS
-    for left in (50, 0):
+    for left in (PURGE_JOBS_MAX, 0):
         rig.tick()
         assert numbers(rig) == [ops.PURGE_JOBS.number]
         rig.apply()

@@ -175,3 +175,12 @@ def test_a_node_of_a_cluster_needs_a_secret_that_is_never_shown() -> None:
         assert config.clustered and config.cluster_secret == "a secret of the cluster"
         assert not any("a secret" in text for _, text, _ in config.settings)
     assert not load({}, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}).clustered
+
+
+def test_tls_needs_certificate_and_key_and_no_cluster() -> None:
+    with pytest.raises(ConfigError, match="needed both, or neither"):
+        load({"tls-key": "key.pem"}, {})
+    pair = {"tls-cert": "cert.pem", "tls-key": "key.pem"}
+    assert load(pair, {}).tls_cert == "cert.pem"
+    with pytest.raises(ConfigError, match="tls-cert: the nodes of a cluster"):
+        load({**pair, "raft-bind": ":9000"}, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"})

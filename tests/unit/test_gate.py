@@ -45,6 +45,7 @@ class Log:
     node_id = "n1/x"
 
     def __init__(self) -> None:
+        self.started = True
         self.leader_id = ""
         contexts = {f"n{n}/x": encode_whereabouts(Whereabouts("r", f"h{n}:80")) for n in (1, 2)}
         self.conf = ConfState(["n1/x", "n2/x"], contexts=contexts)
@@ -145,6 +146,13 @@ def test_the_mirror_of_this_node_is_asked_here(rig: Rig) -> None:
     rig.send("POST", "/api/v1/jobs/facets")
     rig.send("POST", "/api/v1/jobs/bulk")
     assert len(rig.served) == 2 and rig.forwarded == [(b"/api/v1/jobs/bulk", "h2:80")]
+
+
+def test_nothing_is_served_before_the_log_has_started(rig: Rig) -> None:
+    rig.log.started = False
+    for method in ("GET", "POST"):
+        rig.send(method, "/api/v1/queues")
+    assert rig.answers() == [b"503", b"503"] and not rig.served
 
 
 def test_a_request_waits_for_a_leader(rig: Rig) -> None:

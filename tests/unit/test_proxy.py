@@ -406,8 +406,8 @@ def test_jobs_for_a_client_that_has_gone_are_given_back() -> None:
                     client.send(FETCH + batch, b"{}", X_API_Key="key")
                     await until(lambda: leader.requests)
                     (connection,) = follower.server.connections
-                    assert connection.h1 is not None
-                    connection.h1.blocked = True  # it does not take its replies
+                    assert connection.http is not None
+                    connection.http.blocked = True  # it does not take its replies
                     job = {"job_id": "a/b", "lease_token": "t"}
                     body: Any = {"jobs": [job, job | {"job_id": "c"}]} if batch else job
                     leader.requests[0].reply(200, json.dumps(body).encode())

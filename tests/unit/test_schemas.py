@@ -100,6 +100,30 @@ def test_recursion_is_possible_and_cheap() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "value", "most"),
+    [
+        ({"items": {"allOf": [{"minimum": 0}] * 98}}, 1, 20_000),
+        ({"items": {"multipleOf": 0.01}}, 1.25, 30_000),
+        ({"items": {"enum": [[n] for n in range(800)]}}, [799], 12_000),
+        ({"allOf": [{"uniqueItems": True}] * 10}, "x", 6_000),
+        ({"items": {"allOf": [{"pattern": "(a|b)*c"}] * 20}}, "a" * 1_000, 700),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, 1, 900_000),
+    ],
+)
+def test_what_takes_too_long_to_check_is_refused(schema: Any, value: Any, most: int) -> None:
+    assert usable(schema)
+    schemas.check_result(text(schema), b"1")
+    with pytest.raises(PayloadTooLarge, match="too large for its result_schema") as refused:
+        schemas.check_result(text(schema), text([value] * most))
+    assert refused.value.fields["field"] == "result"
+
+
+def test_a_long_text_is_no_long_list() -> None:
+    schema = {"properties": {f"p{n}": {"type": "string"} for n in range(80)}}
+    assert refusals(schema, {"p1": "x" * (1 << 20)}) == []
+
+
+@pytest.mark.parametrize(
     "reference",
     ["other.json", "http://x.invalid/y", "#name", "#/$defs/b", "#/allOf/7", "#/allOf/x", "#/a%ZZ"],
 )

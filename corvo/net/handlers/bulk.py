@@ -2,7 +2,6 @@
 comes when it is done, or at once with an id to ask for."""
 
 from typing import Any
-from urllib.parse import parse_qs
 
 from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
@@ -11,11 +10,12 @@ from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
 from corvo.ids import check_job_id
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
-from corvo.model import ACTIONS, OUTCOMES, SKIPPED, STATES, Task
+from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
 from corvo.net.actions import encode_arguments, hold_values
 from corvo.net.bodies import BulkBody, decode, json_value, plain_value
 from corvo.net.documents import reply_json, task_counts, task_document
 from corvo.net.handlers.search import Asking, refuse_stale
+from corvo.net.queries import Query
 from corvo.service import Service
 
 SAMPLE = 10
@@ -93,16 +93,15 @@ class Bulk:
     def results(self, request: Request) -> None:
         """What came of the jobs, one kind at a time."""
         task = self._service.task(request.params[0])
-        query = parse_qs(request.query.decode("ascii", "replace"))
-        kind = query.get("kind", ["done"])[-1]
+        query = Query(request, "kind", "cursor", "limit")
+        kind = query.text("kind") or OUTCOMES[DONE]
         if kind not in OUTCOMES:
             raise ValidationError(
                 f"kind {checks.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
             )
-        start = _number(query, "cursor", 0, 1 << 62)
-        limit = _number(query, "limit", limits.RESULTS_PAGE_MAX, limits.RESULTS_PAGE_MAX)
+        limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
         rows, cursor = self._service.machine.task_results(
-            task, start, OUTCOMES.index(kind), max(1, limit)
+            task, query.seq("cursor"), OUTCOMES.index(kind), limit
         )
         document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
         if cursor:
@@ -234,12 +233,3 @@ def _item(job_id: str, code: int) -> dict[str, Any]:
     elif code >= SKIPPED:
         item["reason"] = _REASONS[code]
     return item
-
-
-def _number(query: dict[str, list[str]], name: str, absent: int, high: int) -> int:
-    text = query.get(name, [""])[-1]
-    if not text:
-        return absent
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= high):
-        raise ValidationError(f"{name} must be a number up to {high}", field=name)
-    return int(text)

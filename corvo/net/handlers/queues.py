@@ -1,7 +1,6 @@
 """Queues: list, read, pause, drain, limit, clear, delete."""
 
 from typing import Any
-from urllib.parse import parse_qs
 
 from msgspec import UNSET
 
@@ -13,6 +12,7 @@ from corvo.model import ENDINGS, KEEP_DEFAULT
 from corvo.net.bodies import ConcurrencyBody, RetentionBody, decode
 from corvo.net.documents import queue_document, reply_json
 from corvo.net.handlers.jobs import on_done
+from corvo.net.queries import Query
 from corvo.service import Service
 
 
@@ -57,7 +57,7 @@ class Queues:
 
     def delete(self, request: Request) -> None:
         """Delete it with all its jobs and settings."""
-        if parse_qs(request.query.decode("ascii", "replace")).get("confirm") != ["true"]:
+        if Query(request, "confirm").text("confirm") != "true":
             raise ValidationError("confirm=true is required to delete a queue", field="confirm")
         self._delete_jobs(request, ops.DELETE_QUEUE, "deleted")
 

@@ -27,7 +27,7 @@ from corvo.model import (
     Task,
 )
 
-MANY = 3 * STEP_JOBS + 50
+MANY = 3 * STEP_JOBS + STEP_JOBS // 2
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ def test_what_is_gone_is_told_nothing(driver: Driver, op: ops.Op) -> None:
     """Not even when the jobs that it waits for are deleted step by step."""
     for n in range(2 * STEP_JOBS):
         driver.enqueue(f"j{n:03}")
-    driver.enqueue("waits", depends_on=["j001", "j150"])
+    driver.enqueue("waits", depends_on=["j001", f"j{STEP_JOBS + 5:03}"])
     driver.do(op, "q", "bulk_1")
     check(driver)
     driver.step()
