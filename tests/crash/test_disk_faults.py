@@ -195,7 +195,7 @@ def enqueue_until_gone(server: ServerProcess) -> list[str]:
 def test_a_broken_disk_ends_the_server(tmp_path: Path, failpoint: str, mode: str) -> None:
     with server_with(tmp_path / "data", f"{SMALL},{failpoint}", mode) as server:
         ids = enqueue_until_gone(server)
-        assert any("fatal" in line for line in server.log)
+        until(lambda: any("fatal" in line for line in server.log), "nothing is said about it")
         server.environment[VARIABLE] = SMALL
         api = server.start().api()
         assert api.queue("q")["pending"] in (len(ids), len(ids) + 1)
