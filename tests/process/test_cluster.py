@@ -89,6 +89,8 @@ def test_members_come_and_go(tmp_path: Path) -> None:
         cluster.wait_voters(4)
         answer = api.ok("POST", "/cluster/transfer", {})
         until(lambda: cluster.status(leader)["leader_id"] == answer["node_id"], "no hand-over")
+        # A new leader has to hear from everybody first.
+        until(lambda: cluster.status(cluster.wait_leader())["status"] == "healthy", "missing nodes")
         status = cluster.status(cluster.wait_leader())
         assert (status["mode"], status["state"], status["status"]) == (
             "cluster",
