@@ -344,7 +344,9 @@ class Core:
             extras.hold_reason = ""
             extras.hold_ends_ns = 0
             extras.hold_action = 0
-        if was_active and 0 < index_rows.expires_ns(job) < self.stamp_ns + EXPIRY_READ_NS:
+        ends = state == NOWHERE or ENDED[state]
+        soon_ns = self.stamp_ns + EXPIRY_READ_NS
+        if was_active and not ends and 0 < index_rows.expires_ns(job) < soon_ns:
             # The leader may have dropped the entry because the job was active.
             self.expiring.push(index_rows.expires_ns(job), place(job))
 

@@ -106,6 +106,18 @@ def test_a_late_release_is_the_last_one(driver: Driver) -> None:
     assert expired(driver)
 
 
+@pytest.mark.parametrize("number", [ops.ACK.number, ops.DELETE_JOB.number])
+def test_a_job_that_ends_while_it_runs_leaves_no_time_behind(driver: Driver, number: int) -> None:
+    driver.enqueue("j", extras=MINUTE)
+    driver.take(lease_s=600)
+    driver.advance(1)
+    if number == ops.ACK.number:
+        driver.ack("j")
+    else:
+        driver.do(ops.DELETE_JOB, "j")
+    assert driver.machine.next_due() == 0
+
+
 def test_a_job_that_came_back_in_time_still_expires(driver: Driver) -> None:
     """The leader looked at its expiry while the job was active."""
     driver.enqueue("j", extras=MINUTE)
