@@ -3,10 +3,11 @@
     python bench/scale.py --jobs 1000,1000000,10000000 --queues 1
     python bench/scale.py --jobs 1000,1000000 --state scheduled
 
-`--state` is what the jobs wait for: pending, scheduled, retrying, or unique (pending, and each
-holds a unique key; the operations then use such keys too). For each number of jobs a base is filled
-directly with its documents (through the server it would take minutes), a real server is started on
-it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times per
+`--state` is what the jobs wait for: pending, scheduled, retrying, unique (pending, and each holds a
+unique key; the operations then use such keys too) or grouped (pending, and each is a group of its
+own, at most one of which may be active). For each number of jobs a base is filled directly with its
+documents (through the server, as it is with groups, it would take minutes), a real server is
+started on it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times per
 operation are CPU of the server process, which other work on the machine disturbs least; compare
 rows of one run with each other.
 """
@@ -41,7 +42,13 @@ PAYLOAD = json.dumps({"user": 12345, "template": "welcome", "text": "x" * 90}).e
 STAMP_NS = 1_760_000_000_000_000_000
 
 
-STATES = {"pending": PENDING, "scheduled": SCHEDULED, "retrying": RETRYING, "unique": PENDING}
+STATES = {
+    "pending": PENDING,
+    "scheduled": SCHEDULED,
+    "retrying": RETRYING,
+    "unique": PENDING,
+    "grouped": PENDING,
+}
 DUE_NS = 4_000_000_000_000_000_000  # far ahead
 IDLE_S = 10
 
@@ -84,6 +91,19 @@ def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
     rows = [(keys.queue(queue.name), queue_documents.encode_queue(queue)) for queue in lanes]
     base.write([*rows, (keys.META, encode_meta(meta))], [])
     base.close()
+
+
+def fill_groups(data_dir: Path, jobs: int) -> None:
+    """The same with as many groups of one job each, through a server."""
+    fill(data_dir, 0, 1)
+    server = Server(data_dir)
+    server.post("/queues/scale-1/groups", {"concurrency": 1})
+    for start in range(0, jobs, 5_000):
+        numbers = range(start, min(start + 5_000, jobs))
+        many = [{"queue": "scale-1", "group_key": f"group-{number}"} for number in numbers]
+        server.post("/enqueue/batch", {"jobs": many})
+        progress(f"filling: {numbers.stop:,} of {jobs:,} jobs")
+    server.stop()
 
 
 def lock_row(job: Job) -> tuple[bytes, bytes]:
@@ -148,7 +168,10 @@ class Server:
 def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     """One row of the table."""
     data_dir = folder / "data"
-    fill(data_dir, jobs, queues, kind)
+    if kind == "grouped":
+        fill_groups(data_dir, jobs)
+    else:
+        fill(data_dir, jobs, queues, kind)
     size_mb = (data_dir / "state" / "data.mdb").stat().st_size / (1 << 20)
     server = Server(data_dir)
     start_mb = server.anonymous_mb()
@@ -175,6 +198,8 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
         body = {"queue": names[number % queues], "payload": {"n": number}}
         if kind == "unique":
             body["unique_key"] = f"new-{number}"
+        if kind == "grouped":
+            body["group_key"] = f"group-{number}"
         server.post("/enqueue", body)
 
     # Without a job that is ready there is nothing to fetch before the enqueues.

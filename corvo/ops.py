@@ -72,6 +72,10 @@ DELETE_QUEUE: Final = _op(14, "DeleteQueue", "ss")
 SET_CONCURRENCY: Final = _op(15, "SetConcurrency", "su")  # queue, max (0 removes)
 SET_THROTTLE: Final = _op(16, "SetThrottle", "suu")  # queue, rate, window_ms
 REMOVE_THROTTLE: Final = _op(17, "RemoveThrottle", "s")  # queue
+# Everything that is due by a time. Nobody proposes them any more: PromoteDue and ExpireLeases name
+# the jobs.
+PROMOTE: Final = _op(18, "Promote", "t")  # now_ns
+RECLAIM: Final = _op(19, "Reclaim", "t")  # now_ns
 # task_id (empty = keep no record of it), job_ids, all (instead of job_ids), action (an index of
 # model.ACTIONS), arguments (layout ACTION_LAYOUT)
 BULK_ACTION: Final = _op(20, "BulkAction", "sSfub")
@@ -114,10 +118,9 @@ PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
 SETTLE: Final = _op(73, "Settle", "s")
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
-# stops the node.
+# stops the node. Two have no use here: the window of a rate limit drops what is over by itself, and
+# every entry holds many ops.
 for _number, _name in (
-    (18, "Promote"),
-    (19, "Reclaim"),
     (22, "CleanRateLimit"),
     (24, "Multi"),
     (26, "SetBudget"),

@@ -41,6 +41,7 @@ COMMANDS = {
     "dead": "search",
     "bulk": "bulk",
     "fetch": "worker",
+    "heartbeat": "worker",
     "ack": "worker",
     "fail": "worker",
     "release": "worker",

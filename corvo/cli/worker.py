@@ -1,4 +1,4 @@
-"""Commands that do a worker's part by hand: fetch, ack, fail, release."""
+"""Commands that do a worker's part by hand: fetch, heartbeat, ack, fail, release."""
 
 import functools
 import shlex
@@ -39,6 +39,32 @@ class Acked(msgspec.Struct):
     """Answer to an ack."""
 
     state: str = "completed"
+
+
+class Refused(msgspec.Struct):
+    """One of many acks that was not taken."""
+
+    job_id: str
+    error: str
+
+
+class AckedMany(msgspec.Struct):
+    """Answer to an ack of many jobs."""
+
+    acked: int
+    failed: list[Refused] = []
+
+
+class Beat(msgspec.Struct):
+    """What a heartbeat says of one job."""
+
+    status: str
+
+
+class Beats(msgspec.Struct):
+    """Answer to a heartbeat."""
+
+    jobs: dict[str, Beat]
 
 
 class Failed(msgspec.Struct):
@@ -138,6 +164,19 @@ def _describe(job: Job, server: str) -> list[str]:
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @token_option
+@click.option("--progress", type=JSON, help="How far the job is (JSON, - or @file).")
+@click.option("--checkpoint", type=JSON, help="Where the next run would start (JSON, - or @file).")
+@client_options
+def heartbeat(session: Session, job_id: str, token: str | None, **options: object) -> None:
+    """Keep a fetched job, and learn whether to go on with it."""
+    body = {"jobs": {job_id: _given(lease_token=token, **options)}}
+    answer = session.client.post("/api/v1/heartbeat", body)
+    session.show(answer, f"Job {job_id}: {session.decode(answer, Beats).jobs[job_id].status}")
+
+
+@click.command()
+@click.argument("job_ids", metavar="JOB-ID...", nargs=-1, required=True)
+@token_option
 @click.option("--result", type=JSON, help="What the job produced (JSON, - or @file).")
 @click.option("--checkpoint", type=JSON, help="Last checkpoint (JSON, - or @file).")
 @click.option(
@@ -147,11 +186,22 @@ def _describe(job: Job, server: str) -> list[str]:
 )
 @click.option("--exit-reason", metavar="TEXT", help="Given to the last job of the chain.")
 @client_options
-def ack(session: Session, job_id: str, token: str | None, **options: object) -> None:
-    """Report that a fetched job is done."""
-    body = _given(lease_token=token, **options)
-    answer = session.client.post(f"/api/v1/ack/{segment(job_id)}", body)
-    session.show(answer, f"Job {job_id}: {session.decode(answer, Acked).state}")
+def ack(session: Session, job_ids: tuple[str, ...], token: str | None, **options: object) -> None:
+    """Report that a fetched job is done, or that some are.
+
+    A token belongs to one job; several jobs are acked without."""
+    if len(job_ids) == 1:
+        body = _given(lease_token=token, **options)
+        answer = session.client.post(f"/api/v1/ack/{segment(job_ids[0])}", body)
+        session.show(answer, f"Job {job_ids[0]}: {session.decode(answer, Acked).state}")
+        return
+    if token is not None:
+        raise click.UsageError("--token is the token of one job: ack the jobs one by one")
+    acks = [_given(job_id=job_id, **options) for job_id in job_ids]
+    answer = session.client.post("/api/v1/ack/batch", {"acks": acks})
+    many = session.decode(answer, AckedMany)
+    refusals = [f"Job {refused.job_id}: {refused.error}" for refused in many.failed]
+    session.show(answer, f"Acked: {many.acked} jobs", *refusals)
 
 
 @click.command()

@@ -93,6 +93,8 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.RETRY_JOB.number: people.retry_job,
     ops.CANCEL_JOB.number: people.cancel_job,
     ops.DELETE_JOB.number: people.delete_job,
+    ops.PROMOTE.number: timed.promote,
+    ops.RECLAIM.number: timed.reclaim,
     ops.PROMOTE_DUE.number: timed.promote_due,
     ops.EXPIRE_LEASES.number: timed.expire_leases,
     ops.EXPIRE_JOBS.number: timed.expire_jobs,
@@ -196,11 +198,12 @@ class Machine:
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
         SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
         ClearQueue, DeleteQueue -> Task; BulkAction -> Task, or without a task id a list with the
-        word or CorvoError of each job; BulkStep -> Task | None; PromoteDue, ExpireLeases,
-        ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int); TrimEvents -> None;
-        SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
-        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
+        word or CorvoError of each job; BulkStep -> Task | None; Promote, Reclaim, PromoteDue,
+        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
+        TrimEvents -> None; SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count
+        of new jobs (int); RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the
+        holder (str); PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had
+        as its result.
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """

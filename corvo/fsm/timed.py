@@ -5,7 +5,8 @@ from corvo import feed, ops
 from corvo._fast.codec import decode_fields
 from corvo.fsm import endings, index_rows, leases, people, states
 from corvo.fsm.core import Core
-from corvo.fsm.timers import drop_past
+from corvo.fsm.timers import drop_past, due_promotions, ended_leases
+from corvo.limits import DUE_IDS_MAX
 from corvo.model import (
     ACTIVE,
     ENDED,
@@ -29,7 +30,16 @@ def _named(core: Core, job_id: str) -> Job | None:
 
 def promote_due(core: Core, payload: bytes) -> object:
     """Scheduled and retrying jobs whose time has come; the result says how many."""
-    ids: list[str] = decode_fields(ops.PROMOTE_DUE.layout, payload)[0]
+    return _promote(core, decode_fields(ops.PROMOTE_DUE.layout, payload)[0])
+
+
+def promote(core: Core, payload: bytes) -> object:
+    """The same with those that are due by a time, the earliest first."""
+    now_ns: int = decode_fields(ops.PROMOTE.layout, payload)[0]
+    return _promote(core, due_promotions(core, min(now_ns, core.stamp_ns), DUE_IDS_MAX))
+
+
+def _promote(core: Core, ids: list[str]) -> int:
     promoted = 0
     for job_id in ids:
         job = _named(core, job_id)
@@ -53,7 +63,16 @@ def promote_due(core: Core, payload: bytes) -> object:
 
 def expire_leases(core: Core, payload: bytes) -> object:
     """Active jobs whose lease has ended; the result says how many."""
-    ids: list[str] = decode_fields(ops.EXPIRE_LEASES.layout, payload)[0]
+    return _expire_leases(core, decode_fields(ops.EXPIRE_LEASES.layout, payload)[0])
+
+
+def reclaim(core: Core, payload: bytes) -> object:
+    """The same with those that have ended by a time, the earliest first."""
+    now_ns: int = decode_fields(ops.RECLAIM.layout, payload)[0]
+    return _expire_leases(core, ended_leases(core, min(now_ns, core.stamp_ns), DUE_IDS_MAX))
+
+
+def _expire_leases(core: Core, ids: list[str]) -> int:
     expired = 0
     for job_id in ids:
         job = _named(core, job_id)

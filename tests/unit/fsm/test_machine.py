@@ -13,7 +13,8 @@ from corvo.fsm import store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
-from corvo.model import ACTIVE, COMPLETED, PENDING
+from corvo.limits import SECOND_NS
+from corvo.model import ACTIVE, COMPLETED, PENDING, STATES
 
 
 class FullBase(MemoryBase):
@@ -47,7 +48,7 @@ def test_entries_come_in_order(index: int, term: int) -> None:
 STAMP = (0, encode_fields("qq", (START_NS, 1)))
 
 
-@pytest.mark.parametrize("number", [18, 24, 99, 500])
+@pytest.mark.parametrize("number", [22, 24, 99, 500])
 def test_unknown_op_stops_the_node_before_anything_is_applied(number: int) -> None:
     driver = Driver()
     steps = [STAMP, (1, encode_fields(ops.ENQUEUE.layout, enqueue_step("j")[1])), (number, b"\1")]
@@ -79,6 +80,32 @@ def test_every_op_that_is_built_has_an_apply() -> None:
         if op is not ops.STAMP:
             with pytest.raises(StorageError if op.built else UnknownOp):
                 driver.machine.apply(1, 1, encode_frame([STAMP, (op.number, b"\1\xff")]))
+
+
+def test_promote_and_reclaim_see_to_all_that_is_due_by_a_time() -> None:
+    driver = Driver()
+    for name, due_s in (("late", 9), ("soon", 1), ("next", 2)):
+        driver.enqueue(name, scheduled_ns=driver.now_ns + due_s * SECOND_NS)
+    for name, lease_s in (("long", 60), ("short", 2)):
+        driver.enqueue(name)
+        assert driver.take(lease_s=lease_s).job_id == name
+    assert driver.do(ops.PROMOTE, driver.now_ns + 60 * SECOND_NS) == 0, "the stamp is the bound"
+    assert driver.do(ops.RECLAIM, driver.now_ns + 60 * SECOND_NS) == 0
+    driver.advance(3)
+    assert driver.do(ops.PROMOTE, driver.now_ns - SECOND_NS - 1) == 1
+    driver.restart()
+    assert driver.do(ops.PROMOTE, driver.now_ns) == 1
+    assert driver.do(ops.RECLAIM, driver.now_ns - SECOND_NS - 1) == 0
+    assert driver.do(ops.RECLAIM, driver.now_ns) == 1
+    names = ("late", "soon", "next", "long", "short")
+    assert [STATES[driver.state(name)] for name in names] == [
+        "scheduled",
+        "pending",
+        "pending",
+        "active",
+        "pending",
+    ]
+    assert [job.job_id for job in driver.fetch_batch()] == ["short", "soon", "next"]
 
 
 def test_the_table_has_all_numbers() -> None:
