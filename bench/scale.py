@@ -7,8 +7,8 @@
 unique key; the operations then use such keys too) or grouped (pending, and each is a group of its
 own, at most one of which may be active). For each number of jobs a base is filled directly with its
 documents (through the server, as it is with groups, it would take minutes), a real server is
-started on it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times per
-operation are CPU of the server process, which other work on the machine disturbs least; compare
+started on it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times
+per operation are CPU of the server process, which other work on the machine disturbs least; compare
 rows of one run with each other.
 """
 

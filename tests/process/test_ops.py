@@ -99,7 +99,7 @@ def schedules_of(api: Api, names: Names) -> list[Any]:
 
 
 def gone(path: str) -> Callable[[Api, Names], bool]:
-    return lambda api, names: api.get(Template(path).substitute(names))[0] == 404
+    return lambda api, names: api.get(fill(path, names))[0] == 404
 
 
 REQUESTS: dict[ops.Op, Row] = {
@@ -261,6 +261,10 @@ REQUESTS: dict[ops.Op, Row] = {
         header="Idempotency-Key: $q-key",
     ),
 }
+
+
+def fill(text: str, names: Names) -> str:
+    return Template(text).substitute(names)
 
 
 def curl(server: ServerProcess, request: str, header: str) -> None:
