@@ -25,7 +25,7 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug kills images sim mutants fuzz h2spec
+.PHONY: help server build test test-full check format test-pure debug kills images sim mutants fuzz h2spec
 .PHONY: bench bench-micro compare clean
 
 help:  ## List these commands
@@ -39,6 +39,9 @@ build: $(VENV)/built  ## Make .venv and compile in place; nothing is done twice
 
 test: build  ## Build, then run the whole fast test suite on it
 	CORVO_BUILD=compiled $(BIN)/pytest $(SPREAD) $(ARGS)
+
+test-full: build  ## The tests that the suite runs scaled down, in full size
+	$(BIN)/pytest -m full $(ARGS)
 
 check: $(VENV)/installed  ## Lint, formatting, types and layers
 	$(BIN)/ruff check .

@@ -2,9 +2,9 @@
 purge of jobs that ended long ago, and the sweep of unique locks whose time is over.
 
 Each bit is one op of bounded size, which stops the loop for part of a millisecond, and there is a
-pause behind it, three times as long as the flush of the base that it may have brought about, so
-that most requests do not wait for any of them, and none for more than one. The flushes are small
-meanwhile. What the log waits for its disk stops nobody and does not count.
+pause behind it, three times as long as the last flush of the base, so that most requests do not
+wait for any of them, and none for more than one. The flushes are gentle meanwhile
+(`corvo.flusher`). What the log waits for its disk stops nobody and does not count.
 """
 
 from typing import Any, Final
@@ -134,14 +134,9 @@ class Background:
             return
         if isinstance(result, CorvoError):
             self._again(op, _AGAIN_S, then)
-        else:  # in the next turn, so that a flush of the base behind it counts
-            self._loop.call_soon(self._pause, op, then, self._clock.monotonic_ns(), leadership)
-
-    def _pause(self, op: ops.Op, then: Any, applied_ns: int, leadership: int) -> None:
-        if leadership != self._leadership:
-            return
-        took_s = (self._clock.monotonic_ns() - applied_ns) / 1e9
-        self._again(op, max(3 * took_s, _PAUSE_MIN_S), then)
+        else:
+            flush_s = self._pipeline.flusher.flush_ns_last / 1e9
+            self._again(op, max(3 * flush_s, _PAUSE_MIN_S), then)
 
     def _again(self, op: ops.Op, pause_s: float, then: Any) -> None:
         if self._leadership:

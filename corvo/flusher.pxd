@@ -6,7 +6,7 @@ cdef class Flusher:
     cdef Clock _clock
     cdef long long _dirty_since_ns, _applied_ns
     cdef bint _refused
-    cdef public bint disk_full, gentle
+    cdef public bint disk_full, gentle, wanted
     cdef public object on_flushed
     cdef public long long index, flushes, flush_ns_last, flush_ns_max
 

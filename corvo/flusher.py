@@ -1,7 +1,9 @@
 """Keeps the base up to date with the overlay, and watches the space on the disk.
 
 A flush happens by size first, then when nothing was applied for a moment, at the latest after a
-second. It runs on the loop, in one transaction of bounded size.
+second. It runs on the loop, in one transaction of bounded size. While work goes on in the
+background it is *gentle*: small, and done while the next entry is on its way to the disk, so that
+what waits for that entry does not wait for both in turn.
 
 A full disk is not fatal: the overlay stays as it is and readable, new jobs are refused, acks and
 deletes go on in memory and in the log, and the flush is tried again each second. The base's
@@ -66,6 +68,7 @@ class Flusher:
         self._timer: Any = None
         self._refused = False  # the last flush found no space
         self.gentle = False  # work goes on in the background: flush less, but more often
+        self.wanted = False  # a gentle flush is to be done when the next entry is being written
         self.disk_full = False  # new jobs are to be refused
         self.index = -1  # of the last flush: the base has the log up to there
         self.on_flushed: Callable[[int], None] = _nobody
@@ -85,11 +88,13 @@ class Flusher:
             self._dirty_since_ns = self._applied_ns
         if self._refused:
             return
-        gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
-        documents = limits.FLUSH_DOCUMENTS_GENTLE if gentle else limits.FLUSH_DOCUMENTS
-        if machine.overlay_documents >= documents or machine.overlay_size >= limits.FLUSH_SIZE:
+        documents = machine.overlay_documents
+        if documents >= limits.FLUSH_DOCUMENTS or machine.overlay_size >= limits.FLUSH_SIZE:
             self.flush()
-        elif self._timer is None:
+            return
+        gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
+        self.wanted = gentle and documents >= limits.FLUSH_DOCUMENTS_GENTLE
+        if self._timer is None:
             self._arm()
 
     def _arm(self) -> None:
@@ -127,6 +132,7 @@ class Flusher:
             self._on_fatal(error)
             return
         self._dirty_since_ns = 0
+        self.wanted = False
         self.index = report.index
         self._log.trim(report.index)
         took_ns = self._clock.monotonic_ns() - began_ns
@@ -142,6 +148,7 @@ class Flusher:
         self._disk = disk
         self.index = index
         self._dirty_since_ns = 0
+        self.wanted = False
         self._refused = False
 
     def tick(self) -> None:

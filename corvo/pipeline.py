@@ -375,6 +375,8 @@ class Pipeline:
         self.meters.ops += len(slots)
         if batcher.count and not self._log.busy:
             self._schedule_seal()
+        if self.flusher.wanted:
+            self.flusher.flush()
 
     def _on_idle(self) -> None:
         if not self._seal_scheduled and (self._batcher.count or self._to_check):

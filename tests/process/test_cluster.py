@@ -269,3 +269,24 @@ def test_starts_that_must_fail(tmp_path: Path) -> None:
         cluster.wait_equal()
         node.stop()
         assert "--raft-bind" in failed_start(node.data_dir, "--node-id", "n1")
+
+
+def test_windows_and_tasks_go_on_at_the_next_leader(tmp_path: Path) -> None:
+    """What a rate limit has let pass still counts there, and a bulk that was begun is ended."""
+    with running_cluster(tmp_path) as cluster:
+        leader = cluster.wait_leader()
+        api = leader.api()
+        api.ok("POST", "/queues/slow/throttle", {"rate": 3, "period": "1h"})
+        api.enqueue_many("slow", 10)
+        assert len(api.fetch_batch("slow", lease_duration=3_600)) == 3
+        ids = api.enqueue_many("many", 3_000)
+        body = {"action": "cancel", "job_ids": ids, "async": True}
+        path = f"/bulk/{api.ok('POST', '/jobs/bulk', body)['bulk_operation_id']}"
+        until(lambda: api.ok("GET", path)["processed"] >= 500, "it does not begin")
+        leader.kill()
+        api = cluster.wait_leader().api()
+        assert api.fetch("slow") is None and api.queue("slow")["rate_used"] == 3
+        until(lambda: api.ok("GET", path)["status"] == "completed", "it does not end")
+        task = api.ok("GET", path)
+        assert (task["affected"], task["skipped"], task["conflicts"]) == (3_000, 0, 0)
+        assert api.queue("many")["cancelled"] == 3_000

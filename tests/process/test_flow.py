@@ -1,5 +1,6 @@
 """Rate limits, groups and aging as clients see them."""
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ def drain(server: ServerProcess, queue: str, done: list[dict[str, Any]], total: 
     api.close()
 
 
+@pytest.mark.parametrize("window_ms", [100, pytest.param(1_000, marks=pytest.mark.full)])
 def test_t27_no_window_holds_more_than_the_rate(
-    api: Api, shared_server: ServerProcess, queue: str
+    api: Api, shared_server: ServerProcess, queue: str, window_ms: int
 ) -> None:
-    """10 per 100 ms, 20 who wait, 100 jobs."""
-    api.ok("POST", f"/queues/{queue}/throttle", {"rate": 10, "period": "100ms"})
+    """10 per window, 20 who wait, 100 jobs: nine windows pass, and hardly more."""
+    api.ok("POST", f"/queues/{queue}/throttle", {"rate": 10, "window_ms": window_ms})
     done: list[dict[str, Any]] = []
     arguments = (shared_server, queue, done, 100)
     threads = [threading.Thread(target=drain, args=arguments) for _ in range(20)]
@@ -39,8 +41,11 @@ def test_t27_no_window_holds_more_than_the_rate(
     assert len(done) == len({job["job_id"] for job in done}) == 100
     starts = sorted(nanoseconds(api.job(job["job_id"])["started_at"]) for job in done)
     for first, last in zip(starts, starts[10:], strict=False):
-        assert last - first > 100 * MS_NS
-    assert starts[-1] - starts[0] > 900 * MS_NS
+        assert last - first > window_ms * MS_NS
+    took_ns = starts[-1] - starts[0]
+    assert took_ns > 9 * window_ms * MS_NS
+    if window_ms == 1_000:  # less says little on a machine with other work
+        assert took_ns < 11_500 * MS_NS
 
 
 def test_an_opened_window_wakes_who_waits(
@@ -164,14 +169,16 @@ def test_groups_are_listed_in_pages(api: Api, queue: str) -> None:
     refused(api.call("GET", f"/queues/{queue}/groups?limit=0"), 400, "VALIDATION_ERROR")
 
 
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.full)])
 def test_t33_one_tenant_cannot_starve_another(
-    api: Api, shared_server: ServerProcess, queue: str
+    api: Api, shared_server: ServerProcess, queue: str, count: int
 ) -> None:
-    """X has 2,000 jobs when Y comes with 10; two of each at a time, eight workers."""
+    """X has very many jobs when Y comes with 10; two of each at a time, eight workers."""
     api.ok("POST", f"/queues/{queue}/groups", {"concurrency": 2})
-    api.enqueue_many(queue, 2_000, group_key="X")
-    lock, running, most = threading.Lock(), {"X": 0, "Y": 0}, {"X": 0, "Y": 0}
-    order: list[str] = []
+    for start in range(0, count, 10_000):
+        api.enqueue_many(queue, min(10_000, count - start), group_key="X")
+    lock = threading.Lock()
+    order: list[tuple[str, str]] = []
     stop = threading.Event()
 
     def work() -> None:
@@ -180,14 +187,9 @@ def test_t33_one_tenant_cannot_starve_another(
             job = worker.fetch(queue, timeout=0.5)
             if job is None:
                 continue
-            name = job["tags"]["tenant"] if "tags" in job else "X"
             with lock:
-                order.append(name)
-                running[name] += 1
-                most[name] = max(most[name], running[name])
-            with lock:
-                running[name] -= 1
-            worker.ack(job)
+                order.append(("Y" if "tags" in job else "X", job["job_id"]))
+            assert worker.ack(job)[0] == 200
         worker.close()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -197,13 +199,23 @@ def test_t33_one_tenant_cannot_starve_another(
     for _ in range(10):
         api.enqueue(queue, group_key="Y", tags={"tenant": "Y"})
     enqueued = len(order)
-    until(lambda: order.count("Y") == 10, "Y is not served")
-    last = len(order) - order[::-1].index("Y")
+    until(lambda: sum(name == "Y" for name, _ in order) == 10, "Y is not served")
+    last = max(at for at, (name, _) in enumerate(order) if name == "Y")
     stop.set()
     for thread in threads:
         thread.join(60)
-    assert last - enqueued <= 60
-    assert most["X"] <= 2 and most["Y"] <= 2
+    assert last - enqueued < 60
+    for tenant in "XY":
+        assert most_active(api, [job_id for name, job_id in order if name == tenant]) <= 2
+
+
+def most_active(api: Api, ids: list[str]) -> int:
+    """How many of these completed jobs were active at the same time, by the server's stamps."""
+    times: list[tuple[int, int]] = []
+    for job_id in ids:
+        job = api.job(job_id)
+        times += [(nanoseconds(job["started_at"]), 1), (nanoseconds(job["completed_at"]), -1)]
+    return max(itertools.accumulate(change for _, change in sorted(times)))
 
 
 def test_groups_outlive_a_kill(data_dir: Path) -> None:

@@ -491,6 +491,29 @@ def test_t43_odd_texts_come_back_as_they_were(api: Api, queue: str, odd: str) ->
     assert api.job(job_id)["state"] == "dead"
 
 
+@pytest.mark.parametrize("odd", ODD[:2], ids=["script", "rtl"])
+def test_t43_odd_names_of_queues_and_workers(api: Api, queue: str, odd: str) -> None:
+    """They come back as they are, in lists that show the others, too."""
+    name = f"{queue}{odd}"
+    job_id, plain = api.enqueue(name), api.enqueue(queue)
+    assert api.take(name, worker_id=name, hostname=odd)["job_id"] == job_id
+    assert api.take(queue)["job_id"] == plain
+    job = api.job(job_id)
+    assert (job["queue"], job["worker_id"], job["hostname"]) == (name, name, odd)
+    assert {name, queue} <= {document["name"] for document in api.ok("GET", "/queues")}
+    (worker,) = (row for row in api.ok("GET", "/workers") if row["id"] == name)
+    assert (worker["hostname"], worker["queues"]) == (odd, [name])
+
+
+def test_t43_an_error_of_200_kb_in_one_line(api: Api, queue: str) -> None:
+    """It is refused by name, and the job stays with its worker."""
+    job_id = api.enqueue(queue)
+    run = api.take(queue)
+    answer = refused(api.fail(run, error="x" * 200_000), 413, "PAYLOAD_TOO_LARGE")
+    assert "error" in answer["error"] and api.job(job_id)["state"] == "active"
+    assert api.fail(run, error="x" * 60_000, backtrace="x" * 200_000)[0] == 200
+
+
 def test_t43_a_control_character_is_no_name(api: Api) -> None:
     for name in ("\x1b[31m", "a\u0000b"):
         refused(api.post("/enqueue", {"queue": name}), 400, "VALIDATION_ERROR")

@@ -69,6 +69,36 @@ def test_a_retry_after_a_delay_keeps_the_place(api: Api, queue: str, priority: s
 # ---- concurrency, pause ----
 
 
+def test_g9_priority_is_kept_whatever_happens(api: Api, queue: str) -> None:
+    """Each way back to the queue leads to the same priority, in front of the normal jobs."""
+    api.enqueue_many(queue, 3)
+    job_id = api.enqueue(queue, priority="critical", max_retries=2)
+
+    def back(how: str) -> dict[str, Any]:
+        api.wait_state(job_id, "pending")
+        run = api.take(queue, lease_duration=30)
+        assert (run["job_id"], api.job(job_id)["priority"]) == (job_id, 0), how
+        return run
+
+    assert api.fail(back("enqueue"), retry_after="1h")[0] == 200
+    advance(api, "1h")
+    assert api.release(back("retry of itself"))[0] == 200
+    assert api.release(back("release"), delay="1h")[0] == 200
+    advance(api, "1h")
+    assert api.fail(back("release for later"), retry=False)[0] == 200
+    api.ok("POST", f"/jobs/{job_id}/requeue")
+    back("requeue")
+    advance(api, "1m")
+    api.wait_state(job_id, "dead")
+    api.ok("POST", f"/jobs/{job_id}/retry")
+    back("manual retry")
+    advance(api, "1m")
+    back("end of the lease")
+    api.ok("POST", f"/jobs/{job_id}/hold")
+    api.ok("POST", f"/jobs/{job_id}/approve")
+    assert api.fail(back("approval"), retry=False)[0] == 200
+
+
 def test_concurrency_bounds_all_workers_together(api: Api, queue: str) -> None:
     api.ok("POST", f"/queues/{queue}/concurrency", {"max": 3})
     api.enqueue_many(queue, 10)
@@ -195,6 +225,48 @@ def test_when_a_lock_ends(api: Api, queue: str, mode: str | None, end: str) -> N
             api.fail(run, retry=False)
     status, answer = api.post("/enqueue", body)
     assert status == (201 if end in FREED_BY[mode] else 200), answer
+
+
+OTHER_ENDS = ["expired", "lease", "rejected", "timed out", "bulk", "cleared", "destroyed"]
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS)
+def test_g7_every_end_frees_the_key(api: Api, queue: str, end: str) -> None:
+    """Also those that nobody asks for by name; nothing waits for the sweep of old locks."""
+    body = {"queue": queue, "unique_key": "k", "max_retries": 1}
+    extra = {"expired": {"expire_after": "1h"}, "timed out": {"hold": {"timeout": "1h"}}}
+    extra["rejected"] = {"hold": {}}
+    job_id = api.ok("POST", "/enqueue", {**body, **extra.get(end, {})})["job_id"]
+    if end == "lease":
+        api.take(queue)
+        advance(api, "1h")
+        api.wait_state(job_id, "dead")
+    elif end in ("expired", "timed out"):
+        advance(api, "1h")
+        api.wait_state(job_id, "dead" if end == "expired" else "cancelled")
+    elif end == "rejected":
+        api.ok("POST", f"/jobs/{job_id}/reject")
+    elif end == "bulk":
+        api.ok("POST", "/jobs/bulk", {"action": "delete", "job_ids": [job_id]})
+    elif end == "cleared":
+        api.ok("POST", f"/queues/{queue}/clear")
+    else:
+        api.ok("DELETE", f"/queues/{queue}?confirm=true")
+    status, answer = api.post("/enqueue", body)
+    assert status == 201 and answer["job_id"] != job_id
+
+
+def test_g7_a_move_takes_the_key_along(api: Api, queue: str) -> None:
+    """In one step: free where it was, held where it is, and no move onto a key that is held."""
+    first = api.enqueue(queue, unique_key="k")
+    target = f"{queue}-b"
+    assert api.ok("POST", f"/jobs/{first}/move", {"queue": target}) == {"status": "moved"}
+    answer = api.post("/enqueue", {"queue": target, "unique_key": "k"})[1]
+    assert (answer["job_id"], answer["state"]) == (first, "pending")
+    second = api.enqueue(queue, unique_key="k")
+    answer = refused(api.post(f"/jobs/{second}/move", {"queue": target}), 409, "UNIQUE_CONFLICT")
+    assert answer["holder_id"] == first
+    assert api.job(second)["queue"] == queue
 
 
 @pytest.mark.parametrize("mode", ["success", "final", "period"])

@@ -32,7 +32,7 @@ class Rig:
         self.on_applied: list[Any] = []
         self.submitted: list[tuple[int, bytes, Any]] = []
         self.fails = False
-        self.flusher = SimpleNamespace(gentle=False)
+        self.flusher = SimpleNamespace(gentle=False, flush_ns_last=0)
         rig = cast(Any, self)
         self.background = Background(
             rig, rig, self.driver.machine, rig, [7 * DAY_NS] * 3, 3_600 * SECOND_NS

@@ -515,6 +515,69 @@ def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
     assert rig.machine.flushes == 1
 
 
+def dirty(rig: Rig, documents: int, ops_count: int = 1) -> None:
+    """An entry of so many ops leaves so many documents for the flush, while work goes on in the
+    background."""
+    rig.pipeline.flusher.gentle = True
+    rig.machine.overlay_documents = documents
+    for _ in range(ops_count):
+        rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+
+
+def test_a_gentle_flush_is_done_while_the_next_entry_is_written(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    assert rig.machine.flushes == 0, "not between an answer and the next entry"
+    rig.submit()
+    assert rig.machine.flushes == 0
+    rig.loop.run()
+    assert rig.log.busy and rig.machine.flushes == 1
+    assert rig.log.trimmed == 1, "the base has what was applied, not what is being written"
+    rig.log.commit()
+    rig.submit()
+    rig.loop.run()
+    assert rig.machine.flushes == 1, "nothing is dirty"
+
+
+def test_a_gentle_flush_does_not_wait_for_ever(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    rig.loop.move(SECOND)
+    assert rig.machine.flushes == 1
+    rig.submit()
+    rig.loop.run()
+    assert rig.machine.flushes == 1
+
+
+def test_few_documents_are_not_flushed_gently_either(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE - 2)  # the entry itself is one more
+    rig.submit()
+    rig.loop.run()
+    assert rig.machine.flushes == 0
+
+
+def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE, limits.GENTLE_OPS_MAX + 1)
+    rig.submit()
+    rig.loop.run()
+    assert rig.machine.flushes == 0
+    rig.log.commit()
+    dirty(rig, limits.FLUSH_DOCUMENTS)
+    assert rig.machine.flushes == 1, "at once"
+
+
+def test_a_gentle_flush_that_finds_no_space_is_tried_again(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    rig.machine.flush_error = DiskFull("no space left")
+    rig.submit(ops.ACK)
+    rig.loop.run()
+    assert rig.pipeline.flusher.disk_full and rig.machine.flushes == 0
+    rig.log.commit()
+    rig.machine.flush_error = None
+    rig.loop.move(2 * SECOND)
+    assert rig.machine.flushes == 1 and not rig.pipeline.flusher.wanted
+
+
 def test_a_write_that_does_not_come_back_has_an_unknown_outcome(rig: Rig) -> None:
     wait = rig.fetch(wait_ns=60 * SECOND)
     rig.machine.ready["q"] = 1

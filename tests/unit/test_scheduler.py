@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from corvo import ops
+from corvo import limits, ops
+from corvo._fast.codec import decode_fields
 from corvo.errors import DiskFull
 from corvo.limits import SECOND_NS
 from corvo.scheduler import Scheduler
@@ -31,14 +32,15 @@ class Loop:
 
 
 class Clock:
-    """Stands still."""
+    """Stands still unless it is moved."""
 
     def __init__(self) -> None:
+        self.now_ns = NOW_NS
         self.on_jump: list[Any] = []
         self.on_pause: list[Any] = []
 
     def stamp(self) -> int:
-        return NOW_NS
+        return self.now_ns
 
     def tick(self) -> None:
         pass
@@ -50,8 +52,11 @@ class Machine:
     fencing = 0
     unsettled = ""
 
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, str]] = []  # when they finished
+
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
-        return []
+        return [name for at_ns, name in self.batches if at_ns <= cutoff_ns][:limit]
 
     def next_due(self) -> int:
         return NOW_NS - 1
@@ -81,8 +86,12 @@ class Pipeline:
     def __init__(self) -> None:
         self.on_applied: list[Any] = []
         self.slots: list[Any] = []
+        self.purges: list[tuple[tuple[Any, ...], Any]] = []
 
     def submit(self, op: ops.Op, payload: bytes, slot: Any) -> None:
+        if op is ops.PURGE_BATCHES:
+            self.purges.append((decode_fields(op.layout, payload), slot))
+            return
         assert op is ops.PROMOTE_DUE
         self.slots.append(slot)
 
@@ -106,3 +115,39 @@ def test_what_is_refused_is_not_proposed_again_at_once() -> None:
     for wake in loop.soon:
         wake()
     assert len(pipeline.slots) == 1
+
+
+def test_batches_that_finished_long_ago_are_purged_once_a_minute() -> None:
+    loop, clock, machine, pipeline = Loop(), Clock(), Machine(), Pipeline()
+    keep_ns = 100 * SECOND_NS
+    young_ns = NOW_NS - keep_ns + 1
+    machine.batches = [(1, "old"), (NOW_NS - keep_ns, "just"), (young_ns, "young")]
+    parts: tuple[Any, ...] = (loop, clock, machine, pipeline, keep_ns)
+    scheduler = Scheduler(*parts)
+
+    def tick(seconds: int) -> None:
+        clock.now_ns += seconds * SECOND_NS
+        ticks = [row for row in loop.later if row[1] == scheduler._tick]
+        loop.later = [row for row in loop.later if row[1] != scheduler._tick]
+        for _, wake, args in ticks:
+            wake(*args)
+
+    def purged() -> Any:
+        values, (callback, number) = pipeline.purges.pop()
+        callback(number, len(values[0]))
+        return values
+
+    scheduler.start()
+    assert purged() == (["old", "just"], keep_ns)
+    machine.batches = machine.batches[2:]
+    tick(59)
+    assert pipeline.purges == []
+    tick(1)
+    assert len(pipeline.purges) == 1
+    tick(60)
+    assert len(pipeline.purges) == 1, "one at a time"
+    assert purged() == (["young"], keep_ns)
+    machine.batches = [(0, f"b{n}") for n in range(limits.PURGED_BATCHES_MAX + 1)]
+    tick(60)
+    assert len(purged()[0]) == limits.PURGED_BATCHES_MAX
+    scheduler.close()

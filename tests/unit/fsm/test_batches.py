@@ -72,6 +72,17 @@ def lose(driver: Driver, job_id: str) -> None:
     driver.tick()
 
 
+def time_out(driver: Driver, job_id: str) -> None:
+    driver.act("hold", job_id, hold_timeout_ns=SECOND_NS)
+    driver.advance(1)
+    driver.tick()
+
+
+def clear(driver: Driver, job_id: str, op: ops.Op) -> None:
+    driver.act("move", job_id, target="gone")
+    driver.do(op, "gone", "bulk_1")
+
+
 ENDS = {
     "completed": complete,
     "dead": die,
@@ -79,6 +90,11 @@ ENDS = {
     "cancelled while active": cancel_active,
     "deleted": lambda driver, job_id: driver.do(ops.DELETE_JOB, job_id),
     "lease ended": lose,
+    "rejected": lambda driver, job_id: (driver.act("hold", job_id), driver.act("reject", job_id)),
+    "nobody decided": time_out,
+    "bulk delete": lambda driver, job_id: driver.act("delete", job_id),
+    "cleared": lambda driver, job_id: clear(driver, job_id, ops.CLEAR_QUEUE),
+    "queue deleted": lambda driver, job_id: clear(driver, job_id, ops.DELETE_QUEUE),
 }
 
 
@@ -104,6 +120,14 @@ def test_every_end_counts_once_and_calls_back_once(end: str, restart: bool) -> N
     assert counts(driver) == (2, 0, 1 + success, 1 - success)
     driver.machine.flush()
     check_machine(driver.machine, driver.base)
+
+
+def test_a_batch_that_expires() -> None:
+    driver = Driver()
+    make(driver, "a", "b", expire_after_ns=3_600 * SECOND_NS)
+    driver.advance(3_600)
+    driver.tick()
+    assert counts(driver) == (2, 0, 0, 2) and called(driver) == ["death", "complete"]
 
 
 def test_both_ends_in_one_entry_and_one_op() -> None:
