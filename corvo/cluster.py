@@ -12,16 +12,17 @@ from typing import Any, Final
 from corvo._fast.replies import Request
 from corvo.clock import Clock
 from corvo.config import Address, Config
-from corvo.consensus.cluster import ClusterLog, raft_id
+from corvo.consensus.cluster import ELECTION_TICKS, TICK_S, ClusterLog, raft_id
 from corvo.consensus.datadir import Identity
 from corvo.consensus.links import Channel
 from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
-from corvo.consensus.raft.ready import LEADER, RaftStatus
+from corvo.consensus.raft.ready import LEADER, PeerStatus, RaftStatus
 from corvo.consensus.snapshots import Snapshots
 from corvo.consensus.transport import Transport
 from corvo.errors import ConfigError, Conflict
 from corvo.fsm.machine import Machine
 from corvo.leadership import Leadership
+from corvo.limits import SECOND_NS
 from corvo.members import (
     Members,
     decode_whereabouts,
@@ -37,11 +38,13 @@ from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
 from corvo.pipeline import Pipeline
+from corvo.seeds import Seeds, raft_tls
 
 logger = logging.getLogger(__name__)
 
 _HAND_OVER_S: Final = 2.0
 _POLL_S: Final = 0.005
+_MISSING_AFTER_NS: Final = int(2 * ELECTION_TICKS * TICK_S * SECOND_NS)
 STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
 
 
@@ -58,6 +61,7 @@ class Cluster:
         machine: Machine,
         pipeline: Pipeline,
         leadership: Leadership,
+        seeds: Seeds,
     ) -> None:
         self._config = config
         self._loop = loop
@@ -68,7 +72,8 @@ class Cluster:
         self._pipeline = pipeline
         self._started = False
         self.leadership = leadership
-        self.members = Members(config, identity.cluster_id, log, loop)
+        self._seeds = seeds
+        self.members = Members(config, identity.cluster_id, log, loop, seeds)
         self.gate: Gate | None = None
         self.proxy: Proxy | None = None
         self.transport = Transport(
@@ -81,6 +86,7 @@ class Cluster:
             self._on_unreachable,
             clock=clock,
             on_channel=self._on_channel,
+            tls=seeds.raft_tls,
         )
         self.snapshots = Snapshots(
             config.data_dir, log.node_id, log, self.transport.open_channel, clock
@@ -103,6 +109,7 @@ class Cluster:
             host, _, _ = where.raft.rpartition(":")
             where = where._replace(raft=f"{host}:{self.transport.port}")
         self._where = where
+        self.transport.api = where.http
         self._log.first_conf = self._first_conf()
 
     def _first_conf(self) -> ConfState:
@@ -124,7 +131,9 @@ class Cluster:
 
     def guard(self, router: Router, server: Server) -> None:
         """Stand between the front end and the router."""
-        proxy = self.proxy = Proxy(self._loop, self._clock.elapsed_ns, self._on_returned)
+        proxy = self.proxy = Proxy(
+            self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
+        )
         self.gate = Gate(
             router.handle,
             self._log,
@@ -140,6 +149,13 @@ class Cluster:
     def _on_returned(self, request: Request, until_ns: int) -> None:
         assert self.gate is not None
         self.gate.returned(request, until_ns)
+
+    def renew_certificate(self) -> None:
+        """Read the certificate for other nodes again, if there is one; ConfigError, and all stays
+        as it is, if the files are not right."""
+        shown = self._seeds.raft_tls
+        if shown is not None and raft_tls(self._config) is not None:
+            shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
 
     def drain(self) -> None:
         """The server stops: nobody waits for jobs any more."""
@@ -200,7 +216,7 @@ class Cluster:
         conf = raft.conf
         leader = raft.leader_id
         lone = leader == self._log.node_id and not self.leadership.serving
-        missing = [p for p in raft.peers.values() if not p.active]
+        missing = [peer for node_id, peer in raft.peers.items() if self._is_missing(node_id, peer)]
         health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
         return {
             "mode": "cluster",
@@ -232,6 +248,14 @@ class Cluster:
             "nodes": [self._node(member, raft) for member in conf.members],
         }
 
+    def _is_missing(self, node_id: str, peer: PeerStatus) -> bool:
+        """Whether nothing comes from a peer. A new leader has not heard answers of anybody yet,
+        but their votes, or what they said to it before."""
+        heard_ns = self._log.heard_ns.get(node_id)
+        return not peer.active and (
+            heard_ns is None or self._log.now_ns() - heard_ns > _MISSING_AFTER_NS
+        )
+
     def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
         """One row of the list of nodes. Only a leader knows how far the others are."""
         where = decode_whereabouts(raft.conf.contexts[member])
@@ -257,7 +281,7 @@ class Cluster:
         peer = raft.peers.get(member)
         if raft.role == LEADER and peer is not None:
             row |= {
-                "status": "healthy" if peer.active else "unreachable",
+                "status": "unreachable" if self._is_missing(member, peer) else "healthy",
                 "lag": raft.last_index - peer.match,
                 "match_index": peer.match,
                 "next_index": peer.next,

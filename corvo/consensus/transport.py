@@ -128,6 +128,7 @@ class Transport:
         assert len(secret) >= SECRET_SIZE_MIN
         self.node_id = node_id
         self.port = 0
+        self.api = ""  # where this node serves HTTP; told to who asks and knows the secret
         self.refusals = dict.fromkeys(REASONS, 0)  # of connections that others made
         self._peers: dict[str, _Peer] = {}
         self._cluster_id = cluster_id
@@ -418,7 +419,7 @@ class Transport:
     def _accept(self) -> asyncio.Protocol:
         nonce = self._clock.random_bytes(NONCE_SIZE)
         accepting = Accepting(
-            self._cluster_id, self.node_id, self._incarnation, self._secret, nonce
+            self._cluster_id, self.node_id, self._incarnation, self._secret, nonce, self.api
         )
         link = Link(self, accepting, self._pace.greeting_s)
         if len(self._greeting) >= PEER_GREETINGS_MAX:
