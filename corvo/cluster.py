@@ -10,6 +10,7 @@ import logging
 from typing import Any, Final
 
 from corvo._fast.replies import Request
+from corvo.agreement import Agreement
 from corvo.clock import Clock
 from corvo.config import Address, Config
 from corvo.consensus.cluster import ELECTION_TICKS, TICK_S, ClusterLog, raft_id
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _HAND_OVER_S: Final = 2.0
 _POLL_S: Final = 0.005
+_COMPARE_S: Final = 1.0
 _MISSING_AFTER_NS: Final = int(2 * ELECTION_TICKS * TICK_S * SECOND_NS)
 STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
 
@@ -88,6 +90,9 @@ class Cluster:
             on_channel=self._on_channel,
             tls=seeds.raft_tls,
         )
+        self.agreement = Agreement(machine, self.transport.tell_state)
+        self.transport.on_state = self.agreement.heard
+        self._timer: asyncio.TimerHandle | None = None
         self.snapshots = Snapshots(
             config.data_dir, log.node_id, log, self.transport.open_channel, clock
         )
@@ -128,6 +133,23 @@ class Cluster:
         self._started = True
         self.snapshots.clean()
         self.members.start(self._where)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Once a second: see whether all have the same state. Who has another one does not lead,
+        if there is somebody else."""
+        self._timer = self._loop.call_later(_COMPARE_S, self._compare)
+        self.agreement.tick()
+        if self.is_wrong and self._log.leading:
+            try:
+                self._log.transfer()
+            except Conflict as error:
+                logger.warning("the state of this leader is wrong: %s", error)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the state of this node differs from that of a majority."""
+        return self._started and self.agreement.is_wrong(self._log.conf.voters)
 
     def guard(self, router: Router, server: Server) -> None:
         """Stand between the front end and the router."""
@@ -178,6 +200,8 @@ class Cluster:
 
     async def close(self) -> None:
         """Hang up."""
+        if self._timer is not None:
+            self._timer.cancel()
         self.leadership.close()
         if self.gate is not None:
             self.gate.close()
@@ -207,6 +231,7 @@ class Cluster:
         own = self._log.node_id
         incarnations = {member: member.rpartition("/")[2] for member in conf.members}
         self.transport.set_peers(peers_of(conf, own), index, incarnations)
+        self.agreement.forget(conf.members)
 
     # What is told.
 
@@ -218,6 +243,8 @@ class Cluster:
         lone = leader == self._log.node_id and not self.leadership.serving
         missing = [peer for node_id, peer in raft.peers.items() if self._is_missing(node_id, peer)]
         health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
+        if self.agreement.differing:
+            health = "diverged"
         return {
             "mode": "cluster",
             "status": health,
@@ -230,6 +257,8 @@ class Cluster:
             "commit_index": raft.commit,
             "durable_index": raft.durable,
             "last_index": raft.last_index,
+            "state_hash": self._machine.hash.hex(),
+            "state_is_wrong": self.is_wrong,
             "serving": self.leadership.serving,
             "transferring_to": node_name(raft.transferee),
             "requests_held": 0 if self.gate is None else self.gate.held,
@@ -262,6 +291,7 @@ class Cluster:
         own = member == self._log.node_id
         is_leader = member == raft.leader_id
         voter = member in raft.conf.voters
+        differs = member in self.agreement.differing
         row: dict[str, Any] = {
             "id": node_name(member),
             "member_id": member,
@@ -270,6 +300,7 @@ class Cluster:
             "role": "leader" if is_leader else "follower" if voter else "learner",
             "voter": voter,
             "self": own,
+            "state_differs": differs,
         }
         if own:
             lag = raft.commit - self._machine.applied_index

@@ -100,6 +100,7 @@ class Node:
         self.report = Report(config, self.clock, self.log, *parts)
         if self.cluster is not None:
             self.report.cluster = self.cluster.status
+            self.report.agreement = self.cluster.agreement
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -275,6 +276,8 @@ class Node:
     def _on_entry(self, index: int) -> None:
         assert self.server is not None
         self.server.context.index = index
+        if self.cluster is not None:
+            self.cluster.agreement.note(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> None:
         """A snapshot is the base now: go on from it."""

@@ -42,6 +42,7 @@ LAYERS = {
     "corvo.firing": 4,
     "corvo.members": 4,
     "corvo.seeds": 4,
+    "corvo.agreement": 4,
     "corvo.consensus": 3,
     "corvo.fsm": 3,
     "corvo.mirror": 3,

@@ -75,7 +75,8 @@ CHUNK: Final = 11
 DONE: Final = 12
 WHERE: Final = 13
 HERE: Final = 14
-_TYPE_MAX: Final = HERE
+STATE: Final = 15  # the hash of the sender's state: index:8 hash
+_TYPE_MAX: Final = STATE
 
 # Channels.
 MESSAGES: Final = 1
