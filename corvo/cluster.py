@@ -274,6 +274,9 @@ class Cluster:
                     for member, progress in sorted(self.snapshots.sending.items())
                 },
             },
+            "peer_refusals": {
+                reason: count for reason, count in self.transport.refusals.items() if count
+            },
             "nodes": [self._node(member, raft) for member in conf.members],
         }
 
@@ -284,6 +287,15 @@ class Cluster:
         return not peer.active and (
             heard_ns is None or self._log.now_ns() - heard_ns > _MISSING_AFTER_NS
         )
+
+    def _connection(self, member: str) -> dict[str, Any]:
+        """How another node is reached."""
+        for peer in self.transport.status():
+            if peer.node_id == member:
+                trouble = {} if peer.connected else {"error": peer.error}
+                round_trip_ms = peer.round_trip_ns / 1e6
+                return {"connected": peer.connected, "round_trip_ms": round_trip_ms} | trouble
+        return {}
 
     def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
         """One row of the list of nodes. Only a leader knows how far the others are."""
@@ -305,6 +317,7 @@ class Cluster:
         if own:
             lag = raft.commit - self._machine.applied_index
             return row | {"status": "healthy", "lag": lag, "last_contact_ms": 0}
+        row |= self._connection(member)
         heard_ns = self._log.heard_ns.get(member)
         if heard_ns is not None:
             passed_ns = self._log.now_ns() - heard_ns

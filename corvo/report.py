@@ -109,6 +109,7 @@ class Report:
             "entries_total": meters.entries,
             "queue_time_hist": _histogram(meters.queue_time),
             "apply_time_hist": _histogram(meters.apply_time),
+            "log_flush_time_hist": _histogram(self.wal_flush),
             "base_flushes_total": flusher.flushes,
             **self._mirror_status(),
             "nodes": [node],
@@ -223,6 +224,8 @@ class Report:
             values["corvo_sqlite_mirror_wal_bytes"] = mirror.get("wal_size", 0)
             values["corvo_sqlite_mirror_rebuilds"] = mirror.get("rebuilds", 0)
             values["corvo_sidecar_starts"] = self._sidecar.starts
+        if self.cluster is not None:
+            values["corvo_peer_refusals"] = sum(self.cluster()["peer_refusals"].values())
         if self.agreement is not None:
             values["corvo_cluster_state_comparisons"] = self.agreement.compared
             values["corvo_cluster_state_mismatches"] = self.agreement.mismatches

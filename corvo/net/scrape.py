@@ -82,6 +82,7 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_cluster_state_comparisons": (_COUNTER, "Comparisons of the state with another node's."),
     "corvo_cluster_state_mismatches": (_COUNTER, "Those that found a difference."),
     "corvo_cluster_state_differs": (_GAUGE, "Nodes whose state differs from that of this one."),
+    "corvo_peer_refusals": (_COUNTER, "Connections of nodes, or of others, that were refused."),
     "corvo_workers_registered": (_GAUGE, "Workers known."),
     "corvo_workers_active": (_GAUGE, "Workers seen in the last five minutes."),
     "corvo_leases_expired": (_COUNTER, "Leases that ended without a word from their worker."),
