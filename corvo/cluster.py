@@ -10,18 +10,20 @@ import logging
 from typing import Any, Final
 
 from corvo._fast.replies import Request
+from corvo.agreement import Agreement
 from corvo.clock import Clock
 from corvo.config import Address, Config
-from corvo.consensus.cluster import ClusterLog, raft_id
+from corvo.consensus.cluster import ELECTION_TICKS, TICK_S, ClusterLog, raft_id
 from corvo.consensus.datadir import Identity
 from corvo.consensus.links import Channel
 from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
-from corvo.consensus.raft.ready import LEADER, RaftStatus
+from corvo.consensus.raft.ready import LEADER, PeerStatus, RaftStatus
 from corvo.consensus.snapshots import Snapshots
 from corvo.consensus.transport import Transport
 from corvo.errors import ConfigError, Conflict
 from corvo.fsm.machine import Machine
 from corvo.leadership import Leadership
+from corvo.limits import SECOND_NS
 from corvo.members import (
     Members,
     decode_whereabouts,
@@ -37,11 +39,14 @@ from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
 from corvo.pipeline import Pipeline
+from corvo.seeds import Seeds, raft_tls
 
 logger = logging.getLogger(__name__)
 
 _HAND_OVER_S: Final = 2.0
 _POLL_S: Final = 0.005
+_COMPARE_S: Final = 1.0
+_MISSING_AFTER_NS: Final = int(2 * ELECTION_TICKS * TICK_S * SECOND_NS)
 STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
 
 
@@ -58,6 +63,7 @@ class Cluster:
         machine: Machine,
         pipeline: Pipeline,
         leadership: Leadership,
+        seeds: Seeds,
     ) -> None:
         self._config = config
         self._loop = loop
@@ -68,7 +74,8 @@ class Cluster:
         self._pipeline = pipeline
         self._started = False
         self.leadership = leadership
-        self.members = Members(config, identity.cluster_id, log, loop)
+        self._seeds = seeds
+        self.members = Members(config, identity.cluster_id, log, loop, seeds)
         self.gate: Gate | None = None
         self.proxy: Proxy | None = None
         self.transport = Transport(
@@ -81,7 +88,11 @@ class Cluster:
             self._on_unreachable,
             clock=clock,
             on_channel=self._on_channel,
+            tls=seeds.raft_tls,
         )
+        self.agreement = Agreement(machine, self.transport.tell_state)
+        self.transport.on_state = self.agreement.heard
+        self._timer: asyncio.TimerHandle | None = None
         self.snapshots = Snapshots(
             config.data_dir, log.node_id, log, self.transport.open_channel, clock
         )
@@ -103,6 +114,7 @@ class Cluster:
             host, _, _ = where.raft.rpartition(":")
             where = where._replace(raft=f"{host}:{self.transport.port}")
         self._where = where
+        self.transport.api = where.http
         self._log.first_conf = self._first_conf()
 
     def _first_conf(self) -> ConfState:
@@ -121,10 +133,29 @@ class Cluster:
         self._started = True
         self.snapshots.clean()
         self.members.start(self._where)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Once a second: see whether all have the same state. Who has another one does not lead,
+        if there is somebody else."""
+        self._timer = self._loop.call_later(_COMPARE_S, self._compare)
+        self.agreement.tick()
+        if self.is_wrong and self._log.leading:
+            try:
+                self._log.transfer()
+            except Conflict as error:
+                logger.warning("the state of this leader is wrong: %s", error)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the state of this node differs from that of a majority."""
+        return self._started and self.agreement.is_wrong(self._log.conf.voters)
 
     def guard(self, router: Router, server: Server) -> None:
         """Stand between the front end and the router."""
-        proxy = self.proxy = Proxy(self._loop, self._clock.elapsed_ns, self._on_returned)
+        proxy = self.proxy = Proxy(
+            self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
+        )
         self.gate = Gate(
             router.handle,
             self._log,
@@ -140,6 +171,13 @@ class Cluster:
     def _on_returned(self, request: Request, until_ns: int) -> None:
         assert self.gate is not None
         self.gate.returned(request, until_ns)
+
+    def renew_certificate(self) -> None:
+        """Read the certificate for other nodes again, if there is one; ConfigError, and all stays
+        as it is, if the files are not right."""
+        shown = self._seeds.raft_tls
+        if shown is not None and raft_tls(self._config) is not None:
+            shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
 
     def drain(self) -> None:
         """The server stops: nobody waits for jobs any more."""
@@ -162,6 +200,8 @@ class Cluster:
 
     async def close(self) -> None:
         """Hang up."""
+        if self._timer is not None:
+            self._timer.cancel()
         self.leadership.close()
         if self.gate is not None:
             self.gate.close()
@@ -191,6 +231,7 @@ class Cluster:
         own = self._log.node_id
         incarnations = {member: member.rpartition("/")[2] for member in conf.members}
         self.transport.set_peers(peers_of(conf, own), index, incarnations)
+        self.agreement.forget(conf.members)
 
     # What is told.
 
@@ -200,8 +241,10 @@ class Cluster:
         conf = raft.conf
         leader = raft.leader_id
         lone = leader == self._log.node_id and not self.leadership.serving
-        missing = [p for p in raft.peers.values() if not p.active]
+        missing = [peer for node_id, peer in raft.peers.items() if self._is_missing(node_id, peer)]
         health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
+        if self.agreement.differing:
+            health = "diverged"
         return {
             "mode": "cluster",
             "status": health,
@@ -214,6 +257,8 @@ class Cluster:
             "commit_index": raft.commit,
             "durable_index": raft.durable,
             "last_index": raft.last_index,
+            "state_hash": self._machine.hash.hex(),
+            "state_is_wrong": self.is_wrong,
             "serving": self.leadership.serving,
             "transferring_to": node_name(raft.transferee),
             "requests_held": 0 if self.gate is None else self.gate.held,
@@ -229,8 +274,28 @@ class Cluster:
                     for member, progress in sorted(self.snapshots.sending.items())
                 },
             },
+            "peer_refusals": {
+                reason: count for reason, count in self.transport.refusals.items() if count
+            },
             "nodes": [self._node(member, raft) for member in conf.members],
         }
+
+    def _is_missing(self, node_id: str, peer: PeerStatus) -> bool:
+        """Whether nothing comes from a peer. A new leader has not heard answers of anybody yet,
+        but their votes, or what they said to it before."""
+        heard_ns = self._log.heard_ns.get(node_id)
+        return not peer.active and (
+            heard_ns is None or self._log.now_ns() - heard_ns > _MISSING_AFTER_NS
+        )
+
+    def _connection(self, member: str) -> dict[str, Any]:
+        """How another node is reached."""
+        for peer in self.transport.status():
+            if peer.node_id == member:
+                trouble = {} if peer.connected else {"error": peer.error}
+                round_trip_ms = peer.round_trip_ns / 1e6
+                return {"connected": peer.connected, "round_trip_ms": round_trip_ms} | trouble
+        return {}
 
     def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
         """One row of the list of nodes. Only a leader knows how far the others are."""
@@ -238,6 +303,7 @@ class Cluster:
         own = member == self._log.node_id
         is_leader = member == raft.leader_id
         voter = member in raft.conf.voters
+        differs = member in self.agreement.differing
         row: dict[str, Any] = {
             "id": node_name(member),
             "member_id": member,
@@ -246,10 +312,12 @@ class Cluster:
             "role": "leader" if is_leader else "follower" if voter else "learner",
             "voter": voter,
             "self": own,
+            "state_differs": differs,
         }
         if own:
             lag = raft.commit - self._machine.applied_index
             return row | {"status": "healthy", "lag": lag, "last_contact_ms": 0}
+        row |= self._connection(member)
         heard_ns = self._log.heard_ns.get(member)
         if heard_ns is not None:
             passed_ns = self._log.now_ns() - heard_ns
@@ -257,7 +325,7 @@ class Cluster:
         peer = raft.peers.get(member)
         if raft.role == LEADER and peer is not None:
             row |= {
-                "status": "healthy" if peer.active else "unreachable",
+                "status": "unreachable" if self._is_missing(member, peer) else "healthy",
                 "lag": raft.last_index - peer.match,
                 "match_index": peer.match,
                 "next_index": peer.next,

@@ -8,6 +8,7 @@ stops the start with a message that names the setting, where it came from, and t
 
 import difflib
 import ipaddress
+import socket
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -96,6 +97,15 @@ def _any_text(text: str) -> str:
     return text
 
 
+def _discovery(text: str) -> str:
+    mode, named, rest = text.partition(":")
+    name, numbered, port = rest.partition(":")
+    wrong = bool(named and not name) or bool(numbered and not (port.isascii() and port.isdigit()))
+    if text and (mode != "dns" or wrong):
+        raise ValueError("dns, dns:NAME or dns:NAME:PORT: other modes are not supported")
+    return text
+
+
 def _secret(text: str) -> str:
     if text and len(text.encode()) < SECRET_SIZE_MIN:
         raise ValueError(f"at least {SECRET_SIZE_MIN} characters")
@@ -180,6 +190,13 @@ class Config:
         " only. SIGHUP has it read again.",
     )
     tls_key: str = _option("tls-key", "", str, "File with the key of the certificate (PEM).")
+    tls_ca: str = _option(
+        "tls-ca",
+        "",
+        str,
+        "File with the authorities (PEM) by which the nodes of a cluster know each other's API;"
+        " without it, those of the system.",
+    )
     data_dir: str = _option("data-dir", "data", _text, "Directory of the log and the state.")
     durable: bool = _option(
         "durable",
@@ -214,12 +231,42 @@ class Config:
         _secret,
         "What the nodes of a cluster, and nobody else, know: they do not talk to others.",
     )
+    raft_tls_cert: str = _option(
+        "raft-tls-cert",
+        "",
+        str,
+        "File with the certificate that this node shows to others (PEM); they then speak TLS with"
+        " each other, and all need one. SIGHUP has it read again.",
+    )
+    raft_tls_key: str = _option(
+        "raft-tls-key", "", str, "File with the key of that certificate (PEM)."
+    )
+    raft_tls_ca: str = _option(
+        "raft-tls-ca",
+        "",
+        str,
+        "File with the authority that signs for the nodes of this cluster and nobody else (PEM).",
+    )
     join: str = _option(
         "join",
         "",
         _any_text,
-        "HTTP address of a node of the cluster that this one joins when its data directory is"
-        " empty.",
+        "A node of the cluster that this one joins when its data directory is empty: the URL or"
+        " address of its HTTP API, or its address for other nodes.",
+    )
+    discover: str = _option(
+        "discover",
+        "",
+        _discovery,
+        "Find the cluster to join by DNS: dns, or dns:NAME or dns:NAME:PORT. The first node, and"
+        " nobody else, begins it when nobody answers.",
+    )
+    discover_dns_name: str = _option(
+        "discover-dns-name",
+        "",
+        str,
+        "Name whose addresses are the nodes, for --discover=dns; in Kubernetes by default that of"
+        " the headless service.",
     )
     bootstrap: bool = _option(
         "bootstrap",
@@ -315,7 +362,19 @@ class Config:
     @property
     def clustered(self) -> bool:
         """Whether this server is, or may become, one of several."""
-        return self.raft_bind is not None or bool(self.join)
+        return self.raft_bind is not None or bool(self.join or self.discover)
+
+    @property
+    def discover_name(self) -> str:
+        """The DNS name whose addresses are the nodes."""
+        name = self.discover.partition(":")[2].partition(":")[0]
+        return name or self.discover_dns_name
+
+    @property
+    def discover_port(self) -> int:
+        """The port of the HTTP API at those addresses."""
+        port = self.discover.partition(":")[2].partition(":")[2]
+        return int(port) if port else self.bind.port
 
     # What the log line at the start shows: every setting with its value and where it came from.
     settings: tuple[tuple[str, str, str], ...] = ()
@@ -335,15 +394,12 @@ OPTIONS: Final[tuple[Option, ...]] = tuple(
 CONFIG_OPTION: Final = Option("config", "", _text, "TOML file with the same settings.")
 
 # Options of Corvo whose part is not in this version, with the value that asks for nothing.
-_CLUSTERS: Final = "discovery of nodes is not part of this version"
 _SNAPSHOTS: Final = "this version decides by itself when to take a snapshot"
 _ACCESS: Final = "access control is not part of this version"
 _TRACING: Final = "tracing is not part of this version"
 _STREAMS: Final = "worker streams are not part of this version"
 _RATES: Final = "rate limits per client are not part of this version"
 ABSENT: Final[dict[str, tuple[str, str]]] = {
-    "discover": (_CLUSTERS, ""),
-    "discover-dns-name": (_CLUSTERS, ""),
     "raft-shards": ("more than one shard is not part of this version", "1"),
     "snapshot-threshold": (_SNAPSHOTS, "0"),
     "admin-password": (_ACCESS, ""),
@@ -401,7 +457,7 @@ def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
         option = item.metadata.get("option")
         if option is None:
             continue
-        text, source = given.get(option.name, (option.default, "default"))
+        text, source = given.get(option.name) or _default(option, given, environ)
         try:
             values[item.name] = option.parse(text)
         except ValueError as error:
@@ -412,6 +468,19 @@ def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
     config = Config(**values, settings=tuple(settings), ignored=ignored)
     _check(config)
     return config
+
+
+def _default(
+    option: Option, given: Mapping[str, tuple[str, str]], environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """What a setting is that was not given. Nodes that find each other are often started with the
+    same settings: then each has the name of its host."""
+    if given.get("discover", ("",))[0]:
+        if option.name == "node-id":
+            return socket.gethostname(), "host name"
+        if option.name == "discover-dns-name" and "KUBERNETES_SERVICE_HOST" in environ:
+            return socket.getfqdn().partition(".")[2], "host name"
+    return option.default, "default"
 
 
 def _from_file(path: str) -> dict[str, tuple[str, str]]:
@@ -454,11 +523,13 @@ def _check(config: Config) -> None:
         )
     if bool(config.tls_cert) != bool(config.tls_key):
         raise ConfigError("tls-cert and tls-key are needed both, or neither")
-    if config.tls_cert and config.clustered:
-        raise ConfigError(
-            "tls-cert: the nodes of a cluster pass requests on to each other without TLS in this"
-            " version; put a proxy that speaks TLS in front of them"
-        )
+    raft_tls = config.raft_tls_cert, config.raft_tls_key, config.raft_tls_ca
+    if any(raft_tls) and not all(raft_tls):
+        raise ConfigError("raft-tls-cert, raft-tls-key and raft-tls-ca are needed all, or none")
+    if config.join and config.discover:
+        raise ConfigError("join and discover both say where the cluster is: give one of them")
+    if config.discover and not config.discover_name:
+        raise ConfigError("discover-dns-name is required when --discover=dns")
     if config.clustered and not config.cluster_secret:
         raise ConfigError(
             "a node of a cluster needs a cluster-secret, the same on all nodes: at least"

@@ -12,8 +12,6 @@ that it gets the log. When it has caught up the leader makes it a voter, by itse
 import asyncio
 import hashlib
 import hmac
-import itertools
-import json
 import logging
 import socket
 from collections.abc import Callable
@@ -24,20 +22,19 @@ from corvo.config import Address, Config
 from corvo.consensus.cluster import ClusterLog
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change
 from corvo.consensus.raft.messages import ConfState
-from corvo.errors import ConfigError, Conflict, CorvoError, Forbidden, NotFound
+from corvo.errors import Conflict, CorvoError, Forbidden, NotFound
+from corvo.seeds import Seeds, parse_seed
 
 logger = logging.getLogger(__name__)
 
 _LAYOUT: Final = "ss"
 _RAFT_PORT_DEFAULT: Final = 9000
 _PROMOTE_S: Final = 0.5
-_ASK_AGAIN_S: Final = 0.5
-_ASK_S: Final = 5.0
-_REPLY_SIZE_MAX: Final = 1 << 20
 
 
 class Whereabouts(NamedTuple):
-    """Where a node listens: HOST:PORT for other nodes, and for the HTTP API."""
+    """Where a node listens: HOST:PORT for other nodes, and for the HTTP API, where https:// in
+    front says that it speaks TLS."""
 
     raft: str
     http: str
@@ -71,18 +68,21 @@ def whereabouts(config: Config, http: Address) -> Whereabouts:
     bind = raft_address(config)
     raft = config.raft_advertise or bind
     if not raft.host or raft.host in ("0.0.0.0", "::"):
-        raft = Address(_own_host(config.join), raft.port)
+        raft = Address(_own_host(config), raft.port)
     shown = config.http_advertise or http
     if not shown.host or shown.host in ("0.0.0.0", "::"):
         shown = Address(raft.host, shown.port)
-    return Whereabouts(str(raft), str(shown))
+    return Whereabouts(str(raft), f"https://{shown}" if config.tls_cert else str(shown))
 
 
-def _own_host(seed: str) -> str:
-    """The address of this machine as the seed sees it; the loopback when there is no seed."""
-    if not seed:
+def _own_host(config: Config) -> str:
+    """The address of this machine as other nodes see it; the loopback when none is named."""
+    if config.join:
+        host, port = (seed := parse_seed(config.join).address).host, seed.port
+    elif config.discover:
+        host, port = config.discover_name, config.discover_port
+    else:
         return "127.0.0.1"
-    host, port = seed_address(seed)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, port))
@@ -91,62 +91,20 @@ def _own_host(seed: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def seed_address(seed: str) -> tuple[str, int]:
-    """Host and port of what --join says: a URL or HOST:PORT."""
-    rest = seed.removeprefix("http://").rstrip("/")
-    host, colon, port = rest.rpartition(":")
-    if not colon or not port.isdigit() or "/" in rest or not host:
-        raise ConfigError(f"join = {seed!a}: want HOST:PORT or a http:// URL")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def proof(secret: str, *facts: str) -> str:
     """Shows that who says these facts knows the secret of the cluster, without saying it."""
     text = "\n".join(("join", *facts))
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-async def ask(seed: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One request to another node's API. Raises OSError or ValueError."""
-    host, port = seed_address(seed)
-    reader, writer = await asyncio.open_connection(host, port, limit=_REPLY_SIZE_MAX)
-    try:
-        data = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
-        writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        reply = await reader.read(_REPLY_SIZE_MAX)
-        while part := await reader.read(_REPLY_SIZE_MAX):
-            reply += part
-        top, _, rest = reply.partition(b"\r\n\r\n")
-        return int(top.split(b" ", 2)[1]), json.loads(rest)
-    finally:
-        writer.close()
-
-
-async def ask_cluster_id(seed: str, patience_s: float) -> str:
-    """The id of the cluster that a node is to join. Raises ConfigError when nobody says it."""
-    seed_address(seed)
-    loop = asyncio.get_running_loop()
-    ends_s = loop.time() + patience_s
-    while True:
-        try:
-            status, answer = await asyncio.wait_for(ask(seed, "GET", "/cluster/status"), _ASK_S)
-            if status == 200 and answer.get("cluster_id") and answer.get("mode") == "cluster":
-                return str(answer["cluster_id"])
-            trouble = "it is no node of a cluster: it needs --raft-bind"
-        except (OSError, ValueError, IndexError, AttributeError) as error:
-            trouble = str(error) or "it does not answer"
-        if loop.time() >= ends_s:
-            raise ConfigError(f"cannot join the cluster of {seed}: {trouble}")
-        logger.warning("cannot join the cluster of %s yet: %s", seed, trouble)
-        await asyncio.sleep(_ASK_AGAIN_S)
-
-
 class Members:
     """Changes of the members, and the wish of this node to be one."""
 
-    def __init__(self, config: Config, cluster_id: str, log: ClusterLog, loop: Any) -> None:
+    def __init__(
+        self, config: Config, cluster_id: str, log: ClusterLog, loop: Any, seeds: Seeds
+    ) -> None:
         self._config = config
+        self._seeds = seeds
         self._cluster_id = cluster_id
         self._log = log
         self._loop = loop
@@ -256,29 +214,13 @@ class Members:
             "cluster_id": self._cluster_id,
             "proof": proof(self._config.cluster_secret, *facts),
         }
-        told = ""
-        for turn in itertools.count():
-            if self._is_known():
-                break
-            try:
-                seeds = self._seeds()
-                asked = ask(seeds[turn % len(seeds)], "POST", "/cluster/join", body)
-                status, answer = await asyncio.wait_for(asked, _ASK_S)
-                trouble = "" if status == 200 else str(answer.get("error", status))
-            except (OSError, ValueError, IndexError, AttributeError) as error:
-                trouble = str(error) or "no answer"
-            if trouble and trouble != told:
-                told = trouble
-                logger.warning("not in the cluster yet: %s", trouble)
-            await asyncio.sleep(_ASK_AGAIN_S)
+        await self._seeds.ask_in_turn(self._known_apis, "/cluster/join", body, self._is_known)
         logger.info("this node is a member of the cluster")
 
-    def _seeds(self) -> list[str]:
-        """Whom to ask: the node that was named, and the members that are known, this one too: it
-        may lead."""
+    def _known_apis(self) -> list[str]:
+        """Those of the members, and this node's own: it may lead."""
         known = [http_address(self._log.conf, member) for member in self._log.conf.members]
-        known.append(self._where.http)
-        return [*([self._config.join] if self._config.join else []), *filter(None, known)]
+        return [*filter(None, known), self._where.http]
 
 
 def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:

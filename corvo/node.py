@@ -33,7 +33,6 @@ from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.base import Base
 from corvo.leadership import Leadership
-from corvo.members import ask_cluster_id
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
 from corvo.net.live import Live
@@ -44,6 +43,7 @@ from corvo.net.tls import Certificate, Handshakes
 from corvo.pipeline import Pipeline
 from corvo.report import Report
 from corvo.scheduler import Scheduler
+from corvo.seeds import Seeds
 from corvo.service import Service
 from corvo.supervisor import Supervisor
 from corvo.systemd import Notifier
@@ -52,7 +52,6 @@ logger = logging.getLogger(__name__)
 
 _STOP_POLL_S = 0.01
 _SETTLE_POLLS_MAX = 100
-_JOIN_WAIT_S = 60.0
 _EPOCH_SIZE = 8
 
 
@@ -60,9 +59,14 @@ class Node:
     """One server process."""
 
     def __init__(
-        self, config: Config, loop: asyncio.AbstractEventLoop, cluster_id: str = ""
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        cluster_id: str = "",
+        seeds: Seeds | None = None,
     ) -> None:
-        """`cluster_id` is that of the cluster to join."""
+        """`cluster_id` is that of the cluster to join, `seeds` those who know of it: a node of a
+        cluster has them."""
         self.config = config
         self.loop = loop
         self.exit_status = 0
@@ -87,7 +91,7 @@ class Node:
             retention_by_ending(config),
             config.retention_interval_ns,
         )
-        self.cluster = self._cluster() if isinstance(self.log, ClusterLog) else None
+        self.cluster = None if seeds is None else self._cluster(seeds)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
         self.live = Live(loop, self.clock, self.machine, self.pipeline)
@@ -96,6 +100,7 @@ class Node:
         self.report = Report(config, self.clock, self.log, *parts)
         if self.cluster is not None:
             self.report.cluster = self.cluster.status
+            self.report.agreement = self.cluster.agreement
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -144,7 +149,7 @@ class Node:
             kept_size=failpoints.size("raft.log_kept_size", limits.RAFT_LOG_KEPT_SIZE),
         )
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self, seeds: Seeds) -> Cluster:
         assert isinstance(self.log, ClusterLog)
         parts = self.clock, self.machine, self.pipeline
         leadership = Leadership(self.log, *parts, self.scheduler, self.background)
@@ -159,6 +164,7 @@ class Node:
             self.machine,
             self.pipeline,
             leadership,
+            seeds,
         )
 
     def _lock_data_dir(self, cluster_id: str) -> DataDir:
@@ -270,6 +276,8 @@ class Node:
     def _on_entry(self, index: int) -> None:
         assert self.server is not None
         self.server.context.index = index
+        if self.cluster is not None:
+            self.cluster.agreement.note(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> None:
         """A snapshot is the base now: go on from it."""
@@ -302,12 +310,15 @@ class Node:
         self.loop.create_task(self._stop())
 
     def _on_hangup(self) -> None:
-        """The certificate may have been renewed."""
-        if self.certificate is None:
+        """The certificates may have been renewed."""
+        if self.certificate is None and not self.config.raft_tls_cert:
             logger.info("SIGHUP: there is no certificate to read again")
             return
         try:
-            self.certificate.reload()
+            if self.certificate is not None:
+                self.certificate.reload()
+            if self.cluster is not None:
+                self.cluster.renew_certificate()
         except ConfigError as error:
             logger.warning("SIGHUP: %s; the old certificate stays", error.message)
         else:
@@ -426,10 +437,11 @@ def run(config: Config) -> int:
     asyncio.set_event_loop(loop)
     try:
         cluster_id = ""
-        if config.join and not has_identity(config.data_dir):
-            asked = ask_cluster_id(config.join, _JOIN_WAIT_S)
-            cluster_id = loop.run_until_complete(asked)
-        return loop.run_until_complete(Node(config, loop, cluster_id).run())
+        seeds = Seeds(config, os.urandom) if config.clustered else None
+        joins = bool(config.join or config.discover) and not has_identity(config.data_dir)
+        if seeds is not None and joins:
+            cluster_id = loop.run_until_complete(seeds.cluster_id())
+        return loop.run_until_complete(Node(config, loop, cluster_id, seeds).run())
     except CorvoError as error:
         logger.error("%s", error.message)
         return 1

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from corvo._fast.meters import Histogram
+from corvo.agreement import Agreement
 from corvo.clock import Clock
 from corvo.config import Address, Config
 from corvo.consensus.log import Log
@@ -45,6 +46,7 @@ class Report:
         self._address = config.bind
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # on nodes of a cluster
+        self.agreement: Agreement | None = None  # the same
 
     def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
         """The front end is up."""
@@ -52,19 +54,22 @@ class Report:
         self._routes = routes
         self._address = address
 
-    def state(self) -> tuple[str, bool]:
-        """The role of this node, and whether a leader is known."""
+    def state(self) -> tuple[str, str]:
+        """The role of this node, and what keeps it from being of use; empty if nothing does."""
         if self.cluster is None:
-            return "leader", True
+            return "leader", ""
         status = self.cluster()
-        return status["state"].lower(), bool(status["leader_id"])
+        trouble = "" if status["leader_id"] else "no leader is known"
+        if status["state_is_wrong"]:
+            trouble = "the state of this node differs from that of the others"
+        return status["state"].lower(), trouble
 
     def status(self) -> dict[str, Any]:
         """The body of /cluster/status."""
         status = self._own_status()
         if self.cluster is not None:
             status |= self.cluster()
-            if self._pipeline.flusher.disk_full:
+            if self._pipeline.flusher.disk_full and status["status"] == "healthy":
                 status["status"] = "degraded"
         return status
 
@@ -104,6 +109,7 @@ class Report:
             "entries_total": meters.entries,
             "queue_time_hist": _histogram(meters.queue_time),
             "apply_time_hist": _histogram(meters.apply_time),
+            "log_flush_time_hist": _histogram(self.wal_flush),
             "base_flushes_total": flusher.flushes,
             **self._mirror_status(),
             "nodes": [node],
@@ -218,6 +224,12 @@ class Report:
             values["corvo_sqlite_mirror_wal_bytes"] = mirror.get("wal_size", 0)
             values["corvo_sqlite_mirror_rebuilds"] = mirror.get("rebuilds", 0)
             values["corvo_sidecar_starts"] = self._sidecar.starts
+        if self.cluster is not None:
+            values["corvo_peer_refusals"] = sum(self.cluster()["peer_refusals"].values())
+        if self.agreement is not None:
+            values["corvo_cluster_state_comparisons"] = self.agreement.compared
+            values["corvo_cluster_state_mismatches"] = self.agreement.mismatches
+            values["corvo_cluster_state_differs"] = len(self.agreement.differing)
         if self._server is not None:
             values["corvo_http_connections"] = len(self._server.connections)
         return values

@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -31,8 +32,14 @@ class ClusterProcess:
     """Nodes n1 .. n<count>; the first begins the cluster, the others join it."""
 
     def __init__(
-        self, directory: Path, count: int, *flags: str, environment: dict[str, str] | None = None
+        self,
+        directory: Path,
+        count: int,
+        *flags: str,
+        environment: dict[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.tls = tls
         self.directory = directory
         self.environment = {"CORVO_CLUSTER_SECRET": SECRET, **(environment or {})}
         self.flags = flags
@@ -47,6 +54,7 @@ class ClusterProcess:
         node = ServerProcess(self.directory / f"n{number}", *flags, *self.flags)
         node.port = free_port()
         node.environment = self.environment
+        node.tls = self.tls
         if self.nodes:
             node.flags = (*node.flags, "--join", f"127.0.0.1:{self.nodes[0].port}")
         self.nodes.append(node)
@@ -67,7 +75,7 @@ class ClusterProcess:
     def status(self, node: ServerProcess) -> dict[str, Any]:
         """What a node says of the cluster; empty if it does not answer."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            api = Api(node.port, 5)
+            api = node.api(5)
             try:
                 return dict(api.ok("GET", "/cluster/status"))
             finally:
@@ -141,11 +149,15 @@ class ClusterProcess:
 
 @contextlib.contextmanager
 def running_cluster(
-    directory: Path, count: int = 3, *flags: str, environment: dict[str, str] | None = None
+    directory: Path,
+    count: int = 3,
+    *flags: str,
+    environment: dict[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[ClusterProcess]:
     """A cluster for the length of a block. Whatever was done to it, nobody may have logged an
     error."""
-    cluster = ClusterProcess(directory, count, *flags, environment=environment)
+    cluster = ClusterProcess(directory, count, *flags, environment=environment, tls=tls)
     try:
         yield cluster.start()
     finally:
@@ -164,7 +176,7 @@ class Writer:
         self._cluster = cluster
         self._queue = queue
         self._numbers = itertools.count(first)
-        self._apis = [Api(node.port, 15) for node in cluster.nodes]
+        self._apis = [node.api(15) for node in cluster.nodes]
         self._turn = first
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

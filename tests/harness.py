@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -52,6 +53,14 @@ def failed_start(data_dir: Path, *flags: str, port: int = 0) -> str:
     return run.stderr
 
 
+def make_certificate(directory: Path, name: str) -> None:
+    """A certificate for this machine, signed by itself, and its key."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext"]
+    command += ["subjectAltName=IP:127.0.0.1", "-out", "cert.pem", "-keyout", "key.pem"]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+
+
 class ServerProcess:
     """One `corvo server`; keeps its port over restarts, so that clients find it again."""
 
@@ -60,6 +69,7 @@ class ServerProcess:
         self.flags = flags
         self.environment: dict[str, str] = {}
         self.port = 0
+        self.tls: ssl.SSLContext | None = None  # how its API is reached
         self.process: subprocess.Popen[str] | None = None
         self.log: list[str] = []
 
@@ -104,9 +114,9 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
-    def api(self) -> "Api":
+    def api(self, timeout_s: float = 70) -> "Api":
         """A new client of this server."""
-        return Api(self.port)
+        return Api(self.port, timeout_s, self.tls)
 
     @property
     def url(self) -> str:
@@ -125,8 +135,12 @@ class Api:
     """A keep-alive client. A call that finds the connection closed is sent once more; what fails
     then is raised (OSError or http.client.HTTPException)."""
 
-    def __init__(self, port: int, timeout_s: float = 70) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    def __init__(self, port: int, timeout_s: float = 70, tls: ssl.SSLContext | None = None) -> None:
+        self._connection = (
+            http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+            if tls is None
+            else http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_s, context=tls)
+        )
 
     def raw(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None

@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corvo import failpoints, limits
+from corvo import limits
 from corvo.consensus.datadir import Identity
 from corvo.consensus.driver import Driver, ReadAnswer, Write
-from corvo.consensus.failing_files import FailingFiles
-from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
-from corvo.consensus.inline_sync import InlineSync
+from corvo.consensus.files import Files
 from corvo.consensus.log import Entry
+from corvo.consensus.on_disk import OnDisk
 from corvo.consensus.raft.config import RaftConfig
 from corvo.consensus.raft.core import Raft
 from corvo.consensus.raft.membership import Change
@@ -32,7 +31,7 @@ from corvo.consensus.raft.messages import (
 )
 from corvo.consensus.raft.ready import LEADER, RaftStatus, Refused, RoleChange
 from corvo.consensus.raft.storage import MemoryStorage
-from corvo.consensus.wal import Flusher, Wal, new_flusher
+from corvo.consensus.wal import Flusher
 from corvo.errors import Conflict, CorvoError, DiskFull, NoLeader, Overloaded, StorageError
 
 TICK_S = 0.05
@@ -67,7 +66,7 @@ class Snapshots(Protocol):
         """Put the received copy in the place of the base, durably and as a whole."""
 
 
-class ClusterLog:
+class ClusterLog(OnDisk):
     """`corvo.consensus.log.Log` with any number of voters.
 
     Entries come through `on_committed` on every node, those of kind CONFIGURATION included. This
@@ -96,7 +95,6 @@ class ClusterLog:
         random bits, `seed` are 64 that no other node has.
         """
         self.node_id = raft_id(identity)
-        self.durable = durable
         self.clean = True
         self.on_committed: Callable[[list[Entry]], None] = _ignore
         self.on_failed: Callable[[Exception], None] = _ignore
@@ -113,7 +111,6 @@ class ClusterLog:
         self._kept_size_max = kept_size
         self._tick_s = tick_s
         self._election_ticks = election_ticks
-        self._sync = SYNC_DATA if durable else SYNC_NONE
         self.started = False  # until then it can say nothing of itself
         self._timer: Any = None
         self._turn_due = False
@@ -129,18 +126,14 @@ class ClusterLog:
         self._pin_ticks = 0
         self._conf: ConfState | None = None
         self._changes: dict[int, tuple[int, ChangeAnswer]] = {}
-        if failpoints.armed:
-            files = FailingFiles()
-            flusher = InlineSync(files)
-        files = files or Files()
-        self._wal = Wal(
+        self._open_wal(
             path,
             identity,
-            files,
-            flusher or new_flusher(files),
-            segment_size=segment_size,
+            durable=durable,
             new_salt=new_salt,
-            on_failed=self._wal_failed,
+            segment_size=segment_size,
+            files=files,
+            flusher=flusher,
         )
 
     # What it says of itself.
@@ -165,22 +158,6 @@ class ClusterLog:
     @property
     def failed(self) -> Exception | None:
         return self._wal.failed or self._broken
-
-    @property
-    def full(self) -> bool:
-        return self._wal.full
-
-    @property
-    def flushes(self) -> int:
-        return self._wal.flushes
-
-    @property
-    def on_flushed(self) -> Callable[[int], None]:
-        return self._wal.on_flushed
-
-    @on_flushed.setter
-    def on_flushed(self, callback: Callable[[int], None]) -> None:
-        self._wal.on_flushed = callback
 
     @property
     def leading(self) -> bool:
@@ -306,13 +283,6 @@ class ClusterLog:
     def forget_reads(self) -> None:
         """Answer False to all that wait to be confirmed: it takes too long."""
         self._driver.forget_reads()
-
-    def reserve(self) -> bool:
-        return self._wal.reserve()
-
-    def sync(self) -> None:
-        if not self.durable:
-            self._wal.sync()
 
     def trim(self, index: int) -> None:
         """Entries that the base covers go when the newer ones fill what may be kept."""

@@ -21,9 +21,11 @@ from corvo.consensus.peers import (
     FrameReader,
     Hello,
     PeerRefused,
+    decode_here,
     encode_frame,
+    encode_where,
 )
-from corvo.limits import PEER_FRAME_SIZE_MAX
+from corvo.limits import PEER_FRAME_SIZE_MAX, PEER_GREETING_SIZE_MAX
 
 _STAMP_SIZE: Final = 8
 CHANNEL_UNSENT_SIZE_MAX: Final = 256 * 1024
@@ -35,6 +37,11 @@ class Tls(NamedTuple):
 
     accepting: ssl.SSLContext
     dialling: ssl.SSLContext
+
+    def renew(self, certificate: str, key: str) -> None:
+        """Show this certificate on the connections to come (paths of PEM files)."""
+        for context in self:
+            context.load_cert_chain(certificate, key)
 
 
 def mutual_tls(certificate: str, key: str, authority: str) -> Tls:
@@ -52,6 +59,24 @@ def mutual_tls(certificate: str, key: str, authority: str) -> Tls:
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
     return Tls(accepting, dialling)
+
+
+async def ask_where(
+    host: str, port: int, secret: bytes, nonce: bytes, tls: ssl.SSLContext | None
+) -> str:
+    """Where the node that listens for others here serves HTTP. Raises OSError or PeerRefused."""
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=tls, server_hostname=None if tls is None else host
+    )
+    try:
+        writer.write(encode_where(secret, nonce))
+        frames = FrameReader()
+        while data := await reader.read(PEER_GREETING_SIZE_MAX):
+            for kind, payload in frames.feed(data):
+                return decode_here(secret, nonce, kind, payload)
+        raise ConnectionResetError("no answer")
+    finally:
+        writer.close()
 
 
 class Owner(Protocol):

@@ -17,6 +17,9 @@ A proof is the HMAC-SHA256, keyed with the secret of the cluster, of a label for
 the digests of both HELLO and CHALLENGE, which each hold 32 random bytes of their sender. So it
 is good for one connection, one direction and exactly what was said on it. The dialler proves
 itself first: who does not know the secret gets nothing to guess it from by knocking at the door.
+Instead of HELLO a node that only knows this port may ask where the HTTP API of the node is: WHERE
+with 32 random bytes and their proof, answered by HERE with an address and its proof.
+
 At any point the acceptor may send REFUSAL with a reason and close; until WELCOME nothing that
 came from the other side has left this module.
 
@@ -70,7 +73,10 @@ OFFER: Final = 9  # of snapshots, see `snapshots`
 RESUME: Final = 10
 CHUNK: Final = 11
 DONE: Final = 12
-_TYPE_MAX: Final = DONE
+WHERE: Final = 13
+HERE: Final = 14
+STATE: Final = 15  # the hash of the sender's state: index:8 hash
+_TYPE_MAX: Final = STATE
 
 # Channels.
 MESSAGES: Final = 1
@@ -97,6 +103,9 @@ _HELLO: Final = "uussssub"
 _CHALLENGE: Final = "ussb"
 _DIALLER: Final = b"corvo peer dialler"
 _ACCEPTOR: Final = b"corvo peer acceptor"
+_ASKER: Final = b"corvo peer asker"
+_TELLER: Final = b"corvo peer teller"
+_PROOF_SIZE: Final = 32
 
 
 class PeerRefused(Exception):
@@ -215,10 +224,18 @@ class Accepting:
     """The handshake of the side that is called."""
 
     def __init__(
-        self, cluster_id: str, node_id: str, incarnation: str, secret: bytes, nonce: bytes
+        self,
+        cluster_id: str,
+        node_id: str,
+        incarnation: str,
+        secret: bytes,
+        nonce: bytes,
+        api: str = "",
     ) -> None:
+        """`api` is the address of the HTTP API of this node."""
         assert len(nonce) == NONCE_SIZE
         self.done = False
+        self._api = api
         self.peer: Hello | None = None
         self._cluster_id = cluster_id
         self._secret = secret
@@ -248,7 +265,28 @@ class Accepting:
                 raise PeerRefused(reason, f"node {self.peer.node_id!r}")
             self.done = True
             return encode_frame(WELCOME, _prove(self._secret, _ACCEPTOR, self._heard, self._answer))
+        if kind == WHERE and self.peer is None:
+            nonce, proof = payload[:NONCE_SIZE], payload[NONCE_SIZE:]
+            _check_nonce(nonce)
+            _check(self._secret, _ASKER, nonce, b"", proof)
+            api = self._api.encode()
+            return encode_frame(HERE, _prove(self._secret, _TELLER, nonce, api) + api)
         raise PeerRefused("frame", f"type {kind} is out of turn")
+
+
+def encode_where(secret: bytes, nonce: bytes) -> bytes:
+    """The question where the HTTP API is, as it travels."""
+    return encode_frame(WHERE, nonce + _prove(secret, _ASKER, nonce, b""))
+
+
+def decode_here(secret: bytes, nonce: bytes, kind: int, payload: bytes) -> str:
+    """The answer to that question. Raises PeerRefused."""
+    if kind != HERE:
+        reason = payload.decode("ascii", "replace") if kind == REFUSAL else "frame"
+        raise PeerRefused(reason if reason in REASONS else "frame", "says the other side")
+    proof, api = payload[:_PROOF_SIZE], payload[_PROOF_SIZE:]
+    _check(secret, _TELLER, nonce, api, proof)
+    return api.decode("utf-8", "replace")
 
 
 def _prove(secret: bytes, side: bytes, hello: bytes, challenge: bytes) -> bytes:

@@ -5,16 +5,15 @@ from collections.abc import Callable
 
 from corvo import failpoints
 from corvo.consensus.datadir import Identity
-from corvo.consensus.failing_files import FailingFiles
-from corvo.consensus.files import SYNC_DATA, SYNC_NONE, Files
-from corvo.consensus.inline_sync import InlineSync
+from corvo.consensus.files import Files
 from corvo.consensus.log import FRAME, Entry
-from corvo.consensus.wal import Flusher, Wal, new_flusher
+from corvo.consensus.on_disk import OnDisk
+from corvo.consensus.wal import Flusher
 from corvo.errors import StorageError
 from corvo.limits import WAL_SEGMENT_SIZE
 
 
-class SoloLog:
+class SoloLog(OnDisk):
     """`corvo.consensus.log.Log` with one voter.
 
     Not durable means: written before it is committed (a killed process loses nothing), flushed
@@ -33,7 +32,6 @@ class SoloLog:
         flusher: Flusher | None = None,
     ) -> None:
         """`path` is the directory of the segments; `new_salt` gives 32 random bits."""
-        self.durable = durable
         self.busy = False
         self.term = 0
         self.last_index = 0
@@ -43,44 +41,19 @@ class SoloLog:
         self.on_failed: Callable[[Exception], None] = _ignore
         self.on_idle: Callable[[], None] = _nothing
         self._node_id = identity.node_id
-        self._sync = SYNC_DATA if durable else SYNC_NONE
         self._closed = False
         self._in_flight: Entry
         self._written: list[Entry] = []  # not durable: to be committed in the next turn
         self._on_entry_written = self._entry_written
-        if failpoints.armed:
-            files = FailingFiles()
-            flusher = InlineSync(files)
-        files = files or Files()
-        self._wal = Wal(
+        self._open_wal(
             path,
             identity,
-            files,
-            flusher or new_flusher(files),
-            segment_size=segment_size,
+            durable=durable,
             new_salt=new_salt,
-            on_failed=self._wal_failed,
+            segment_size=segment_size,
+            files=files,
+            flusher=flusher,
         )
-
-    @property
-    def failed(self) -> Exception | None:
-        return self._wal.failed
-
-    @property
-    def full(self) -> bool:
-        return self._wal.full
-
-    @property
-    def flushes(self) -> int:
-        return self._wal.flushes
-
-    @property
-    def on_flushed(self) -> Callable[[int], None]:
-        return self._wal.on_flushed
-
-    @on_flushed.setter
-    def on_flushed(self, callback: Callable[[int], None]) -> None:
-        self._wal.on_flushed = callback
 
     def start(self, applied_index: int, applied_term: int, loop: AbstractEventLoop) -> list[Entry]:
         self._loop = loop
@@ -117,13 +90,6 @@ class SoloLog:
             raise
         self.last_index = index
         return index, entry.term
-
-    def reserve(self) -> bool:
-        return self._wal.reserve()
-
-    def sync(self) -> None:
-        if not self.durable:
-            self._wal.sync()
 
     def trim(self, index: int) -> None:
         self._wal.trim(index)

@@ -30,6 +30,7 @@ from corvo.consensus.peers import (
     REASONS,
     SECRET_SIZE_MIN,
     SNAPSHOTS,
+    STATE,
     WIRE_VERSION,
     Accepting,
     Dialling,
@@ -42,6 +43,7 @@ from corvo.limits import PEER_GREETINGS_MAX, PEER_UNSENT_SIZE_MAX, SECOND_NS
 
 logger = logging.getLogger(__name__)
 
+_INDEX_SIZE: Final = 8
 _LOG_AGAIN_NS: Final = 60 * SECOND_NS
 
 
@@ -128,6 +130,8 @@ class Transport:
         assert len(secret) >= SECRET_SIZE_MIN
         self.node_id = node_id
         self.port = 0
+        self.on_state: Callable[[str, int, bytes], None] = _ignore_state
+        self.api = ""  # where this node serves HTTP; told to who asks and knows the secret
         self.refusals = dict.fromkeys(REASONS, 0)  # of connections that others made
         self._peers: dict[str, _Peer] = {}
         self._cluster_id = cluster_id
@@ -222,6 +226,14 @@ class Transport:
             peer = self._peers.get(node_id)
             if peer is not None:
                 peer.sent += len(way.frames)
+
+    def tell_state(self, index: int, hash: bytes) -> None:
+        """Tell all peers, as far as they can be reached, the hash of the state after an entry."""
+        frame = encode_frame(STATE, index.to_bytes(_INDEX_SIZE, "big") + hash)
+        for node_id in self._peers:
+            link = self._link_to(node_id)
+            if link is not None and link.unsent_size < PEER_UNSENT_SIZE_MAX:
+                link.write(frame)
 
     def status(self) -> list[PeerStatus]:
         """What is known of each peer, in the order of their ids."""
@@ -418,7 +430,7 @@ class Transport:
     def _accept(self) -> asyncio.Protocol:
         nonce = self._clock.random_bytes(NONCE_SIZE)
         accepting = Accepting(
-            self._cluster_id, self.node_id, self._incarnation, self._secret, nonce
+            self._cluster_id, self.node_id, self._incarnation, self._secret, nonce, self.api
         )
         link = Link(self, accepting, self._pace.greeting_s)
         if len(self._greeting) >= PEER_GREETINGS_MAX:
@@ -432,6 +444,10 @@ class Transport:
 
     def _receiver(self, link: Link) -> Callable[[int, bytes], None]:
         def receive(kind: int, payload: bytes) -> None:
+            if kind == STATE and not self._closed:
+                index = int.from_bytes(payload[:_INDEX_SIZE], "big")
+                self.on_state(link.node_id, index, payload[_INDEX_SIZE:])
+                return
             if kind != MESSAGE:
                 raise PeerRefused("frame", f"type {kind} on the channel of messages")
             try:
@@ -500,3 +516,7 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not port.isdigit():
         raise OSError(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _ignore_state(_node_id: str, _index: int, _hash: bytes) -> None:
+    pass

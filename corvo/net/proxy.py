@@ -24,6 +24,7 @@ There is no task or timer per request; tasks make connections.
 import asyncio
 import json
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -210,9 +211,11 @@ class Proxy:
         on_unsent: Callable[[Request, int], None] | None = None,
         connections_max: int = limits.PROXY_CONNECTIONS_MAX,
         line_max: int = limits.PROXY_LINE_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`on_unsent` takes requests of which nothing was done, and until when somebody may be
-        found who does it; without it they are answered with NO_LEADER."""
+        found who does it; without it they are answered with NO_LEADER. `tls` is for leaders whose
+        address says that they speak it."""
         self.passed_on = 0
         self.asked_again = 0
         self.unknown = 0  # answered with OUTCOME_UNKNOWN
@@ -223,6 +226,7 @@ class Proxy:
         self._connections_max = connections_max
         self._fetches_max = connections_max - connections_max // 4
         self._line_max = line_max
+        self._tls = tls
         self._address = ""
         self._idle: list[Upstream] = []  # the last one used is the next
         self._busy: dict[Upstream, None] = {}
@@ -237,7 +241,8 @@ class Proxy:
     # ---- what the gate calls ----
 
     def forward(self, request: Request, address: str, until_ns: int = 0) -> None:
-        """Pass a request on to the leader at this address (host:port); it will be answered.
+        """Pass a request on to the leader at this address (host:port, behind https:// if it speaks
+        TLS); it will be answered.
 
         `until_ns` is what `on_unsent` said when it was passed on before.
         """
@@ -353,13 +358,20 @@ class Proxy:
             task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
+        scheme, _, place = address.rpartition("//")
+        host, _, port = place.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        tls = self._tls if scheme else None
         upstream = Upstream(self, address)
         error: Exception | None = None
         try:
             async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
                 await self._loop.create_connection(
-                    lambda: upstream, host.removeprefix("[").removesuffix("]"), int(port)
+                    lambda: upstream,
+                    host,
+                    int(port),
+                    ssl=tls,
+                    server_hostname=host if tls is not None else None,
                 )
         except (OSError, ValueError) as failure:
             error = failure
@@ -524,7 +536,7 @@ def _encode_for(request: Request, address: str, target: bytes, body: bytes) -> b
         b" ",
         target,
         b" HTTP/1.1\r\nHost: ",
-        address.encode(),
+        address.rpartition("//")[2].encode(),
         b"\r\n",
         FORWARDED,
     ]

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ServerProcess, connect, failed_start, running_server, until
-
-
-def make_certificate(directory: Path, name: str) -> None:
-    """A certificate for this machine, signed by itself, and its key."""
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext"]
-    command += ["subjectAltName=IP:127.0.0.1", "-out", "cert.pem", "-keyout", "key.pem"]
-    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+from harness import (
+    ServerProcess,
+    connect,
+    failed_start,
+    make_certificate,
+    running_server,
+    until,
+)
 
 
 @pytest.fixture

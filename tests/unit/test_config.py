@@ -177,10 +177,39 @@ def test_a_node_of_a_cluster_needs_a_secret_that_is_never_shown() -> None:
     assert not load({}, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}).clustered
 
 
-def test_tls_needs_certificate_and_key_and_no_cluster() -> None:
+SECRET = {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}
+
+
+def test_tls_needs_all_its_files() -> None:
     with pytest.raises(ConfigError, match="needed both, or neither"):
         load({"tls-key": "key.pem"}, {})
     pair = {"tls-cert": "cert.pem", "tls-key": "key.pem"}
     assert load(pair, {}).tls_cert == "cert.pem"
-    with pytest.raises(ConfigError, match="tls-cert: the nodes of a cluster"):
-        load({**pair, "raft-bind": ":9000"}, {"CORVO_CLUSTER_SECRET": "a secret of the cluster"})
+    load({**pair, "raft-bind": ":9000"}, SECRET)
+    three = {f"raft-tls-{part}": "x.pem" for part in ("cert", "key", "ca")}
+    assert load({**three, "raft-bind": ":9000"}, SECRET).raft_tls_ca == "x.pem"
+    for left_out in three:
+        two = {name: value for name, value in three.items() if name != left_out}
+        with pytest.raises(ConfigError, match="needed all, or none"):
+            load({**two, "raft-bind": ":9000"}, SECRET)
+
+
+def test_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "corvo-1")
+    monkeypatch.setattr("socket.getfqdn", lambda: "corvo-1.headless.ns.svc")
+    named = load({"discover": "dns:nodes.example:81"}, SECRET)
+    assert named.clustered and named.node_id == "corvo-1"
+    assert (named.discover_name, named.discover_port) == ("nodes.example", 81)
+    assert load({"discover": "dns:x", "node-id": "me"}, SECRET).node_id == "me"
+    apart = load({"discover": "dns", "discover-dns-name": "x"}, SECRET)
+    assert (apart.discover_name, apart.discover_port) == ("x", 8080)
+    pod = load({"discover": "dns"}, {**SECRET, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert pod.discover_name == "headless.ns.svc"
+    assert load({}, {}).node_id == "node-1"
+    with pytest.raises(ConfigError, match="discover-dns-name is required when --discover=dns"):
+        load({"discover": "dns"}, SECRET)
+    with pytest.raises(ConfigError, match="give one of them"):
+        load({"discover": "dns:x", "join": "h:1"}, SECRET)
+    for wrong in ("mdns", "dns:", "dns:x:", "dns:x:http"):
+        with pytest.raises(ConfigError, match="other modes are not supported"):
+            load({"discover": wrong}, SECRET)

@@ -101,7 +101,7 @@ class Rig:
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
         live = Live(loop, clock, machine, self.pipeline)
-        admin = Admin(service, dict, bytes, lambda: ("leader", True))
+        admin = Admin(service, dict, bytes, lambda: ("leader", ""))
         router = Router(routes(service, admin, live, False))
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)

@@ -1,6 +1,6 @@
 """Names, addresses and proofs of nodes, and joining a cluster that is not there."""
 
-import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -8,20 +8,19 @@ import pytest
 from corvo.config import load
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change
 from corvo.consensus.raft.messages import ConfState
-from corvo.errors import ConfigError, Conflict, CorvoError, Forbidden, NotFound
+from corvo.errors import Conflict, CorvoError, Forbidden, NotFound
 from corvo.members import (
     Members,
     Whereabouts,
-    ask_cluster_id,
     decode_whereabouts,
     encode_whereabouts,
     http_address,
     node_name,
     peers_of,
     proof,
-    seed_address,
     whereabouts,
 )
+from corvo.seeds import Seeds
 
 SECRET = {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}
 HERE = Whereabouts("h:1", "h:2")
@@ -54,7 +53,7 @@ class Loop:
 def members(log: Log) -> Members:
     config = load({"raft-bind": "127.0.0.1:9000"}, SECRET)
     made: Any = log
-    return Members(config, "f" * 32, made, Loop())
+    return Members(config, "f" * 32, made, Loop(), Seeds(config, os.urandom))
 
 
 def test_names_and_addresses() -> None:
@@ -78,25 +77,16 @@ def test_names_and_addresses() -> None:
             ("x:1", "x:80"),
         ),
         ({"join": "127.0.0.1:8080"}, ("127.0.0.1:9000", "127.0.0.1:8080")),
+        ({"discover": "dns:127.0.0.1"}, ("127.0.0.1:9000", "127.0.0.1:8080")),
+        (
+            {"raft-bind": "x:1", "tls-cert": "c", "tls-key": "k"},
+            ("x:1", "https://127.0.0.1:8080"),
+        ),
     ],
 )
 def test_what_a_node_says_of_itself(flags: dict[str, str], expected: tuple[str, str]) -> None:
     config = load(flags, SECRET)
     assert whereabouts(config, config.bind) == expected
-
-
-def test_seeds() -> None:
-    assert seed_address("h:80") == ("h", 80)
-    assert seed_address("http://h:80/") == ("h", 80)
-    assert seed_address("http://[::1]:80") == ("::1", 80)
-    for wrong in ("h", "h:", ":80", "https://h:80", "h:80/x"):
-        with pytest.raises(ConfigError, match="want HOST:PORT"):
-            seed_address(wrong)
-
-
-def test_nobody_to_join() -> None:
-    with pytest.raises(ConfigError, match="cannot join the cluster of 127.0.0.1:1: "):
-        asyncio.run(ask_cluster_id("127.0.0.1:1", 0))
 
 
 def test_a_proof_is_of_these_facts() -> None:

@@ -25,9 +25,9 @@ class Admin:
         service: Service,
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], bytes],
-        state: Callable[[], tuple[str, bool]],
+        state: Callable[[], tuple[str, str]],
     ) -> None:
-        """`state` gives the role of this node, and whether a leader is known."""
+        """`state` gives the role of this node, and what keeps it from being of use."""
         self._service = service
         self._status = status
         self._metrics = metrics
@@ -61,8 +61,9 @@ class Admin:
         """Ready: what was stored is applied and writes are taken."""
         if self._service.pipeline.draining:
             raise NotReady("the server is stopping")
-        if not self._state()[1]:
-            raise NotReady("no leader is known")
+        _, trouble = self._state()
+        if trouble:
+            raise NotReady(trouble)
         reply_json(request, 200, {"status": "ready", "leader_known": True})
 
     def runtime(self, request: Request) -> None:
