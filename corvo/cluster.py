@@ -141,6 +141,16 @@ class Cluster:
         assert self.gate is not None
         self.gate.returned(request, until_ns)
 
+    def leader_url(self) -> str | None:
+        """Where the leader serves, None = here, empty = nowhere that is known."""
+        if self.leadership.serving:
+            return None
+        leader_id = self._log.leader_id
+        if leader_id in ("", self._log.node_id):
+            return ""
+        address = http_address(self._log.conf, leader_id)
+        return f"http://{address}" if address else ""
+
     def drain(self) -> None:
         """The server stops: nobody waits for jobs any more."""
         if self.proxy is not None:

@@ -36,6 +36,7 @@ from corvo.leadership import Leadership
 from corvo.members import ask_cluster_id
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
+from corvo.net.lifecycle_streams import is_lifecycle_stream
 from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
@@ -90,7 +91,7 @@ class Node:
         self.cluster = self._cluster() if isinstance(self.log, ClusterLog) else None
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.live = Live(loop, self.clock, self.machine, self.pipeline)
+        self.live = Live(loop, self.clock, config, self.machine, self.pipeline)
         self.sidecar = self._mirror()
         parts = self.machine, self.pipeline, self.live, self.sidecar
         self.report = Report(config, self.clock, self.log, *parts)
@@ -229,8 +230,10 @@ class Node:
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
+        server.context.takes_pieces = is_lifecycle_stream
         if cluster is not None:
             cluster.guard(router, server)
+            self.live.lifecycles.leader = cluster.leader_url
         self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
@@ -331,7 +334,7 @@ class Node:
 
     def _drain(self) -> None:
         self.pipeline.drain()
-        self.live.streams.end_all()
+        self.live.end_all()
         if self.cluster is not None:
             self.cluster.drain()
 

@@ -100,7 +100,7 @@ class Rig:
         self.pipeline.start()
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
-        live = Live(loop, clock, machine, self.pipeline)
+        live = Live(loop, clock, load({}, {}), machine, self.pipeline)
         admin = Admin(service, dict, bytes, lambda: ("leader", True))
         router = Router(routes(service, admin, live, False))
         self.server = Server(router.handle, clock, None, loop)
