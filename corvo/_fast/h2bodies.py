@@ -199,7 +199,7 @@ class Bodies(Control):
 
     def _take_body(self, request):
         stream: Stream = self._streams.get(request._stream_id)
-        if stream is None or stream.gone:
+        if stream is None or not stream.by_pieces or stream.gone:
             return b""
         stream.told = False
         self._tiny_left += stream.tiny
@@ -215,7 +215,7 @@ class Bodies(Control):
 
     def _keep_body(self, request, size):
         stream: Stream = self._streams.get(request._stream_id)
-        if stream is not None and not stream.gone:
+        if stream is not None and stream.by_pieces and not stream.gone:
             left: cython.Py_ssize_t = size + len(stream.body)
             self.context.bodies_size += left - stream.held
             stream.held = left

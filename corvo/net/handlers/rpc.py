@@ -72,7 +72,8 @@ class Rpc:
     def call(self, request: Request) -> None:
         """Any method."""
         method = request.params[0]
-        known, serve = UNARY, self._unary
+        known = UNARY
+        serve: Callable[[Wire, str], None] = self._unary
         if method == _SUBSCRIBE:
             known, serve = STREAMING, self._subscribe
         elif method == _LIFECYCLE:
