@@ -179,6 +179,16 @@ class Cluster:
         if shown is not None and raft_tls(self._config) is not None:
             shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
 
+    def leader_url(self) -> str | None:
+        """Where the leader serves, None = here, empty = nowhere that is known."""
+        if self.leadership.serving:
+            return None
+        leader_id = self._log.leader_id
+        if leader_id in ("", self._log.node_id):
+            return ""
+        address = http_address(self._log.conf, leader_id)
+        return address if not address or "://" in address else f"http://{address}"
+
     def drain(self) -> None:
         """The server stops: nobody waits for jobs any more."""
         if self.proxy is not None:

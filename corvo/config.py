@@ -314,6 +314,24 @@ class Config:
         "Writes in flight before new ones are answered with 429.",
         also="raft-max-pending",
     )
+    stream_max_open: int = _option(
+        "stream-max-open",
+        str(limits.LIFECYCLE_OPEN_MAX),
+        _number(0, 1_000_000),
+        "Lifecycle streams of workers that may be open; 0 = any number.",
+    )
+    stream_max_inflight: int = _option(
+        "stream-max-inflight",
+        str(limits.LIFECYCLE_IN_FLIGHT_MAX),
+        _number(1, 1_000_000),
+        "Frames of all these streams that are worked on at once.",
+    )
+    stream_max_fps: int = _option(
+        "stream-max-fps",
+        str(limits.LIFECYCLE_FPS_MAX),
+        _number(0, 1_000_000),
+        "Frames a second that each of them may send; 0 = any number.",
+    )
     idempotency_retention_ns: int = _option(
         "idempotency-retention",
         format_duration(limits.IDEMPOTENCY_KEPT_NS),
@@ -397,7 +415,6 @@ CONFIG_OPTION: Final = Option("config", "", _text, "TOML file with the same sett
 _SNAPSHOTS: Final = "this version decides by itself when to take a snapshot"
 _ACCESS: Final = "access control is not part of this version"
 _TRACING: Final = "tracing is not part of this version"
-_STREAMS: Final = "worker streams are not part of this version"
 _RATES: Final = "rate limits per client are not part of this version"
 ABSENT: Final[dict[str, tuple[str, str]]] = {
     "raft-shards": ("more than one shard is not part of this version", "1"),
@@ -415,9 +432,6 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "rate-limit-read-burst": (_RATES, ""),
     "rate-limit-write-rps": (_RATES, ""),
     "rate-limit-write-burst": (_RATES, ""),
-    "stream-max-inflight": (_STREAMS, ""),
-    "stream-max-open": (_STREAMS, ""),
-    "stream-max-fps": (_STREAMS, ""),
     "docs-enabled": ("the API page is not part of this version", "false"),
     "lifecycle-events": ("event streams are not part of this version", "false"),
     "reclaim-max-attempts": ("a bound on reclaims is not part of this version", "0"),

@@ -245,14 +245,23 @@ STREAM_FILTER_NAMES_MAX: Final = 100
 STREAM_LASTS_NS: Final = 86_400 * SECOND_NS
 
 # Worker service: size of a message, lists and maps in it (elements in all), in a frame of a
-# lifecycle stream, and how many errors in a row end such a stream.
+# lifecycle stream, and how many errors in a row end such a stream, after how long a pause for each.
 RPC_MESSAGE_SIZE_MAX: Final = 4 * MIB
 RPC_ITEMS_MAX: Final = 20_000
 RPC_TIMEOUT_DIGITS_MAX: Final = 10
 LIFECYCLE_ENQUEUES_MAX: Final = 1_000
 LIFECYCLE_STRIKES_MAX: Final = 10
+LIFECYCLE_STRIKE_NS: Final = 5 * MS_NS
 LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # an empty fetch of a caller that has jobs to acknowledge
 LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # of one that has none
+# Lifecycle streams: open, frames at work in all of them, frames a second of each; how long a frame
+# waits for its turn among those at work. Whoever works by credit may ask for so many jobs.
+LIFECYCLE_OPEN_MAX: Final = 4_096
+LIFECYCLE_IN_FLIGHT_MAX: Final = 2_048
+LIFECYCLE_FPS_MAX: Final = 500
+LIFECYCLE_TURN_WAIT_NS: Final = 5 * SECOND_NS
+LIFECYCLE_CREDIT_MAX: Final = 100_000
+LIFECYCLE_CREDIT_WAIT_NS: Final = 30 * SECOND_NS
 
 # Text that workers stream: of one heartbeat and job, of a job, of all jobs; how long it is kept
 # when the job has ended.

@@ -35,6 +35,7 @@ from corvo.kv.base import Base
 from corvo.leadership import Leadership
 from corvo.net.handlers.admin import Admin
 from corvo.net.idempotency import Idempotency
+from corvo.net.lifecycle_streams import is_lifecycle_stream
 from corvo.net.live import Live
 from corvo.net.router import Router
 from corvo.net.routes import routes
@@ -94,7 +95,7 @@ class Node:
         self.cluster = None if seeds is None else self._cluster(seeds)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.live = Live(loop, self.clock, self.machine, self.pipeline)
+        self.live = Live(loop, self.clock, config, self.machine, self.pipeline)
         self.sidecar = self._mirror()
         parts = self.machine, self.pipeline, self.live, self.sidecar
         self.report = Report(config, self.clock, self.log, *parts)
@@ -235,8 +236,10 @@ class Node:
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
+        server.context.takes_pieces = is_lifecycle_stream
         if cluster is not None:
             cluster.guard(router, server)
+            self.live.lifecycles.leader = cluster.leader_url
         self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
@@ -342,7 +345,7 @@ class Node:
 
     def _drain(self) -> None:
         self.pipeline.drain()
-        self.live.streams.end_all()
+        self.live.end_all()
         if self.cluster is not None:
             self.cluster.drain()
 

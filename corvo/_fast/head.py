@@ -35,6 +35,7 @@ RARE: Final = frozenset(
         b"connect-content-encoding",
         b"grpc-timeout",
         b"grpc-encoding",
+        b"x-corvo-credit",
         b"x-corvo-from",
     )
 )

@@ -17,6 +17,7 @@ cdef class H1Context:
     cdef public bint draining
     cdef public long long index
     cdef readonly object http2
+    cdef public object takes_pieces
     cdef readonly Refusals refusals
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
@@ -42,11 +43,11 @@ cdef class Request:
     cdef public dict rare
     cdef public tuple params
     cdef public bint keep_alive
-    cdef readonly bint head_only, replied, delivered, abandoned, streaming
+    cdef readonly bint head_only, replied, delivered, abandoned, streaming, receiving
     cdef readonly Py_ssize_t unsent_size
     cdef readonly HttpConn conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned, on_writable, context
+    cdef public object on_abandoned, on_writable, on_body, context
     cdef public RouteMeter meter
     cdef Request _next
     cdef unsigned int _stream_id
@@ -61,6 +62,8 @@ cdef class Request:
     cdef bytes _trailers
 
     cpdef reply(self, int status, bytes body=*, bytes headers=*, bytes content_type=*)
+    cpdef bytes take_body(self)
+    cpdef keep_body(self, Py_ssize_t size)
     cdef _abandon(self)
     cdef bytes _render(self, bint close)
 
@@ -80,6 +83,8 @@ cdef class HttpConn:
     cdef _answered(self, Request request)
     cdef _piece_added(self, Request request, Py_ssize_t size)
     cdef _pieces_end(self, Request request)
+    cdef bytes _take_body(self, Request request)
+    cdef _keep_body(self, Request request, Py_ssize_t size)
 
 
 cdef class ReplyQueue(HttpConn):

@@ -8,6 +8,9 @@ A reply can also come bit by bit: `start` fixes its head, each `send` adds to th
 it. It holds its place like any other, and what is sent before its turn waits. Pieces stay with the
 request until the shell takes output, so that `unsent_size` tells whoever sends how far the peer is
 behind; then `on_writable` is called. When the peer goes away instead, `on_abandoned` is.
+
+Over HTTP/2 the body of a request can come bit by bit, too: while `receiving`, `on_body` is called
+when there is more of it, or its end, and `take_body` returns what has come.
 """
 
 import json
@@ -125,6 +128,7 @@ class H1Context:
         self.keep_alive_idle_ns = limits.keep_alive_idle_ns
         self.write_stall_ns = limits.write_stall_ns
         self.http2 = limits.http2
+        self.takes_pieces = None  # says of a request whether its handler takes a body in pieces
         self.monotonic = monotonic
         self.refusals = Refusals()
         self.bodies_size = 0
@@ -213,6 +217,8 @@ class Request:
         self.abandoned = False
         self.on_abandoned = None
         self.on_writable = None
+        self.on_body = None
+        self.receiving = False  # there will be more of the body
         self.streaming = False  # started, not ended, and somebody is there to read it
         self.unsent_size = 0  # of the pieces
         self.context = None  # the handler's own, until it answers
@@ -289,10 +295,23 @@ class Request:
             self._trailers = trailers
             self.conn._pieces_end(self)
 
+    def take_body(self):
+        """What has come of the body and was not taken yet; the peer may then send as much again."""
+        if self.body:
+            data = self.body
+            self.body = b""
+            return data
+        return self.conn._take_body(self)
+
+    def keep_body(self, size):
+        """Say how much of what was taken is still kept: it counts among the bodies in flight."""
+        self.conn._keep_body(self, size)
+
     def _abandon(self):
         self.abandoned = True
         self.streaming = False
         self.on_writable = None
+        self.on_body = None
         callback = self.on_abandoned
         self.on_abandoned = None
         if callback is not None:
@@ -375,6 +394,13 @@ class HttpConn:
     def _pieces_end(self, request):
         """There is no more of it."""
         raise NotImplementedError
+
+    def _take_body(self, request):
+        """What has come of a body in pieces: nothing, where all bodies come whole."""
+        return b""
+
+    def _keep_body(self, request, size):
+        """How much of such a body is still kept."""
 
 
 class ReplyQueue(HttpConn):

@@ -12,6 +12,7 @@ class H1Context:
     bodies_size: int
     refusals: Refusals
     draining: bool
+    takes_pieces: Callable[[Request], bool] | None
     index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
     monotonic: Callable[[], int]
     def __init__(
@@ -54,9 +55,11 @@ class Request:
     delivered: bool
     replied: bool
     streaming: bool
+    receiving: bool
     unsent_size: int
     on_abandoned: Callable[[Request], None] | None
     on_writable: Callable[[Request], None] | None
+    on_body: Callable[[Request], None] | None
     context: Any  # the handler's own, until it answers
     meter: RouteMeter | None
     def reply(
@@ -75,6 +78,10 @@ class Request:
         """Add to the body of a reply that was started; dropped when nobody reads it any more."""
     def end(self, trailers: bytes = b"") -> None:
         """End a reply that was started; `trailers` are lines made by `header_line`."""
+    def take_body(self) -> bytes:
+        """What has come of the body and was not taken yet; the peer may then send as much again."""
+    def keep_body(self, size: int) -> None:
+        """Say how much of what was taken is still kept: it counts among the bodies in flight."""
 
 class HttpConn:
     """What the shell and the requests see of a connection, whichever protocol it speaks."""

@@ -20,7 +20,7 @@ cdef tuple _JSON_LENGTHS
 cdef class Stream:
     cdef unsigned int id
     cdef Request request
-    cdef bint open, discards, head_sent, gone, urgent, idle
+    cdef bint open, discards, by_pieces, told, head_sent, gone, urgent, idle
     cdef Py_ssize_t room, credit, expected, received, held, tiny, sent
     cdef long long window, started_ns, read_ns, parked_ns
     cdef bytearray body

@@ -85,6 +85,8 @@ class Stream:
         self.held = 0  # bytes of it that count in the budget for all bodies
         self.body = None
         self.discards = False  # the body is not wanted any more
+        self.by_pieces = False  # the body is handed over as it comes
+        self.told = False  # who takes it knows that there is more
         self.tiny = 0  # charged for data in crumbs
         self.started_ns = 0
         self.read_ns = 0

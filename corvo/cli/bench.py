@@ -21,7 +21,12 @@ import msgspec
 from corvo.cli import display, report
 from corvo.cli.api import Client, ServerError
 from corvo.cli.options import DURATION, Session, client_options
-from corvo.limits import ACK_BATCH_MAX, ENQUEUE_BATCH_MAX, FETCH_BATCH_MAX
+from corvo.limits import (
+    ACK_BATCH_MAX,
+    ENQUEUE_BATCH_MAX,
+    FETCH_BATCH_MAX,
+    LIFECYCLE_ENQUEUES_MAX,
+)
 
 if TYPE_CHECKING:
     from corvo.cli.load import Load, Plan
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 PRESETS: dict[str, dict[str, object]] = {
     "single-node": {"jobs": 10_000, "concurrency": 10, "workers": 1},
 }
+PROTOCOLS = ("http", "h2", "rpc")
 BAR_WIDTH = 40
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -53,14 +59,18 @@ class ClusterStatus(msgspec.Struct):
 
 
 def _protocol(context: click.Context, option: click.Parameter, value: str) -> str:
-    if value != "http":
-        raise click.BadParameter(f'invalid --protocol "{value}" (expected http)')
+    if value not in PROTOCOLS:
+        raise click.BadParameter(f'invalid --protocol "{value}" (expected {", ".join(PROTOCOLS)})')
     return value
 
 
 @click.command(context_settings={"show_default": True})
 @click.option(
-    "--protocol", metavar="NAME", default="http", callback=_protocol, help="Only http so far."
+    "--protocol",
+    metavar="NAME",
+    default="http",
+    callback=_protocol,
+    help="http, h2 (the same requests, 32 at a time on a connection), rpc (lifecycle streams).",
 )
 @click.option(
     "--jobs", metavar="N", type=click.IntRange(min=1), default=10_000, help="Jobs in each phase."
@@ -70,7 +80,7 @@ def _protocol(context: click.Context, option: click.Parameter, value: str) -> st
     metavar="N",
     type=click.IntRange(min=1),
     default=10,
-    help="Connections of each kind.",
+    help="Connections of each kind, or streams.",
 )
 @click.option(
     "--workers",
@@ -147,6 +157,10 @@ def bench(
     baseline = report.load(Path(compare)) if compare else None
     if session.client.tls:
         raise click.UsageError("bench speaks plain http:// only")
+    if flags["rate"] and flags["protocol"] == "rpc":
+        raise click.UsageError("--rate sends single requests: use --protocol http or h2")
+    if flags["protocol"] == "rpc" and flags["enqueue_batch_size"] > LIFECYCLE_ENQUEUES_MAX:
+        raise click.UsageError(f"a frame enqueues up to {LIFECYCLE_ENQUEUES_MAX} jobs")
     begun = time.localtime()
     results = report.Results(
         timestamp=time.strftime("%Y-%m-%dT%H:%M:%S%z", begun),
@@ -293,6 +307,7 @@ def _plan(client: Client, flags: dict[str, Any], config: report.Config) -> "Plan
         ack_batch=config.ack_batch,
         work_s=config.work_duration,
         payload_size=config.payload_size,
+        protocol=config.protocol,
     )
 
 

@@ -15,13 +15,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import httptools
 import msgspec
 import uvloop
 
 from corvo.cli.api import Unreachable, refusal
+from corvo.cli.h2_load import Conversation, Exchange, Link
+from corvo.cli.rpc_load import RpcRole
 from corvo.errors import CorvoError
 from corvo.limits import SECOND_NS
 
@@ -30,8 +32,12 @@ STALL_NS = 30 * SECOND_NS
 FETCH_WAIT_S = 10
 TICK_S = 0.001
 PROGRESS_S = 0.1
+# Roles that share a connection of HTTP/2.
+H2_STREAMS = 32
+RPC_STREAMS = 200
 
 Answered = Callable[[int, bytes], None]
+Made = TypeVar("Made", "Connection", Link)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -50,31 +56,37 @@ class Plan(msgspec.Struct, frozen=True):
     work_s: float = 0
     payload_size: int = 2
     rate: float = 0
+    protocol: str = "http"
 
-    def post(self, path: str, body: bytes) -> bytes:
-        """A whole POST request."""
+    def post(self, path: str, body: bytes) -> Any:
+        """A whole POST request; of HTTP/2, path and body."""
+        if self.protocol == "h2":
+            return f"{self.prefix}/api/v1/{path}".encode(), body
         return (
             f"POST {self.prefix}/api/v1/{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode() + body
 
-    def enqueue(self, queue: str, count: int) -> bytes:
-        """A request that enqueues `count` jobs: one by /enqueue, more by /enqueue/batch."""
-        payload = b"{}"
+    def payload(self) -> bytes:
+        """What each job carries."""
         if self.payload_size > 2:
-            payload = b'{"p":"%s"}' % (b"x" * max(self.payload_size - 8, 0))
-        job = msgspec.json.encode({"queue": queue, "payload": msgspec.Raw(payload)})
+            return b'{"p":"%s"}' % (b"x" * max(self.payload_size - 8, 0))
+        return b"{}"
+
+    def enqueue(self, queue: str, count: int) -> Any:
+        """A request that enqueues `count` jobs: one by /enqueue, more by /enqueue/batch."""
+        job = msgspec.json.encode({"queue": queue, "payload": msgspec.Raw(self.payload())})
         if self.enqueue_batch == 1:
             return self.post("enqueue", job)
         return self.post("enqueue/batch", b'{"jobs":[%s]}' % b",".join([job] * count))
 
-    def enqueue_stamped(self, queue: bytes, stamp_ns: int) -> bytes:
+    def enqueue_stamped(self, queue: bytes, stamp_ns: int) -> Any:
         """A request for one job whose payload says when it was due."""
         fill = b"x" * max(self.payload_size - len(b'{"t":,"p":""}') - len(str(stamp_ns)), 0)
         body = b'{"queue":%s,"payload":{"t":%d,"p":"%s"}}' % (queue, stamp_ns, fill)
         return self.post("enqueue", body)
 
-    def fetch(self, worker: int) -> bytes:
+    def fetch(self, worker: int) -> Any:
         """A request that fetches jobs for a worker, which may have a queue of its own."""
         body: dict[str, object] = {
             "queues": [self.queues[worker % len(self.queues)]],
@@ -192,7 +204,7 @@ class Load:
         self.over = False
         self.stalled = False
         self._failure: CorvoError | None = None
-        self._connections: list[Connection] = []
+        self._connections: list[Connection | Link] = []
 
     @property
     def completed(self) -> int:
@@ -265,9 +277,11 @@ class Load:
         for connection in self._connections:
             connection.close()
 
-    async def _cast(self) -> "Sequence[Producer | Pacer | Worker]":
+    async def _cast(self) -> "Sequence[Producer | Pacer | Worker | RpcRole]":
         roles: list[Producer | Pacer | Worker] = []
         plan = self.plan
+        if plan.protocol == "rpc":
+            return await self._cast_streams()
         if self.produce and plan.rate:
             roles.append(Pacer(self, await self._connect(plan.concurrency)))
         elif self.produce:
@@ -278,20 +292,40 @@ class Load:
             roles += [Worker(self, c, n % plan.workers) for n, c in enumerate(connections)]
         return roles
 
-    async def _connect(self, count: int) -> list[Connection]:
+    async def _cast_streams(self) -> "Sequence[RpcRole]":
+        plan = self.plan
+        links = await self._link(plan.concurrency, RPC_STREAMS)
+        return [
+            RpcRole(
+                self,
+                Conversation(links[number // RPC_STREAMS]),
+                number,
+                produce=self.produce,
+                work=self.work,
+            )
+            for number in range(plan.concurrency)
+        ]
+
+    async def _connect(self, count: int) -> "Sequence[Connection | Exchange]":
+        if self.plan.protocol == "h2":
+            links = await self._link(count, H2_STREAMS)
+            return [Exchange(links[number // H2_STREAMS]) for number in range(count)]
+        return [await self._open(lambda: Connection(self)) for _ in range(count)]
+
+    async def _link(self, count: int, streams: int) -> list[Link]:
+        """Connections of HTTP/2 for so many roles."""
+        authority = f"{self.plan.host}:{self.plan.port}".encode()
+        number = -(-count // streams)
+        return [await self._open(lambda: Link(self, authority)) for _ in range(number)]
+
+    async def _open(self, make: Callable[[], Made]) -> Made:
         loop = asyncio.get_running_loop()
-        made: list[Connection] = []
-        for _ in range(count):
-            try:
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self), self.plan.host, self.plan.port
-                )
-            except OSError as e:
-                raise Unreachable(
-                    f"cannot connect: {e.strerror or e}", f"{len(made)} connections were open."
-                ) from e
-            made.append(connection)
-        self._connections += made
+        try:
+            _, made = await loop.create_connection(make, self.plan.host, self.plan.port)
+        except OSError as e:
+            open_ones = f"{len(self._connections)} connections were open."
+            raise Unreachable(f"cannot connect: {e.strerror or e}", open_ones) from e
+        self._connections.append(made)
         return made
 
     async def _watch(self, progress: Callable[[int], None]) -> None:
@@ -334,7 +368,7 @@ class Backoff:
 class Producer:
     """Closed loop: enqueues the next portion when the last one was answered."""
 
-    def __init__(self, load: Load, connection: Connection, number: int) -> None:
+    def __init__(self, load: Load, connection: Any, number: int) -> None:
         self._load = load
         self._connection = connection
         self._backoff = Backoff(load)
@@ -342,7 +376,7 @@ class Producer:
         # Producers walk over the queues, each from another one, so that all queues get their share.
         whole = [load.plan.enqueue(queue, self._batch) for queue in load.plan.queues]
         self._requests = islice(cycle(whole), number % len(whole), None)
-        self._request = b""
+        self._request: Any = None
         self._count = 0
         self._sent_ns = 0
 
@@ -378,9 +412,9 @@ class Pacer:
     for the waiting it causes. Jobs become due in steps of the timer, 1 ms.
     """
 
-    def __init__(self, load: Load, connections: list[Connection]) -> None:
+    def __init__(self, load: Load, connections: Sequence[Any]) -> None:
         self._load = load
-        self._free = connections
+        self._free = list(connections)
         self._backoffs = {id(c): Backoff(load) for c in connections}
         self._waiting: deque[int] = deque()
         self._queues = cycle([msgspec.json.encode(queue) for queue in load.plan.queues])
@@ -401,10 +435,10 @@ class Pacer:
         if load.unsent:
             asyncio.get_running_loop().call_later(TICK_S, self.start)
 
-    def _next_request(self) -> bytes:
+    def _next_request(self) -> Any:
         return self._load.plan.enqueue_stamped(next(self._queues), self._waiting.popleft())
 
-    def _send(self, connection: Connection, request: bytes) -> None:
+    def _send(self, connection: Any, request: Any) -> None:
         if self._load.over:
             return
 
@@ -426,7 +460,7 @@ class Pacer:
 class Worker:
     """Fetches a portion of jobs, works on them, acks them in portions, and fetches again."""
 
-    def __init__(self, load: Load, connection: Connection, number: int) -> None:
+    def __init__(self, load: Load, connection: Any, number: int) -> None:
         self._load = load
         self._connection = connection
         self._backoff = Backoff(load)

@@ -27,21 +27,29 @@ class Envelopes:
         self._gzip = gzip
         self._rest = bytearray()
 
+    @property
+    def size(self) -> int:
+        """Bytes of a message that is not complete."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now; RpcError when the stream cannot go on."""
-        self._rest += data
+        rest: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            rest = self._rest
         found: list[bytes] = []
         at = 0
-        while len(self._rest) - at >= _HEAD.size:
-            flags, size = _HEAD.unpack_from(self._rest, at)
+        while len(rest) - at >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(rest, at)
             self._check(flags, size)
             end = at + _HEAD.size + size
-            if len(self._rest) < end:
+            if len(rest) < end:
                 break
-            message = bytes(self._rest[at + _HEAD.size : end])
+            message = bytes(rest[at + _HEAD.size : end])
             at = end
             found.append(gunzip(message, self._size_max) if flags and message else message)
-        del self._rest[:at]
+        self._rest = bytearray(rest[at:])
         return found
 
     def finish(self) -> None:

@@ -19,6 +19,7 @@ from corvo.consensus.cluster import ClusterLog
 from corvo.errors import CorvoError, NoLeader, NotReady
 from corvo.leadership import Leadership
 from corvo.members import http_address
+from corvo.net.lifecycle_streams import is_lifecycle_stream
 from corvo.waiting import Wait
 
 # Passes a request on to an address; until then it may be asked for again.
@@ -37,6 +38,11 @@ _LOCAL_PATHS: Final = frozenset(
     )
 )
 _TICK_S: Final = 0.1
+
+
+def _is_local(request: Request) -> bool:
+    """Whether a request is served where it arrives. A lifecycle stream is told where to go."""
+    return request.path in _LOCAL_PATHS or is_lifecycle_stream(request)
 
 
 class Gate:
@@ -74,7 +80,7 @@ class Gate:
         """Serve, pass on, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
-        elif request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
+        elif request.method in _LOCAL_METHODS or _is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request)
             else:

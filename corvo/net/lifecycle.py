@@ -7,7 +7,11 @@ result is in. A fetch that finds nothing waits a moment for work, unless the fra
 to do: long only if the caller has no jobs to acknowledge, since it says nothing while it waits.
 
 Errors of a part are named in the response, the first of them only, and the other parts stand.
-After too many frames in a row with errors the stream ends. Nothing here knows how frames travel.
+After too many frames in a row with errors the stream ends, and so it does when this node leads no
+more. Nothing here knows how frames travel.
+
+By credit, which a caller has to ask for when it opens the stream, `fetch_count` asks for so many
+jobs more, whenever they come: frames with `request_id` 0 bring them.
 """
 
 from collections import deque
@@ -15,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import limits
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, NoLeader
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched
 from corvo.net.rpc_status import RpcError, rpc_error
@@ -23,6 +27,10 @@ from corvo.net.worker_calls import Values, WorkerCalls, fetch_body, job_values
 from corvo.waiting import Wait
 
 _OVERLOADED: Final = "resource_exhausted"
+NOT_LEADER: Final = "NOT_LEADER"
+
+# Where the leader is, None = here, empty = nobody knows.
+Leader = Callable[[], str | None]
 
 
 class Caller:
@@ -43,9 +51,11 @@ class _Frame:
         self.wait: Wait | None = None
         self.error = ""
         self.overloaded = False
+        self.strayed = False  # this node does not lead
 
     def note(self, part: str, error: Exception) -> None:
         """An error of a part."""
+        self.strayed = self.strayed or isinstance(error, NoLeader)
         found = rpc_error(error)
         overloaded = found.code == _OVERLOADED
         if not self.error:
@@ -66,15 +76,21 @@ class LifecycleSession:
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
+        leader: Leader = lambda: None,
+        by_credit: bool = False,
     ) -> None:
         self._calls = calls
+        self._leader = leader
+        self._pushes: Pushes | None = None
+        if by_credit:
+            self._pushes = Pushes(calls, Caller(peer), self._push, self._lost)
         self._caller = Caller(peer)
         self._send = send
         self._end = end
         self._frames: deque[_Frame] = deque()
         self._sent: list[Wait] = []  # their jobs are under way to the caller
         self._held: set[str] = set()  # jobs that the caller has yet to acknowledge
-        self._strikes = 0
+        self.strikes = 0  # frames in a row with errors
         self._input_ended = False
         self._closed = False
 
@@ -101,6 +117,8 @@ class LifecycleSession:
         """The caller is gone. Jobs that a fetch still brings go back to their queues."""
         self._closed = True
         self._caller.abandoned = True
+        if self._pushes is not None:
+            self._pushes.close()
         waits = [frame.wait for frame in self._frames if frame.wait is not None]
         for wait in self._sent + waits:
             self._calls.abandon(wait)
@@ -108,18 +126,45 @@ class LifecycleSession:
     def delivered(self) -> None:
         """Everything that was sent has left."""
         self._sent = []
+        if self._pushes is not None:
+            self._pushes.go_on()
+
+    def refuse(self, values: Values, error: str) -> None:
+        """Answer a frame with an error before it begins; there is none in front of it."""
+        self._send({"request_id": values.get("request_id", 0), "error": error})
+
+    def leave(self, error: RpcError | None) -> None:
+        """End the stream from this side, now that no frame is at work."""
+        self._finish(error)
+
+    def _push(self, wait: Wait, jobs: list[Fetched]) -> None:
+        """Jobs on credit."""
+        self._sent.append(wait)
+        self._send({"request_id": 0, "jobs": [job_values(job) for job in jobs]})
+
+    def _lost(self) -> None:
+        """No more jobs on credit, as this node does not lead; a frame is told so itself."""
+        if not self._frames and not self._closed:
+            self._stray(_Frame({}))
 
     # ---- one frame ----
 
     def _begin(self) -> None:
         frame = self._frames[0]
         values = frame.values
+        if self._leader() is not None:
+            frame.strayed = True
+            self._done(frame)
+            return
         self._ack(frame, values.get("acks", []))
         for item in values.get("fails", []):
             self._fail(frame, item)
         self._enqueue(frame, values.get("enqueues", []))
         if values.get("fetch_count", 0) > 0:
-            self._fetch(frame)
+            if self._pushes is None:
+                self._fetch(frame)
+            else:
+                self._pushes.add(frame, values)
         self._done(frame)
 
     def _propose(
@@ -212,21 +257,102 @@ class LifecycleSession:
         if frame.open or self._closed:
             return
         self._frames.popleft()
+        if frame.strayed:
+            self._stray(frame)
+            return
         if frame.error:
             frame.response["error"] = frame.error
-        self._strikes = self._strikes + 1 if frame.error and not frame.overloaded else 0
+        self.strikes = self.strikes + 1 if frame.error and not frame.overloaded else 0
         if frame.wait is not None:
             self._sent.append(frame.wait)
         self._send(frame.response)
-        if self._strikes >= limits.LIFECYCLE_STRIKES_MAX:
+        if self.strikes >= limits.LIFECYCLE_STRIKES_MAX:
             self._finish(RpcError("resource_exhausted", "too many consecutive errors"))
         elif self._frames:
             self._begin()
         elif self._input_ended:
             self._finish(None)
 
+    def _stray(self, frame: _Frame) -> None:
+        """Another node leads: say which one, and end."""
+        frame.response |= {"error": NOT_LEADER, "leader_addr": self._leader() or ""}
+        self._send(frame.response)
+        self._finish(None)
+
     def _finish(self, error: RpcError | None) -> None:
         if not self._closed:
             self._closed = True
             self._frames.clear()
+            if self._pushes is not None:
+                self._pushes.close()
             self._end(error)
+
+
+class Pushes:
+    """Jobs that a caller has asked for in advance, sent as they come."""
+
+    def __init__(
+        self,
+        calls: WorkerCalls,
+        caller: Caller,
+        push: Callable[[Wait, list[Fetched]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._calls = calls
+        self._caller = caller
+        self._push = push
+        self._lost = lost
+        self._asked: Values = {}  # the last frame that asked says for whom, and from which queues
+        self._wait: Wait | None = None
+        self._fetching = False
+        self._held_up = False  # until what was sent has left
+        self.credit = 0
+
+    def add(self, frame: _Frame, values: Values) -> None:
+        """So many jobs more."""
+        try:
+            fetch_body(values, 0)
+        except CorvoError as error:
+            frame.note("fetch", error)
+            return
+        self._asked = values
+        self.credit = min(self.credit + values["fetch_count"], limits.LIFECYCLE_CREDIT_MAX)
+        self._fetch()
+
+    def go_on(self) -> None:
+        """What was sent has left."""
+        self._held_up = False
+        self._fetch()
+
+    def close(self) -> None:
+        """The stream is over."""
+        self.credit = 0
+        self._caller.abandoned = True
+        if self._wait is not None:
+            self._calls.abandon(self._wait)
+
+    def _fetch(self) -> None:
+        if self.credit == 0 or self._fetching or self._held_up:
+            return
+        body = fetch_body(self._asked, limits.LIFECYCLE_CREDIT_WAIT_NS / SECOND_NS)
+        count = min(self.credit, limits.FETCH_BATCH_MAX)
+        self._fetching = True
+        try:
+            self._wait = self._calls.fetch_for(self._caller, body, count, self._take)
+        except CorvoError:
+            self._fetching = False  # the next frame is told why
+
+    def _take(self, result: Any) -> None:
+        wait, self._wait = self._wait, None
+        self._fetching = False
+        if self._caller.abandoned:
+            return
+        if isinstance(result, CorvoError):
+            if isinstance(result, NoLeader):
+                self._lost()
+        elif result and wait is not None:
+            self.credit = max(0, self.credit - len(result))
+            self._held_up = True
+            self._push(wait, result)
+        else:
+            self._fetch()

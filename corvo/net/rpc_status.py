@@ -1,13 +1,17 @@
 """How calls of the worker service end: codes, and their forms in Connect and gRPC."""
 
+from base64 import b64encode
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from corvo._fast.protobuf import ProtobufError
+from corvo._fast.protobuf import ProtobufError, encode, encode_varint
 from corvo._fast.replies import header_line
 from corvo.errors import CorvoError
+from corvo.net.proto_file import load
 
+TYPES: Final = load("worker.proto")
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 # The codes with their HTTP status in Connect; gRPC numbers them in this order, from 1 on.
@@ -55,14 +59,19 @@ _BY_STATUS: Final = {
 }
 
 
+# What an error is about, for programs: messages by the full names of their types.
+Details = tuple[tuple[str, bytes], ...]
+
+
 class RpcError(Exception):
     """The end of a call that did not succeed."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, details: Details = ()) -> None:
         super().__init__(message)
         assert code in HTTP_STATUS
         self.code = code
         self.message = message
+        self.details = details
 
 
 def rpc_error(error: Exception) -> RpcError:
@@ -76,30 +85,67 @@ def rpc_error(error: Exception) -> RpcError:
     code = _BY_CODE.get(error.code) or _BY_STATUS.get(error.status, "internal")
     retry_after_ms = error.fields.get("retry_after_ms")
     suffix = f" (retry_after_ms={retry_after_ms})" if retry_after_ms else ""
-    return RpcError(code, error.message + suffix)
+    info: dict[str, Any] = {"code": error.code}
+    if error.fields:
+        info["fields_json"] = _ENCODE(error.fields).decode()
+    detail = "corvo.v1.ErrorInfo", encode(TYPES["ErrorInfo"], info)
+    return RpcError(code, error.message + suffix, (detail,))
 
 
 def connect_error(error: RpcError) -> bytes:
     """The body of a Connect answer that is an error."""
-    return _ENCODE({"code": error.code, "message": error.message})
+    return _ENCODE(_document(error))
 
 
-def connect_end(error: RpcError | None) -> bytes:
+def connect_end(error: RpcError | None, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
     """The last message of a Connect stream."""
     document: dict[str, Any] = {}
     if error is not None:
-        document["error"] = {"code": error.code, "message": error.message}
+        document["error"] = _document(error)
+    fields: dict[str, list[str]] = {}
+    for name, value in metadata:
+        fields.setdefault(name, []).append(value)
+    if fields:
+        document["metadata"] = fields
     return _ENCODE(document)
+
+
+def _document(error: RpcError) -> dict[str, Any]:
+    document: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.details:
+        document["details"] = [
+            {"type": name, "value": _unpadded(data)} for name, data in error.details
+        ]
+    return document
 
 
 def grpc_trailers(error: RpcError | None) -> bytes:
     """The trailers of a gRPC answer, as header lines."""
     if error is None:
         return header_line("grpc-status", "0")
-    number = str(GRPC_NUMBERS[error.code])
-    return header_line("grpc-status", number) + header_line(
-        "grpc-message", _percent_encode(error.message)
-    )
+    lines = header_line("grpc-status", str(GRPC_NUMBERS[error.code]))
+    lines += header_line("grpc-message", _percent_encode(error.message))
+    if error.details:
+        lines += header_line("grpc-status-details-bin", _unpadded(_grpc_status(error)))
+    return lines
+
+
+def _grpc_status(error: RpcError) -> bytes:
+    """The message google.rpc.Status: code, text, and of each detail an Any."""
+    status = b"\x08" + encode_varint(GRPC_NUMBERS[error.code]) + _field(2, error.message.encode())
+    for name, data in error.details:
+        url = f"type.googleapis.com/{name}".encode()
+        status += _field(3, _field(1, url) + _field(2, data))
+    return status
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field with bytes, as Protocol Buffers write it."""
+    return encode_varint(number << 3 | 2) + encode_varint(len(data)) + data
+
+
+def _unpadded(data: bytes) -> str:
+    return b64encode(data).rstrip(b"=").decode()
 
 
 def _percent_encode(text: str) -> str:

@@ -247,7 +247,10 @@ class Server:
             if request.abandoned:
                 continue
             try:
-                self.handle(request)
+                if request.on_body is None:
+                    self.handle(request)
+                else:
+                    request.on_body(request)
             except Exception as error:
                 if isinstance(error, UnsafeHeader):
                     self.context.refusals.count("reply_headers")

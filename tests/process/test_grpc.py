@@ -48,12 +48,12 @@ def test_the_life_of_a_job(call: Call, api: Api, queue: str) -> None:
     [
         ("Enqueue", {}, grpc.StatusCode.INVALID_ARGUMENT, "queue is required"),
         ("Ack", {"job_id": "job_none"}, grpc.StatusCode.NOT_FOUND, "not found"),
-        ("StreamLifecycle", {}, grpc.StatusCode.UNIMPLEMENTED, "no such method"),
+        ("Nothing", {}, grpc.StatusCode.UNIMPLEMENTED, "no such method"),
     ],
 )
 def test_errors(call: Call, method: str, values: Any, code: Any, text: str) -> None:
-    if method == "StreamLifecycle":
-        TYPES["StreamLifecycleRequest"] = TYPES["LifecycleStreamRequest"]
+    if method == "Nothing":
+        TYPES["NothingRequest"] = TYPES["GetServerInfoRequest"]
     with pytest.raises(grpc.RpcError) as caught:
         call(method, **values)
     error: Any = caught.value

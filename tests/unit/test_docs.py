@@ -38,7 +38,7 @@ def test_every_endpoint_is_documented() -> None:
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
     admin = Admin(nothing, nothing, nothing, nothing)
-    live = Live(nothing, clock, machine, pipeline)
+    live = Live(nothing, clock, load({}, {}), machine, pipeline)
     for route in routes(service, admin, live, test_clock=True):
         assert route.name == "/" or f"`{route.method} {route.name}`" in API
 
