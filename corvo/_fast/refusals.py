@@ -23,6 +23,7 @@ REASONS: Final = {
     "turns": "times a connection had to wait because it had sent too much for one turn",
     "upgrade": "offers to go on in another protocol that were not taken up",
     "unread_replies": "aborted, or reset: replies that were not read in time",
+    "forwarded": "503: requests passed on to a node that does not lead",
     "reply_headers": "500: replies with a header that no header may be",
     "streams": "reset: streams beyond what may be open",
     "protocol": "closed: faults of a whole connection of HTTP/2",

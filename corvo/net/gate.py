@@ -88,6 +88,7 @@ class Gate:
         elif self._leadership.serving:
             self._handle(request)
         elif request.forwarded is not None:
+            request.conn.context.refusals.count("forwarded")
             self._refuse(request)  # the node that passed it on asks again
         else:
             self._pass_on(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)

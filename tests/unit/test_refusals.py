@@ -221,7 +221,7 @@ def test_streams_and_turns_are_counted() -> None:
 
 
 def test_every_reason_has_a_test() -> None:
-    shell = {"connections", "tls_handshake", "reply_headers"}  # of the sockets around all this
+    shell = {"connections", "tls_handshake", "reply_headers", "forwarded"}  # of what is around
     here = {reason for *_, reason in REFUSED} | {reason for *_, reason in LATE}
     here |= {"pipeline", "turns", "upgrade", "compression", "windows", "protocol", "silence"}
     here |= {"unread_replies", "control_frames", "streams", *FLOODS.values()}

@@ -1,0 +1,82 @@
+"""A client that does nothing wrong, in a process of its own: it enqueues, one request after the
+other. For each line of input it prints how long each of its next requests took."""
+
+import http.client
+import json
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+REQUESTS = 250
+PATIENCE_S = 60
+_BODY = b'{"queue":"honest"}'
+
+
+class Honest:
+    """The other end of that process."""
+
+    def __init__(self, port: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self) -> None:
+        """Begin to measure."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def has_answered(self, wait_s: float) -> bool:
+        """Whether there is a measurement."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+            return bool(selector.select(wait_s))
+
+    def p99_s(self) -> float:
+        """Of the measurement that was asked for."""
+        assert self._process.stdout is not None
+        assert self.has_answered(PATIENCE_S), "an honest client is not served"
+        took = sorted(json.loads(self._process.stdout.readline()))
+        return float(took[len(took) * 99 // 100])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def honest_client(port: int) -> Iterator[Honest]:
+    """One that is at work for the length of a block."""
+    client = Honest(port)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def main(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    for _ in sys.stdin:
+        took = []
+        while len(took) < REQUESTS:
+            began = time.monotonic()
+            try:
+                connection.request("POST", "/api/v1/enqueue", _BODY)
+                response = connection.getresponse()
+                response.read()
+            except (http.client.RemoteDisconnected, ConnectionError):
+                connection.close()  # the clock was set: it was idle for too long
+                continue
+            assert response.status == 201, response.status
+            took.append(time.monotonic() - began)
+        print(json.dumps(took), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
