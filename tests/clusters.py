@@ -7,6 +7,7 @@ after the other until somebody acknowledges it, so that every number must be the
 import contextlib
 import http.client
 import itertools
+import random
 import socket
 import threading
 import time
@@ -20,11 +21,13 @@ SECRET = "a secret for tests only"
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that no connection gets for its own end: it stays free
+    while its server is down."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class ClusterProcess:
@@ -67,7 +70,7 @@ class ClusterProcess:
     def status(self, node: ServerProcess) -> dict[str, Any]:
         """What a node says of the cluster; empty if it does not answer."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            api = Api(node.port, 5)
+            api = Api(node.port, 5, node.host)
             try:
                 return dict(api.ok("GET", "/cluster/status"))
             finally:
@@ -164,7 +167,7 @@ class Writer:
         self._cluster = cluster
         self._queue = queue
         self._numbers = itertools.count(first)
-        self._apis = [Api(node.port, 15) for node in cluster.nodes]
+        self._apis = [Api(node.port, 15, node.host) for node in cluster.nodes]
         self._turn = first
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
