@@ -40,12 +40,14 @@ class ClusterProcess:
         self.environment = {"CORVO_CLUSTER_SECRET": SECRET, **(environment or {})}
         self.flags = flags
         self.nodes: list[ServerProcess] = []
+        self.added = 0  # nodes that there ever were
         for _ in range(count):
             self.add()
 
     def add(self) -> ServerProcess:
         """One more node, that was not started yet."""
-        number = len(self.nodes) + 1
+        self.added += 1
+        number = self.added
         flags = ["--node-id", f"n{number}", "--raft-bind", f"127.0.0.1:{free_port()}"]
         node = ServerProcess(self.directory / f"n{number}", *flags, *self.flags)
         node.port = free_port()

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class FaultyCluster(ClusterProcess):
         node = super().add()
         name = name_of(node)
         if self.network is not None:
-            number = len(self.nodes)
+            number = number_of(node)
             self.network.add(number)
             node.host, node.prefix = self.network.host(number), self.network.prefix(number)
             raft = f"{node.host}:{node.flags[3].rpartition(':')[2]}"
@@ -179,7 +180,7 @@ class FaultyCluster(ClusterProcess):
     def cut(self, sender: ServerProcess, receiver: ServerProcess) -> None:
         """Lose what one node sends to another."""
         assert self.network is not None
-        self.network.cut(1 + self.nodes.index(sender), 1 + self.nodes.index(receiver))
+        self.network.cut(number_of(sender), number_of(receiver))
 
     def lead_by(self, node: ServerProcess) -> None:
         """Let this node lead."""
@@ -207,6 +208,21 @@ class FaultyCluster(ClusterProcess):
             node.kill()
         shutil.rmtree(node.data_dir, ignore_errors=True)
 
+    def retire(self, node: ServerProcess) -> None:
+        """Remove a member for ever."""
+        self.remove(node)
+        self.nodes.remove(node)
+
+    def start_in_vain(self, node: ServerProcess) -> str:
+        """Start a node that must not start; what it says."""
+        begun = len(node.log)
+        try:
+            node.start()
+        except AssertionError:
+            assert node.process is not None and node.process.returncode == 1, node.log[begun:]
+            return "".join(node.log[begun:])
+        raise AssertionError(f"{name_of(node)} starts on damaged data")
+
     def join_anew(self, node: ServerProcess) -> None:
         """Start a node without data, as the documentation says: with the address of another."""
         seed = next(other for other in self.up() if other is not node)
@@ -228,9 +244,12 @@ class FaultyCluster(ClusterProcess):
         if self.network is not None:
             self.network.heal()
         self.go_on()
-        for node in self.nodes:
-            if node not in self.up():
-                node.start()
+        self.start_together([node for node in self.nodes if node not in self.up()])
+
+    def start_together(self, nodes: list[ServerProcess]) -> None:
+        """Start several nodes at once."""
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(lambda node: node.start(), nodes))
 
     def close(self) -> None:
         """Remove everything."""
@@ -241,6 +260,11 @@ class FaultyCluster(ClusterProcess):
             disk.close()
         if self.network is not None:
             self.network.close()
+
+
+def number_of(node: ServerProcess) -> int:
+    """Nodes are named n1, n2 and so on."""
+    return int(name_of(node)[1:])
 
 
 def name_of(node: ServerProcess) -> str:

@@ -5,12 +5,13 @@ from collections import Counter
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
-from corvo.kv.meta import decode_meta
-from corvo.kv.reader import Reader
 from faults.arena import FaultyCluster, name_of
 from faults.load import Load, drain, seen
 from faults.machines import eventually
 from harness import Api, ServerProcess
+
+from corvo.kv.meta import decode_meta
+from corvo.kv.reader import Reader
 
 COLUMNS = ("lost", "doubled", "unexplained", "phantom", "unequal")
 _ENDED = ("completed", "dead", "cancelled")

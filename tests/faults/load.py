@@ -166,7 +166,9 @@ class Load:
         with self.record.lock:
             self.record.begun.add(key)
         number = self.record.invoke(key, "enqueue")
-        for tries in itertools.count(1):
+        tries = 0
+        while True:
+            tries += 1
             sent_ns = time.monotonic_ns()
             status, answer = client.call("POST", "/enqueue", job, headers)
             if status in (200, 201):
