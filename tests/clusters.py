@@ -7,6 +7,7 @@ after the other until somebody acknowledges it, so that every number must be the
 import contextlib
 import http.client
 import itertools
+import random
 import socket
 import ssl
 import threading
@@ -21,11 +22,13 @@ SECRET = "a secret for tests only"
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that no connection gets for its own end: it stays free
+    while its server is down."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class ClusterProcess:
@@ -44,12 +47,14 @@ class ClusterProcess:
         self.environment = {"CORVO_CLUSTER_SECRET": SECRET, **(environment or {})}
         self.flags = flags
         self.nodes: list[ServerProcess] = []
+        self.added = 0  # nodes that there ever were
         for _ in range(count):
             self.add()
 
     def add(self) -> ServerProcess:
         """One more node, that was not started yet."""
-        number = len(self.nodes) + 1
+        self.added += 1
+        number = self.added
         flags = ["--node-id", f"n{number}", "--raft-bind", f"127.0.0.1:{free_port()}"]
         node = ServerProcess(self.directory / f"n{number}", *flags, *self.flags)
         node.port = free_port()

@@ -27,10 +27,13 @@ _TROUBLE = re.compile("level=(error|critical)|Traceback")
 WAIT_S = 20  # for what the server does by itself when it is due
 
 
-def server_command(data_dir: Path, port: int, *flags: str) -> list[str]:
+LOCAL = "127.0.0.1"
+
+
+def server_command(data_dir: Path, port: int, *flags: str, host: str = LOCAL) -> list[str]:
     """`corvo server` as users type it."""
     command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
-    return [*command, "--bind", f"127.0.0.1:{port}", *flags]
+    return [*command, "--bind", f"{host}:{port}", *flags]
 
 
 def clean_environment() -> dict[str, str]:
@@ -68,15 +71,20 @@ class ServerProcess:
         self.data_dir = data_dir
         self.flags = flags
         self.environment: dict[str, str] = {}
+        self.host = LOCAL
         self.port = 0
         self.tls: ssl.SSLContext | None = None  # how its API is reached
+        self.prefix: list[str] = []  # a command that runs the server
         self.process: subprocess.Popen[str] | None = None
         self.log: list[str] = []
 
     def start(self) -> "ServerProcess":
         """Start and wait until the server says that it is ready."""
         self.process = subprocess.Popen(
-            server_command(self.data_dir, self.port, *self.flags),
+            [
+                *self.prefix,
+                *server_command(self.data_dir, self.port, *self.flags, host=self.host),
+            ],
             stderr=subprocess.PIPE,
             text=True,
             env=clean_environment() | self.environment,
@@ -96,7 +104,7 @@ class ServerProcess:
         for line in process.stderr:
             self.log.append(line)
             if "corvo server ready" in line:
-                match = re.search(r'bind="?127\.0\.0\.1:(\d+)', line)
+                match = re.search(r'bind="?[\d.]+:(\d+)', line)
                 assert match, line
                 self.port = int(match.group(1))
                 ready.set()
@@ -116,11 +124,11 @@ class ServerProcess:
 
     def api(self, timeout_s: float = 70) -> "Api":
         """A new client of this server."""
-        return Api(self.port, timeout_s, self.tls)
+        return Api(self.port, timeout_s, self.tls, self.host)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
 
 class Reply(NamedTuple):
@@ -135,11 +143,17 @@ class Api:
     """A keep-alive client. A call that finds the connection closed is sent once more; what fails
     then is raised (OSError or http.client.HTTPException)."""
 
-    def __init__(self, port: int, timeout_s: float = 70, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        timeout_s: float = 70,
+        tls: ssl.SSLContext | None = None,
+        host: str = LOCAL,
+    ) -> None:
         self._connection = (
-            http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+            http.client.HTTPConnection(host, port, timeout=timeout_s)
             if tls is None
-            else http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_s, context=tls)
+            else http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
         )
 
     def raw(

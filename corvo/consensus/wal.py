@@ -3,6 +3,7 @@
     <data-dir>/wal/<number>-<first index>.wal   segments; formats: `segment`, `_fast.record`
     <data-dir>/wal/spare                        the next segment, being filled with zeros
     <data-dir>/wal/next                         a segment before it has got its name
+    <data-dir>/wal/closed                       where it ended when it was closed (`closed`)
 
 Rules, in the order in which a crash would find out:
 
@@ -41,6 +42,7 @@ from corvo._fast.record import (
     record_size,
 )
 from corvo._fast.record import CONFIGURATION as CONFIGURATION_RECORD
+from corvo.consensus import closed
 from corvo.consensus.datadir import Identity, sync_directory
 from corvo.consensus.files import SYNC_DATA, SYNC_FULL, Files
 from corvo.consensus.inline_sync import InlineSync, write_and_sync
@@ -192,14 +194,17 @@ class Wal:
         self._spare_fd = -1
         self._spare_ready = False
         self._reserve_at = _NEVER
+        self._relied_on = False  # other nodes rely on what this one has confirmed
 
     # Start
 
     def open(self, applied_index: int, applied_term: int, *, keep_older: bool = False) -> Recovered:
         """Recover. A base that is ahead of the log wins: the log then starts right above it.
 
-        With `keep_older` entries that the base covers are returned, too: others may need them.
+        With `keep_older` entries that the base covers are returned, too: others may need them. Then
+        a log that ends before where it was closed is refused.
         """
+        self._relied_on = keep_older
         try:
             self._wanted_index = 0 if keep_older else applied_index
             return self._open(applied_index, applied_term, keep_older)
@@ -239,6 +244,8 @@ class Wal:
         for position in range(first, len(found)):
             newest = self._read_segment(position, newest, applied_index, entries)
             clean = bool(newest[1].records) and newest[1].records[-1].kind == CLEAN_CLOSE
+        if keep_older and closed.NAME in files.names(self.path):
+            self._check_closed(newest)
         is_behind = self.last_index < applied_index
         if newest is None or newest[1].sealed or (is_behind and not keep_older):
             number = found[-1][0] + 1 if found else 1
@@ -254,6 +261,24 @@ class Wal:
             self.begin_above(applied_index, applied_term, _nothing)
             self._raise_if_failed()
         return Recovered(entries, self.term, clean, self._base_index, self._base_term)
+
+    def _check_closed(self, newest: tuple[Head, Scan] | None) -> None:
+        """The log ends where it was closed. Its directory is flushed before anything is added."""
+        mark = closed.read_mark(self._files, self.path)
+        if mark is not None:
+            end = closed.End("", 0, 0)
+            if newest is not None:
+                head, found = newest
+                end = closed.End(segment_name(head.number, head.first_index), found.end, found.crc)
+            if end != mark:
+                raise StorageError(
+                    f"{self.path}: the log is damaged: it was closed at offset {mark.offset} of "
+                    f"{mark.segment} and ends at offset {end.offset} of {end.segment or 'nothing'}; "
+                    "the server does not start, because others rely on what is missing",
+                    path=self.path,
+                    offset=end.offset,
+                )
+        self._files.unlink(f"{self.path}/{closed.NAME}")
 
     def _begin_at(self, index: int, term: int, entries: list[Entry]) -> None:
         """The log has nothing up to this entry."""
@@ -446,6 +471,10 @@ class Wal:
             if self.failed is None:
                 self._append(CLEAN_CLOSE, self.last_index, self.last_term, b"", SYNC_DATA, _nothing)
             self._raise_if_failed()
+            if self._relied_on:
+                writer, name = self._active.writer, os.path.basename(self._active.path)
+                mark = closed.End(name, writer.offset, writer.previous)
+                closed.write_mark(self._files, self.path, mark)
         finally:
             for segment in (self._retiring, self._active):
                 if segment is not None:

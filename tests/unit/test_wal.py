@@ -303,6 +303,45 @@ def test_damage_before_a_clean_close_is_refused(wal_path: Path) -> None:
         reopen(wal_path)
 
 
+def test_a_closed_log_of_a_cluster_that_lost_its_end_is_refused(wal_path: Path) -> None:
+    """Every record of it that goes is missed, the clean close alone, too; what a single server has
+    is in its base."""
+    node = Node(wal_path)
+    node.wal.open(0, 0, keep_older=True)
+    ends = []
+    for number in range(1, 4):
+        ends.append(node.wal._active.writer.offset)
+        node.wal.append(number, 1, b"x" * 50, SYNC_DATA, lambda: None)
+    ends.append(node.wal._active.writer.offset)
+    node.close()
+    (path,) = segments(wal_path)
+    whole = path.read_bytes()
+    for end in ends:
+        path.write_bytes(whole[:end].ljust(len(whole), b"\0"))
+        for _ in range(2):  # the mark stays
+            with pytest.raises(StorageError, match="the log is damaged: it was closed at"):
+                Node(wal_path).wal.open(0, 0, keep_older=True)
+        assert len(reopen(wal_path)) == ends.index(end)
+    path.write_bytes(whole)
+    again = Node(wal_path)
+    assert len(again.wal.open(0, 0, keep_older=True).entries) == 3
+    again.wal.append(4, 1, b"", SYNC_DATA, lambda: None)
+    again.crash()
+    assert len(Node(wal_path).wal.open(0, 0, keep_older=True).entries) == 4
+
+
+def test_a_mark_of_a_close_that_is_no_mark_means_nothing(wal_path: Path) -> None:
+    node = Node(wal_path)
+    node.wal.open(0, 0, keep_older=True)
+    node.close()
+    for text in (b"", b"x", b"1 2 3 4\n", b"\xff \n"):
+        (wal_path / "closed").write_bytes(text)
+        again = Node(wal_path)
+        assert again.wal.open(0, 0, keep_older=True).clean
+        assert not (wal_path / "closed").exists()
+        again.crash()
+
+
 def test_a_hole_in_writes_that_were_never_flushed_is_a_torn_write(wal_path: Path) -> None:
     node = Node(wal_path)
     node.start()

@@ -1,0 +1,126 @@
+"""Rounds: load, a fault in it, healing, an end to all jobs, a verdict."""
+
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from faults.arena import FaultyCluster
+from faults.judge import Before, Judge
+from faults.load import Load
+
+WARM_UP = 60  # enqueues and ends before the fault
+_GOES_ON = 40  # after it
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A fault by name: what is done, to what kind of cluster, and how soon writes must go on."""
+
+    name: str
+    what: str
+    act: "Callable[[Round], None]"
+    limit_s: float
+    count: int = 3
+    network: bool = False
+    disk_size: int = 0
+    knobs: bool = False
+    failpoints: str = ""
+
+
+@dataclass
+class Result:
+    """What came of the rounds of a scenario."""
+
+    scenario: Scenario
+    rounds: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    recovered_s: list[float] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    failed: str = ""  # it could not be brought to an end, or was not possible here
+
+
+class Round:
+    """What a scenario works with: the cluster, the load, and the moments of its faults."""
+
+    def __init__(self, cluster: FaultyCluster, load: Load, number: int, draw: Random) -> None:
+        self.cluster = cluster
+        self.load = load
+        self.number = number
+        self.draw = draw
+        self.recovered_s: list[float] = []
+        self._hit_ns = 0
+
+    def hit(self) -> None:
+        """The fault comes now; or it goes now, if it left no majority."""
+        self._hit_ns = time.monotonic_ns()
+
+    def writes_go_on(self) -> None:
+        """Wait until a write that was sent after the fault is acknowledged."""
+        self.recovered_s.append(self.load.written_after(self._hit_ns))
+
+
+def run(
+    scenario: Scenario, rounds: int, seed: int, told: Callable[[], None] = lambda: None
+) -> Result:
+    """So many rounds on one cluster. Raises Unavailable where the fault cannot be made."""
+    result = Result(scenario)
+    with tempfile.TemporaryDirectory(prefix="corvo-faults-") as directory:
+        cluster = FaultyCluster(
+            Path(directory),
+            scenario.count,
+            network=scenario.network,
+            disk_size=scenario.disk_size,
+            knobs=scenario.knobs,
+            failpoints=scenario.failpoints,
+        )
+        try:
+            cluster.start()
+            for number in range(rounds):
+                run_round(cluster, scenario, result, number, seed)
+                told()
+        except AssertionError as error:
+            logs = "".join(line for node in cluster.nodes for line in node.log[-15:])
+            result.failed = f"{error}\n{logs}"
+        finally:
+            cluster.close()
+        check_logs(cluster, result)
+    return result
+
+
+def run_round(
+    cluster: FaultyCluster, scenario: Scenario, result: Result, number: int, seed: int
+) -> None:
+    """One of them."""
+    name = f"{scenario.name}.{number}"
+    load = Load(cluster.nodes, name, seed)
+    load.start()
+    load.wait_more(WARM_UP)
+    judge = Judge(cluster, load, Before(cluster.term(), cluster.stamp_ns()))
+    one = Round(cluster, load, number, Random(f"{seed} {name}"))
+    scenario.act(one)
+    cluster.heal()
+    load.wait_more(_GOES_ON)
+    cluster.wait_healthy()
+    judge.drain()
+    judge.check()
+    result.rounds += 1
+    result.counts += judge.counts
+    result.broken += judge.broken
+    result.recovered_s += one.recovered_s
+
+
+_EXPECTED = ("fatal: ", "the log is damaged")
+
+
+def check_logs(cluster: FaultyCluster, result: Result) -> None:
+    """No node has met an exception."""
+    for node in cluster.nodes:
+        lines = iter(node.log)
+        for line in lines:
+            if "Traceback" in line:
+                result.failed += line + "".join(itertools.islice(lines, 20))
