@@ -408,8 +408,9 @@ class Producer:
 class Pacer:
     """Open loop: enqueues jobs one by one at the planned rate, over whichever connection is free.
 
-    A job that finds no free connection waits with its stamp, so that a slow server is charged
-    for the waiting it causes. Jobs become due in steps of the timer, 1 ms.
+    A job carries the time it was due, whether the load or a connection was late for it or not,
+    so that a slow server is charged for the waiting it causes. The loop's timers know whole
+    milliseconds only; where jobs come closer together than that, the load spins between them.
     """
 
     def __init__(self, load: Load, connections: Sequence[Any]) -> None:
@@ -421,19 +422,24 @@ class Pacer:
         self._sent = 0
 
     def start(self) -> None:
-        """Send what is due, then sleep until the next step."""
+        """Send what is due, then come back for the next one."""
         load = self._load
         if load.over:
             return
         now_ns = perf_counter_ns()
-        due = int((now_ns - load.begun_ns) * load.plan.rate / SECOND_NS) + 1
-        fresh = load.take(due - self._sent)
-        self._sent += fresh
-        self._waiting.extend([now_ns] * fresh)
+        while load.unsent and self._next_due_ns() <= now_ns:
+            self._waiting.append(self._next_due_ns())
+            self._sent += load.take(1)
         while self._waiting and self._free:
             self._send(self._free.pop(), self._next_request())
-        if load.unsent:
-            asyncio.get_running_loop().call_later(TICK_S, self.start)
+        loop = asyncio.get_running_loop()
+        if load.unsent and load.plan.rate * TICK_S >= 1:
+            loop.call_soon(self.start)
+        elif load.unsent:
+            loop.call_later((self._next_due_ns() - now_ns) / SECOND_NS, self.start)
+
+    def _next_due_ns(self) -> int:
+        return self._load.begun_ns + int(self._sent * SECOND_NS / self._load.plan.rate)
 
     def _next_request(self) -> Any:
         return self._load.plan.enqueue_stamped(next(self._queues), self._waiting.popleft())
