@@ -4,12 +4,13 @@ cdef int _PRIORITIES, _WINDOW, _SEQ_BITS
 
 
 cdef class ReadyIndex:
-    cdef unsigned long long[3][64] window
+    cdef unsigned long long[3][32] window
     cdef Py_ssize_t[3] start
     cdef Py_ssize_t[3] stop
     cdef Py_ssize_t[3] behind
     cdef list rest
 
+    cdef _put_behind(self, Py_ssize_t priority, unsigned long long seq)
     cpdef Py_ssize_t count(self, Py_ssize_t priority) except -1
     cpdef add(self, Py_ssize_t priority, unsigned long long seq)
     cpdef remove(self, Py_ssize_t priority, unsigned long long seq)

@@ -2,7 +2,7 @@
 
 `ReadyIndex` holds the places (seq) of the ready jobs of one queue, per priority: a sorted window
 of the next few in front of a roaring bitmap of the rest. A short queue lives in the window alone;
-a long one pays a refill per 64 jobs. Sizes are our own counts, because `len()` and `min()` of a
+a long one pays a refill per 32 jobs. Sizes are our own counts, because `len()` and `min()` of a
 bitmap walk all of it.
 
 `Places` is an ordered set for where there are very many of them and most are small: the same window
@@ -19,7 +19,7 @@ import cython
 from pyroaring import BitMap64
 
 PRIORITIES = 3
-WINDOW = 64
+WINDOW = 32
 SEQ_BITS = 40  # of a place: priority above, seq below
 SEQ_MASK = (1 << 40) - 1
 _PRIORITIES, _WINDOW, _SEQ_BITS = PRIORITIES, WINDOW, SEQ_BITS  # as C integers
@@ -34,7 +34,7 @@ class ReadyIndex:
 
     def __init__(self):
         i: cython.Py_ssize_t
-        self.rest = [BitMap64() for _ in range(_PRIORITIES)]
+        self.rest = [None] * _PRIORITIES  # bitmaps, made when they are needed
         if not cython.compiled:
             self.window = [[0] * _WINDOW for _ in range(_PRIORITIES)]
             self.start = [0] * _PRIORITIES
@@ -58,12 +58,10 @@ class ReadyIndex:
         stop: cython.Py_ssize_t = self.stop[priority]
         last: cython.ulonglong = self.window[priority][stop - 1] if stop > start else 0
         if seq > last and (self.behind[priority] > 0 or stop - start == _WINDOW):
-            self.rest[priority].add(seq)
-            self.behind[priority] += 1
+            self._put_behind(priority, seq)
             return
         if stop - start == _WINDOW:  # an older seq comes back: the last one makes room
-            self.rest[priority].add(last)
-            self.behind[priority] += 1
+            self._put_behind(priority, last)
             stop -= 1
         if stop == _WINDOW:
             self._shift(priority, start, stop)
@@ -77,6 +75,12 @@ class ReadyIndex:
         self.window[priority][at] = seq
         self.start[priority] = start
         self.stop[priority] = stop + 1
+
+    def _put_behind(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
+        if self.rest[priority] is None:
+            self.rest[priority] = BitMap64()
+        self.rest[priority].add(seq)
+        self.behind[priority] += 1
 
     def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
         """Take a job out, wherever it stands. It must be there."""

@@ -24,7 +24,9 @@ cdef class Core:
     cdef public Meta meta
     cdef public dict lanes, numbered, workers, schedules, schedule_names
     cdef public list slots
+    cdef list _numbers
     cdef public DueHeap leases
+    cdef public Py_ssize_t leases_room
     cdef public DueTimes waiting, holds, expiring
     cdef public dict tasks
     cdef public list running
@@ -47,6 +49,7 @@ cdef class Core:
     @cython.locals(seq=cython.longlong, meta=Meta)
     cpdef emit(self, Lane lane, Job job, int type, bytes data)
     cdef Lane _add_lane(self, Queue queue)
+    cpdef list numbers(self)
 
     @cython.locals(lane=Lane, queue=Queue)
     cpdef Lane lane(self, str name)

@@ -9,7 +9,7 @@ from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
-from corvo.fsm.due import DueTimes
+from corvo.fsm.due import COMPACT_MIN, DueTimes
 from corvo.fsm.groups import NORMAL, Groups
 from corvo.fsm.lane import Lane
 from corvo.fsm.rates import Window
@@ -57,6 +57,7 @@ class Core:
         self.meta = self.store.meta
         self.lanes: dict[str, Lane] = {}
         self.numbered: dict[int, Lane] = {}
+        self._numbers: list[int] | None = None  # see `numbers`
         self.workers: dict[str, Worker] = {}
         self.schedules: dict[str, Schedule] = {}
         self.schedule_names: dict[str, str] = {}  # name -> id
@@ -64,6 +65,7 @@ class Core:
         self.slots: list[tuple[int, str]] = []
         # Ends of leases; an entry is live while `Lane.active` says the same time.
         self.leases = DueHeap()
+        self.leases_room: int = COMPACT_MIN  # entries before void ones are looked for
         self.waiting = DueTimes()  # scheduled and retrying jobs
         self.holds = DueTimes()  # held jobs whose hold times out
         self.expiring = DueTimes()  # jobs that expire unless they end before
@@ -153,7 +155,7 @@ class Core:
         for key, row in base.scan(keys.EXPIRING):
             number, seq = keys.parse_placed(key)
             self.expiring.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
-        for number in sorted(self.numbered):
+        for number in self.numbers():
             groups = self.numbered[number].groups
             if groups is not None:
                 groups.settle_all()
@@ -219,8 +221,15 @@ class Core:
         if not queue.destroyed:
             self.lanes[queue.name] = lane
         self.numbered[queue.number] = lane
+        self._numbers = None
         self.doomed_queues += queue.doomed()
         return lane
+
+    def numbers(self) -> list[int]:
+        """Numbers of all queues, rising; not to be changed."""
+        if self._numbers is None:
+            self._numbers = sorted(self.numbered)
+        return self._numbers
 
     def lane(self, name: str) -> Lane:
         """The queue of that name, created on first use."""
@@ -296,6 +305,7 @@ class Core:
         queue.cleared_seq = 0
         if queue.destroyed:
             del self.numbered[queue.number]
+            self._numbers = None
             self.store.delete_queue(queue)
         else:
             self.store.touch_queue(queue)

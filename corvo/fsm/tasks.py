@@ -167,7 +167,7 @@ def bulk_action(core: Core, payload: bytes) -> object:
     task.arguments = arguments
     if everything:
         task.total = matching(core, action, 0)[0]
-        for number in sorted(core.numbered):
+        for number in core.numbers():
             task.cut_numbers.append(number)
             task.cut_seqs.append(core.numbered[number].queue.next_seq)
     else:

@@ -5,6 +5,7 @@ that was retried by hand, a hold that was approved. They are dropped when they c
 all at once when a flush finds that too many of them have gathered.
 """
 
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 
 from corvo._fast import keys
@@ -207,9 +208,10 @@ def due_purges(
     core: Core, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
 ) -> tuple[list[str], int]:
     """See `Machine.due_purges`. What waits for a flush is left for the next time."""
-    numbers = sorted(number for number in core.numbered if number >= start)
+    numbers = core.numbers()
+    first = bisect_left(numbers, start)
     ids: list[str] = []
-    for number in numbers[:queues]:
+    for number in numbers[first : first + queues]:
         queue = core.numbered[number].queue
         for i in range(len(ENDINGS)):
             if not queue.jobs(ENDINGS[i]):
@@ -225,7 +227,7 @@ def due_purges(
                 if len(ids) == limit:
                     return ids, number
                 ids.append(job_id)
-    return ids, numbers[queues] if len(numbers) > queues else 0
+    return ids, numbers[first + queues] if len(numbers) > first + queues else 0
 
 
 def stale_locks(core: Core, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
@@ -251,15 +253,22 @@ def _next_job_due(core: Core) -> int:
     return first_ns
 
 
-def compact(core: Core, aside: list[tuple[int, int]]) -> None:
-    """Rebuild a heap in which most entries are void."""
+def _compact_leases(core: Core, aside: list[tuple[int, int]]) -> None:
+    """Looks at all queues, of which there may be very many: not again before the heap has grown."""
     live = sum(len(lane.active) for lane in core.numbered.values())
-    if len(core.leases) + len(aside) > 2 * live + COMPACT_MIN:
+    core.leases_room = 2 * live + COMPACT_MIN
+    if len(core.leases) + len(aside) > core.leases_room:
         core.leases.clear()
         aside.clear()
         for lane in core.numbered.values():
             for seq, due_ns in lane.active.items():
                 core.leases.push(due_ns, lane.first_place | seq)
+
+
+def compact(core: Core, aside: list[tuple[int, int]]) -> None:
+    """Rebuild a heap in which most entries are void."""
+    if len(core.leases) + len(aside) > core.leases_room:
+        _compact_leases(core, aside)
     core.waiting.compact()
     core.holds.compact()
     core.expiring.compact()
