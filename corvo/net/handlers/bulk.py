@@ -7,7 +7,7 @@ from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
-from corvo.ids import check_job_id
+from corvo.ids import check_job_ids
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
@@ -21,6 +21,7 @@ from corvo.service import Service
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
 _COUNTED_AT_ONCE = 500
+_IDS_AT_ONCE = 5_000
 _REASONS = ("done", "not_found", "conflict")
 
 
@@ -36,7 +37,12 @@ class Bulk:
         body = decode(request.body, BulkBody)
         action = _action(body)
         if body.filter is None:
-            self._act(request, body, action, _ids(body), _arguments(action, body, ()))
+            arguments = _arguments(action, body, ())
+            if body.job_ids is None or len(body.job_ids) <= _IDS_AT_ONCE:
+                self._act(request, body, action, _ids(body), arguments)
+            else:  # in turns of their own: to read, to check and to propose them takes its time
+                request.context = self._service.guard, body, action, arguments
+                self._service.pipeline.later(self._check_ids, request)
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -44,6 +50,14 @@ class Bulk:
         question = {"filter": given, "limit": limits.BULK_IDS_MAX + 1}
         index = self._asking.current_index()
         self._asking.ask(request, "ids", question, index, self._on_found)
+
+    def _check_ids(self, request: Request) -> None:
+        try:
+            ids = _ids(request.context[1])
+        except CorvoError as error:
+            reply_error(request, error)
+            return
+        self._service.pipeline.later(self._on_found, request, ids, False)
 
     def _on_found(self, request: Request, ids: list[str], stale: bool) -> None:
         """The filter has become a set of jobs."""
@@ -212,7 +226,7 @@ def _ids(body: BulkBody) -> list[str]:
     if body.job_ids is None:
         return []
     checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
-    return [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(body.job_ids)]
+    return check_job_ids(body.job_ids, "job_ids")
 
 
 def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:
