@@ -21,7 +21,7 @@ from corvo.service import Service
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
 _COUNTED_AT_ONCE = 500
-_IDS_AT_ONCE = 5_000
+_IDS_AT_ONCE = 10_000
 _REASONS = ("done", "not_found", "conflict")
 
 
@@ -38,11 +38,12 @@ class Bulk:
         action = _action(body)
         if body.filter is None:
             arguments = _arguments(action, body, ())
-            if body.job_ids is None or len(body.job_ids) <= _IDS_AT_ONCE:
-                self._act(request, body, action, _ids(body), arguments)
-            else:  # in turns of their own: to read, to check and to propose them takes its time
+            ids = _ids(body)
+            if len(ids) <= _IDS_AT_ONCE:
+                self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
+            else:  # bit by bit, so that others have their turns
                 request.context = self._service.guard, body, action, arguments
-                self._service.pipeline.later(self._check_ids, request)
+                self._service.pipeline.later(self._check, request, ids, {})
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -51,13 +52,18 @@ class Bulk:
         index = self._asking.current_index()
         self._asking.ask(request, "ids", question, index, self._on_found)
 
-    def _check_ids(self, request: Request) -> None:
+    def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
+        """The next of very many ids; `known` are those before them."""
         try:
-            ids = _ids(request.context[1])
+            known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids")))
         except CorvoError as error:
             reply_error(request, error)
             return
-        self._service.pipeline.later(self._on_found, request, ids, False)
+        rest = ids[_IDS_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._check, request, rest, known)
+        else:
+            self._service.pipeline.later(self._on_found, request, list(known), False)
 
     def _on_found(self, request: Request, ids: list[str], stale: bool) -> None:
         """The filter has become a set of jobs."""
@@ -221,12 +227,12 @@ def _one_of_three(body: BulkBody) -> None:
 
 
 def _ids(body: BulkBody) -> list[str]:
-    """The ids, each once; none when it is about all jobs."""
+    """The ids as they were given; none when it is about all jobs."""
     _one_of_three(body)
     if body.job_ids is None:
         return []
     checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
-    return check_job_ids(body.job_ids, "job_ids")
+    return body.job_ids
 
 
 def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:
