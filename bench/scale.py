@@ -5,11 +5,13 @@
 
 `--state` is what the jobs wait for: pending, scheduled, retrying, unique (pending, and each holds a
 unique key; the operations then use such keys too) or grouped (pending, and each is a group of its
-own, at most one of which may be active). For each number of jobs a base is filled directly with its
-documents (through the server, as it is with groups, it would take minutes), a real server is
-started on it, and single fetches, acks and enqueues go through plain HTTP on one connection. Times
-per operation are CPU of the server process, which other work on the machine disturbs least; compare
-rows of one run with each other.
+own, at most one of which may be active). `--state outcomes` has no jobs, but so many outcomes of
+requests with an Idempotency-Key, and sends such keys.
+
+For each number a base is filled directly with its documents (through the server, as it is with
+groups, it would take minutes), a real server is started on it, and single fetches, acks and
+enqueues go through plain HTTP on one connection. Times per operation are CPU of the server process,
+which other work on the machine disturbs least; compare rows of one run with each other.
 """
 
 import argparse
@@ -29,12 +31,12 @@ from typing import Any
 from corvo._fast import keys
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
-from corvo.fsm import index_rows
+from corvo.fsm import index_rows, replays
 from corvo.ids import JobIds
 from corvo.kv import documents, queue_documents
 from corvo.kv.base import Base
-from corvo.kv.meta import Meta, encode_meta
-from corvo.model import PENDING, RETRYING, SCHEDULED, Job, Queue
+from corvo.kv.meta import Meta, decode_meta, encode_meta
+from corvo.model import PENDING, RETRYING, SCHEDULED, Enqueued, Job, Queue
 
 STEP = 20_000
 OPERATIONS = 5_000
@@ -48,6 +50,7 @@ STATES = {
     "retrying": RETRYING,
     "unique": PENDING,
     "grouped": PENDING,
+    "outcomes": SCHEDULED,  # nothing to fetch
 }
 DUE_NS = 4_000_000_000_000_000_000  # far ahead
 IDLE_S = 10
@@ -106,6 +109,27 @@ def fill_groups(data_dir: Path, jobs: int) -> None:
     server.stop()
 
 
+def fill_outcomes(data_dir: Path, count: int) -> None:
+    """The same with outcomes of enqueues instead of jobs."""
+    fill(data_dir, 0, 1)
+    base = Base.open(data_dir)
+    row = base.get(keys.META)
+    assert row is not None
+    meta = decode_meta(row)
+    outcome = replays.encode_outcome(Enqueued("job_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0, False, b""))
+    for start in range(0, count, STEP):
+        rows = []
+        for number in range(start + 1, min(start + STEP, count) + 1):
+            key = b"key-%d" % number
+            digest = replays.digest_of(key)
+            stored = documents.encode_replay(digest, STAMP_NS, key, bytes(16), outcome)
+            rows.append((keys.replay(number), stored))
+        base.write(rows, [])
+    meta.next_replay = count + 1
+    base.write([(keys.META, encode_meta(meta))], [])
+    base.close()
+
+
 def lock_row(job: Job) -> tuple[bytes, bytes]:
     """The row of the job's unique lock."""
     digest = blake2b(job.unique_key, digest_size=keys.HASH_SIZE).digest()
@@ -138,9 +162,10 @@ class Server:
         self.start_s = time.perf_counter() - began
         self.connection = http.client.HTTPConnection("127.0.0.1", int(found.group(1)))
 
-    def post(self, path: str, body: Any) -> Any:
-        """One request; the answer."""
-        self.connection.request("POST", "/api/v1" + path, json.dumps(body))
+    def post(self, path: str, body: Any, key: str = "") -> Any:
+        """One request, with an Idempotency-Key if there is one; the answer."""
+        headers = {"Idempotency-Key": key} if key else {}
+        self.connection.request("POST", "/api/v1" + path, json.dumps(body), headers)
         reply = self.connection.getresponse()
         text = reply.read()
         assert reply.status in (200, 201, 202), (path, reply.status, text)
@@ -170,6 +195,8 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     data_dir = folder / "data"
     if kind == "grouped":
         fill_groups(data_dir, jobs)
+    elif kind == "outcomes":
+        fill_outcomes(data_dir, jobs)
     else:
         fill(data_dir, jobs, queues, kind)
     size_mb = (data_dir / "state" / "data.mdb").stat().st_size / (1 << 20)
@@ -177,6 +204,7 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     start_mb = server.anonymous_mb()
     names = [f"scale-{number}" for number in range(1, queues + 1)]
     count = min(OPERATIONS, jobs) if STATES[kind] == PENDING else OPERATIONS
+    keyed = kind == "outcomes"
     times = []
     tokens = []
 
@@ -192,7 +220,7 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
 
     def ack(number: int) -> None:
         job_id, token = tokens[number]
-        server.post(f"/ack/{job_id}", {"lease_token": token})
+        server.post(f"/ack/{job_id}", {"lease_token": token}, job_id if keyed else "")
 
     def enqueue(number: int) -> None:
         body = {"queue": names[number % queues], "payload": {"n": number}}
@@ -200,7 +228,7 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
             body["unique_key"] = f"new-{number}"
         if kind == "grouped":
             body["group_key"] = f"group-{number}"
-        server.post("/enqueue", body)
+        server.post("/enqueue", body, f"new-{number}" if keyed else "")
 
     # Without a job that is ready there is nothing to fetch before the enqueues.
     order = [fetch, ack, enqueue] if STATES[kind] == PENDING else [enqueue, fetch, ack]

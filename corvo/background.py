@@ -65,6 +65,7 @@ class Background:
             if timer is not None:
                 timer.cancel()
         self._timers.clear()
+        self._pipeline.flusher.gentle = False
 
     def check(self) -> None:
         """Called after each apply: a task may have been accepted."""

@@ -77,7 +77,8 @@ class Flusher:
         self.flush_ns_max = 0
 
     def after_apply(self, ops: int = 0) -> None:
-        """Entries with so many ops were applied: flush at once when much is dirty, else soon."""
+        """Entries were applied that so many ops of this node were waiting for: flush at once when
+        much is dirty, else soon."""
         machine = self._machine
         if self._log.full:
             self._note(True)  # while there is still room for acks
@@ -89,16 +90,22 @@ class Flusher:
         if self._refused:
             return
         documents = machine.overlay_documents
-        if documents >= limits.FLUSH_DOCUMENTS or machine.overlay_size >= limits.FLUSH_SIZE:
+        large = machine.overlay_size >= limits.FLUSH_SIZE
+        if large and ops:
+            self._arm(0)  # it takes as long as the entry did, so others have their turn first
+            return
+        if large or documents >= limits.FLUSH_DOCUMENTS:
             self.flush()
             return
         gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
         self.wanted = gentle and documents >= limits.FLUSH_DOCUMENTS_GENTLE
         if self._timer is None:
-            self._arm()
+            self._arm(limits.FLUSH_IDLE_NS)
 
-    def _arm(self) -> None:
-        self._timer = self._loop.call_later(limits.FLUSH_IDLE_NS / 1e9, self._on_timer)
+    def _arm(self, delay_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_ns / 1e9, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -107,10 +114,10 @@ class Flusher:
         now_ns = self._clock.monotonic_ns()
         idle = now_ns - self._applied_ns >= limits.FLUSH_IDLE_NS
         old = now_ns - self._dirty_since_ns >= limits.FLUSH_AGE_NS
-        if idle or old:
+        if idle or old or self._machine.overlay_size >= limits.FLUSH_SIZE:
             self.flush()
         else:
-            self._arm()
+            self._arm(limits.FLUSH_IDLE_NS)
 
     def flush(self) -> None:
         """Write the overlay to the base and let the log go up to there."""

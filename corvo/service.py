@@ -124,9 +124,9 @@ class Service:
                 for callback, argument in self._task_watches.pop(task_id):
                     callback(argument, task)
 
-    def run_schedule(self, schedule: Schedule, slot: Slot) -> None:
+    def run_schedule(self, schedule_id: str, slot: Slot) -> None:
         """Propose a job of a schedule by hand."""
-        self.submit(ops.RUN_SCHEDULE, (schedule.id, self._ids.new(self.clock.stamp())), slot)
+        self.submit(ops.RUN_SCHEDULE, (schedule_id, self._ids.new(self.clock.stamp())), slot)
 
     def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
         """Propose any other op from the values of its layout."""

@@ -13,6 +13,7 @@ from corvo.model cimport Job, Queue
 cdef int SEQ_BITS, ACTIVE, HELD, PENDING, SCHEDULED, PRIORITIES, NOWHERE
 cdef unsigned long long NORMAL, SEQ_MASK
 cdef long long EXPIRY_READ_NS, WORKER_TOUCH_NS
+cdef Py_ssize_t QUEUES_MAX, WORKERS_MAX
 cdef tuple ENDED
 
 cdef bint _grouped(Job job) except -1
@@ -53,6 +54,7 @@ cdef class Core:
 
     @cython.locals(lane=Lane, queue=Queue)
     cpdef Lane lane(self, str name)
+    cpdef object no_room(self, str name)
     cpdef Lane lane_of(self, Job job)
     cpdef wake(self, Lane lane)
 

@@ -7,6 +7,7 @@ from typing import Final
 from corvo._fast import keys
 from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
+from corvo.errors import Conflict
 from corvo.feed import QUEUE_DRAINED, Change
 from corvo.fsm import index_rows
 from corvo.fsm.due import COMPACT_MIN, DueTimes
@@ -18,7 +19,7 @@ from corvo.fsm.store import Store, place
 from corvo.kv import documents, queue_documents
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
-from corvo.limits import SECOND_NS, WORKER_TOUCH_NS
+from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_TOUCH_NS, WORKERS_MAX
 from corvo.model import (
     ACTIVE,
     ENDED,
@@ -241,6 +242,12 @@ class Core:
             lane = self._add_lane(queue)
             self.store.touch_queue(queue)
         return lane
+
+    def no_room(self, name: str) -> Conflict | None:
+        """Why there cannot be a queue of that name; None when there is, or can be."""
+        if len(self.lanes) < QUEUES_MAX or name in self.lanes:
+            return None
+        return Conflict(f'there are {QUEUES_MAX} queues, which is the limit: no queue "{name}"')
 
     def lane_of(self, job: Job) -> Lane:
         """The queue of a job."""
@@ -553,22 +560,28 @@ class Core:
         if schedule.next_ns:
             heappush(self.slots, (schedule.next_ns, schedule.id))
 
-    def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
+    def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> Conflict | None:
         """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS, unless it
-        asks for other queues."""
+        asks for other queues. The result says why there cannot be such a worker."""
         if not worker_id:
-            return
+            return None
         worker = self.workers.get(worker_id)
         if worker is None:
+            if len(self.workers) >= WORKERS_MAX:
+                return Conflict(
+                    f"there are {WORKERS_MAX} workers, which is the limit; one that is not heard of"
+                    f' for a day is forgotten: no worker "{worker_id}"'
+                )
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker
         elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS and (
             not queues or queues == worker.queues
         ):
-            return
+            return None
         worker.seen_ns = self.stamp_ns
         worker.hostname = hostname
         if queues:
             worker.queues = queues
         self.store.touch_worker(worker)
+        return None

@@ -62,11 +62,10 @@ def _attempt_data(attempt: int) -> bytes:
 def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
     job, queue, extras = read_enqueue(payload)
-    if extras:
+    refusal = core.no_room(queue)
+    if refusal is None and extras:
         refusal = _extras_refusal(core, extras, "")
-        if refusal is not None:
-            return refusal
-    return create(core, job, queue, extras)
+    return create(core, job, queue, extras) if refusal is None else refusal
 
 
 def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | None:
@@ -227,11 +226,12 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
         job, queue, extras = read_enqueue(item)
-        if extras:
+        refusal = core.no_room(queue)
+        if refusal is None and extras:
             refusal = _extras_refusal(core, extras, batch_id)
-            if refusal is not None:
-                refusal.fields["index"] = index
-                return refusal
+        if refusal is not None:
+            refusal.fields["index"] = index
+            return refusal
         jobs.append((job, queue, extras))
     if opening:
         batches.new_batch(core, opening)
@@ -288,7 +288,9 @@ def fetch(core: Core, payload: bytes) -> object:
     lease_ns = r.u()
     r.u()  # the size of the reply: one job always fits
     r.done()
-    core.see_worker(worker_id, hostname, queues)
+    refusal = core.see_worker(worker_id, hostname, queues)
+    if refusal is not None:
+        return refusal
     for name in queues:
         lane = core.lanes.get(name)
         if lane is None or lane.full(core.stamp_ns):
@@ -312,7 +314,9 @@ def fetch_batch(core: Core, payload: bytes) -> object:
     queues, worker_id, hostname, lease_ns, room, count = decode_fields(
         ops.FETCH_BATCH.layout, payload
     )
-    core.see_worker(worker_id, hostname, queues)
+    refusal = core.see_worker(worker_id, hostname, queues)
+    if refusal is not None:
+        return refusal
     worker = _worker_data(worker_id)
     fetched: list[Fetched] = []
     lanes = [core.lanes[name] for name in queues if name in core.lanes]

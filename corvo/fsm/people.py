@@ -282,6 +282,9 @@ def move(core: Core, job: Job, arguments: Arguments) -> object:
 
 def move_to(core: Core, job: Job, queue: str, reset_attempts: bool, keep_priority: bool) -> object:
     """`move` with its arguments spelt out."""
+    refusal = core.no_room(queue)
+    if refusal is not None:
+        return refusal
     lane = core.lane_of(job)
     target = core.lane(queue)
     conflict = unique.move(core, lane, target, job)

@@ -15,6 +15,9 @@ def pause_queue(core: Core, payload: bytes) -> object:
     name: str
     drain: bool
     name, drain = decode_fields(ops.PAUSE_QUEUE.layout, payload)
+    refusal = core.no_room(name)
+    if refusal is not None:
+        return refusal
     lane = core.lane(name)
     if not lane.queue.paused:
         lane.queue.paused = True
@@ -49,6 +52,9 @@ def set_concurrency(core: Core, payload: bytes) -> object:
     name: str
     limit: int
     name, limit = decode_fields(ops.SET_CONCURRENCY.layout, payload)
+    refusal = core.no_room(name)
+    if refusal is not None:
+        return refusal
     lane = core.lane(name)
     if lane.queue.max_concurrency != limit:
         lane.queue.max_concurrency = limit
@@ -64,6 +70,9 @@ def set_throttle(core: Core, payload: bytes) -> object:
     rate: int
     window_ms: int
     name, rate, window_ms = decode_fields(ops.SET_THROTTLE.layout, payload)
+    refusal = core.no_room(name)
+    if refusal is not None:
+        return refusal
     lane = core.lane(name)
     queue = lane.queue
     window_ns = window_ms * MS_NS
@@ -101,6 +110,9 @@ def set_group_limit(core: Core, payload: bytes) -> object:
     name: str
     limit: int
     name, limit = decode_fields(ops.SET_GROUP_LIMIT.layout, payload)
+    refusal = core.no_room(name)
+    if refusal is not None:
+        return refusal
     lane = core.lane(name)
     if lane.queue.group_concurrency != limit:
         lane.queue.group_concurrency = limit
@@ -119,6 +131,9 @@ def set_queue_options(core: Core, payload: bytes) -> object:
     retention: list[int]
     aging: int
     name, retention, aging = decode_fields(ops.SET_QUEUE_OPTIONS.layout, payload)
+    refusal = core.no_room(name)
+    if refusal is not None:
+        return refusal
     lane = core.lane(name)
     keep_ns = [value - 1 for value in retention]
     if retention and lane.queue.retention_ns != keep_ns:

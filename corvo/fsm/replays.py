@@ -42,7 +42,8 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
 
 
 # Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
-# what the leader proposes by itself is checked by apply anyway.
+# what the leader proposes by itself is checked by apply anyway. (A BulkStep is also how a person
+# stops a task.)
 REPLAYABLE: Final = frozenset(
     op.number
     for op in (
@@ -57,6 +58,7 @@ REPLAYABLE: Final = frozenset(
         ops.MOVE_JOB,
         ops.DELETE_JOB,
         ops.BULK_ACTION,
+        ops.BULK_STEP,
         ops.PAUSE_QUEUE,
         ops.RESUME_QUEUE,
         ops.CLEAR_QUEUE,

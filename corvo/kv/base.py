@@ -73,6 +73,7 @@ class Base:
                 max_spare_txns=1,
                 lib_version=ENGINE,
             )
+            _check_size(path, env)
             base = cls(path, env, ballast_size)
             _sync(path)
             _sync(data_dir)
@@ -207,6 +208,30 @@ def _create(path: Path, map_size: int) -> None:
     ).close()
     _sync(new)
     new.rename(path / DATA_FILE)
+
+
+def _check_size(path: Path, env: lmdb.Environment) -> None:
+    """Refuse a table whose file was cut short: to read behind its end would kill the process.
+
+    A file may be a little short, because LMDB does not write a page that it has freed again in the
+    same transaction. So all of a short one is read, in a process that may be killed.
+    """
+    pages = env.info()["last_pgno"] + 1
+    size = (path / DATA_FILE).stat().st_size
+    wanted = pages * env.stat()["psize"]
+    if size >= wanted:
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            with env.begin() as transaction, transaction.cursor() as cursor:
+                for _ in cursor:
+                    pass
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        raise StorageError(f"{path / DATA_FILE} was cut short: it has {size} bytes of {wanted}")
 
 
 def _sync(path: Path) -> None:

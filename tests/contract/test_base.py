@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lmdb
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.errors import DiskFull, StorageError
+from corvo.kv import base as base_module
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import SLICE_ROWS_MAX, Rows
@@ -158,6 +161,9 @@ def test_rows_are_there_after_reopening(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from corvo.kv import base as base_module
 from corvo.kv.base import Base
 
 base = Base.open(Path(sys.argv[1]), ballast_size=0)
@@ -205,6 +211,9 @@ def test_kill_between_and_during_writes(tmp_path: Path) -> None:
 READER = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from corvo.kv import base as base_module
 from corvo.kv.base import Base
 
 base = Base.open(Path(sys.argv[1]), ballast_size=0)
@@ -236,7 +245,10 @@ def test_slots_of_dead_readers_are_freed(tmp_path: Path) -> None:
 FILLER = """
 import resource, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from corvo.errors import DiskFull
+from corvo.kv import base as base_module
 from corvo.kv.base import Base
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -327,6 +339,30 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state" / "data.mdb").write_bytes(b"not a table" * 1000)
     with pytest.raises(StorageError, match="cannot open the base in"):
         Base.open(tmp_path)
+
+
+def test_a_table_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    base = Base.open(tmp_path / "d")
+    base.write([(b"k%06d" % n, b"v" * 100) for n in range(10_000)], [])
+    base.close()
+    path = tmp_path / "d" / "state" / "data.mdb"
+    size = path.stat().st_size
+    for kept in (size - 4_096, size // 2, 5 * 4_096):
+        os.truncate(path, kept)
+        with pytest.raises(StorageError, match=f"cut short: it has {kept} bytes of {size}"):
+            Base.open(tmp_path / "d")
+
+
+def test_a_table_that_lacks_only_free_pages_is_not_refused(tmp_path: Path) -> None:
+    """LMDB leaves them away now and then; here its meta page is made to claim three more."""
+    Base.open(tmp_path).close()
+    path = tmp_path / "state"
+    env = lmdb.open(str(path), lib_version=0)
+    more = SimpleNamespace(
+        info=lambda: {"last_pgno": env.info()["last_pgno"] + 3}, stat=env.stat, begin=env.begin
+    )
+    base_module._check_size(path, cast(Any, more))
+    env.close()
 
 
 def test_ballast(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from string import Template
 from typing import Any, NamedTuple
 
 import pytest
-from harness import Api, ServerProcess, advance, clean_environment, running_server, until
+from harness import (
+    Api,
+    ServerProcess,
+    advance,
+    clean_environment,
+    refused,
+    running_server,
+    until,
+)
 
 from corvo import ops
 
@@ -303,6 +311,36 @@ def test_what_is_asked_for(
             words, stdin = (Template(text).substitute(names) for text in (row.command, row.stdin))
             corvo(shared_server, words, stdin)
     until(lambda: row.seen(api, names), f"{op.name} is not seen")
+
+
+WITHOUT_KEY = (ops.FETCH, ops.FETCH_BATCH, ops.HEARTBEAT)
+
+
+@pytest.mark.parametrize("op", REQUESTS, ids=[op.name for op in REQUESTS])
+def test_sent_again_with_its_key(api: Api, queue: str, op: ops.Op) -> None:
+    """Every write takes an Idempotency-Key, and is then done once and answered alike. Fetch and
+    heartbeat take none."""
+    row = REQUESTS[op]
+    names = {"q": queue, **row.ready(api, queue)}
+    method, path, *body = fill(row.request, names).split(" ", 2)
+    key = {"Idempotency-Key": f"{queue} {op.name}"}
+    replies = [api.call(method, path, body[0].encode() if body else None, key) for _ in range(2)]
+    for reply in replies:
+        if op in WITHOUT_KEY:
+            refused(reply, 400, "VALIDATION_ERROR")
+        else:
+            assert reply[0] < 300 and reply == replies[0]
+    if op not in WITHOUT_KEY:
+        until(lambda: row.seen(api, names), f"{op.name} is not seen")
+
+
+def test_a_task_is_stopped_once(api: Api, queue: str) -> None:
+    body = {"action": "cancel", "job_ids": api.enqueue_many(queue, 5_000), "async": True}
+    path = f"/bulk/{api.ok('POST', '/jobs/bulk', body)['bulk_operation_id']}/cancel"
+    key = {"Idempotency-Key": queue}
+    first = api.call("POST", path, None, key)
+    assert (first[0], first[1]["status"]) == (200, "cancelled")
+    assert api.call("POST", path, None, key) == first
 
 
 # ---- what the server does by itself ----

@@ -363,6 +363,24 @@ def test_bulk_of_more_than_one_step_answers_when_it_is_done(api: Api, queue: str
     assert [run["job_id"] for run in taken] == ids
 
 
+def test_bulk_on_very_many_ids(api: Api, queue: str) -> None:
+    """They are read, checked and proposed in turns; all that holds for few holds for them."""
+    ids = api.enqueue_many(queue, 6_000) + api.enqueue_many(queue, 6_000)
+    body = {"action": "cancel", "job_ids": [*ids, *ids[:9]], "async": True}
+    bad = {**body, "job_ids": [*ids, "a b"]}
+    refused(api.post("/jobs/bulk", bad), 400, "VALIDATION_ERROR")
+    refused(api.post("/jobs/bulk", {**body, "all": True}), 400, "VALIDATION_ERROR")
+    refused(api.post("/jobs/bulk", {**body, "job_ids": ["x"] * 100_001}), 400, "VALIDATION_ERROR")
+    key = {"Idempotency-Key": queue}
+    first = api.call("POST", "/jobs/bulk", body, key)
+    assert first[0] == 202 and first[1]["estimated_total"] == 12_000
+    again = api.call("POST", "/jobs/bulk", body, key)[1]
+    assert again["bulk_operation_id"] == first[1]["bulk_operation_id"]
+    path = f"/bulk/{first[1]['bulk_operation_id']}"
+    until(lambda: api.ok("GET", path)["status"] == "completed", "it goes on for ever")
+    assert api.queue(queue)["cancelled"] == 12_000
+
+
 def test_bulk_in_the_background(api: Api, queue: str) -> None:
     ids = api.enqueue_many(queue, 450)
     body = {"action": "cancel", "job_ids": ids, "async": True}

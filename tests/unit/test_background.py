@@ -173,7 +173,22 @@ def test_nothing_happens_after_close(rig: Rig) -> None:
         rig.driver.enqueue(f"j{n}")
     rig.driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
     rig.background.start()
+    assert rig.flusher.gentle
     rig.background.close()
+    assert not rig.flusher.gentle
     before = len(rig.later)
     rig.apply()
     assert len(rig.later) == before
+
+
+def test_the_pause_is_that_of_the_last_flush(rig: Rig) -> None:
+    for n in range(4 * STEP_JOBS):
+        rig.driver.enqueue(f"j{n}")
+    rig.driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
+    rig.background.start()
+    rig.apply()
+    rig.wake(delay=0.001)
+    rig.flusher.flush_ns_last = 2_000_000
+    rig.apply()
+    rig.wake(delay=0.006)
+    assert numbers(rig) == [ops.BULK_STEP.number]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.errors import ValidationError
-from corvo.ids import JobIds, check_job_id
+from corvo.ids import JobIds, check_job_id, check_job_ids
 
 MS = 1_000_000
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -55,3 +55,11 @@ def test_accepted(job_id: str) -> None:
 def test_refused(job_id: str) -> None:
     with pytest.raises(ValidationError, match="^parent_id "):
         check_job_id(job_id, "parent_id")
+
+
+def test_many_ids_are_checked_like_one() -> None:
+    assert check_job_ids([], "job_ids") == []
+    assert check_job_ids(["b", "a-1_Z", "b", "x" * 128], "job_ids") == ["b", "a-1_Z", "x" * 128]
+    for bad in ("", "a b", "é", "a/b", "\ud800", "x" * 129, "a\nb", "\x00"):
+        with pytest.raises(ValidationError, match="^job_ids "):
+            check_job_ids(["good", bad], "job_ids")

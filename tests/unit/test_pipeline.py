@@ -515,6 +515,16 @@ def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
     assert rig.machine.flushes == 1
 
 
+def test_a_large_flush_has_a_turn_of_its_own(rig: Rig) -> None:
+    rig.machine.overlay_size = limits.FLUSH_SIZE
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.flushes == 0
+    rig.loop.move(0)
+    assert rig.machine.flushes == 1
+
+
 def dirty(rig: Rig, documents: int, ops_count: int = 1) -> None:
     """An entry of so many ops leaves so many documents for the flush, while work goes on in the
     background."""

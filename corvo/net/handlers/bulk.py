@@ -7,7 +7,7 @@ from corvo import checks, limits, ops
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.fsm.tasks import ACTION_STATES, STATE_BASE
-from corvo.ids import check_job_id
+from corvo.ids import check_job_ids
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
@@ -21,6 +21,7 @@ from corvo.service import Service
 SAMPLE = 10
 _ASYNC_ABOVE = 10_000
 _COUNTED_AT_ONCE = 500
+_IDS_AT_ONCE = 10_000
 _REASONS = ("done", "not_found", "conflict")
 
 
@@ -36,7 +37,13 @@ class Bulk:
         body = decode(request.body, BulkBody)
         action = _action(body)
         if body.filter is None:
-            self._act(request, body, action, _ids(body), _arguments(action, body, ()))
+            arguments = _arguments(action, body, ())
+            ids = _ids(body)
+            if len(ids) <= _IDS_AT_ONCE:
+                self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
+            else:  # bit by bit, so that others have their turns
+                request.context = self._service.guard, body, action, arguments
+                self._service.pipeline.later(self._check, request, ids, {})
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -44,6 +51,19 @@ class Bulk:
         question = {"filter": given, "limit": limits.BULK_IDS_MAX + 1}
         index = self._asking.current_index()
         self._asking.ask(request, "ids", question, index, self._on_found)
+
+    def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
+        """The next of very many ids; `known` are those before them."""
+        try:
+            known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids")))
+        except CorvoError as error:
+            reply_error(request, error)
+            return
+        rest = ids[_IDS_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._check, request, rest, known)
+        else:
+            self._service.pipeline.later(self._on_found, request, list(known), False)
 
     def _on_found(self, request: Request, ids: list[str], stale: bool) -> None:
         """The filter has become a set of jobs."""
@@ -207,12 +227,12 @@ def _one_of_three(body: BulkBody) -> None:
 
 
 def _ids(body: BulkBody) -> list[str]:
-    """The ids, each once; none when it is about all jobs."""
+    """The ids as they were given; none when it is about all jobs."""
     _one_of_three(body)
     if body.job_ids is None:
         return []
     checks.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
-    return [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(body.job_ids)]
+    return body.job_ids
 
 
 def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:

@@ -79,14 +79,19 @@ class Schedules:
 
     def run(self, request: Request) -> None:
         """A job now, beside the slots."""
-        schedule = self._service.schedule(request.params[0])
-        self._service.run_schedule(schedule, (on_enqueued, request))
+        self._service.run_schedule(self._id(request), (on_enqueued, request))
 
     def delete(self, request: Request) -> None:
         """No more runs; the jobs it made stay."""
-        schedule = self._service.schedule(request.params[0])
         request.context = "deleted"
-        self._service.submit(ops.DELETE_SCHEDULE, (schedule.id,), (on_done, request))
+        self._service.submit(ops.DELETE_SCHEDULE, (self._id(request),), (on_done, request))
+
+    def _id(self, request: Request) -> str:
+        """The id of the schedule that is named. One that is gone is left to apply, which knows
+        whether this is a request that is sent again."""
+        key = request.params[0]
+        schedule = self._service.machine.schedule(key)
+        return key if schedule is None else schedule.id
 
     def _change(self, request: Request, old: Schedule, body: ScheduleBody) -> None:
         """Propose the old schedule with what the body changes."""

@@ -606,6 +606,24 @@ def test_fetch_several(server: Any, run: Any) -> None:
     assert [job["job_id"] for job in jobs] == ["job-2"]
 
 
+def test_ack_of_several(server: Any, run: Any) -> None:
+    refused = {"job_id": "job-1", "error": "the lease is lost", "code": "LEASE_LOST"}
+    server.can("POST", "/api/v1/ack/batch", {"acked": 1, "failed": [refused]})
+    answer = run("ack", "job-0", "job-1", "--result", "[1]")
+    assert answer == (0, "Acked: 1 jobs\nJob job-1: the lease is lost\n", "")
+    assert server.bodies == [{"acks": [{"job_id": f"job-{n}", "result": [1]} for n in range(2)]}]
+    answer = run("ack", "job-0", "job-1", "--token", "t")
+    assert answer.status == 1 and "--token is the token of one job" in answer.err
+    assert len(server.bodies) == 1
+
+
+def test_heartbeat(server: Any, run: Any) -> None:
+    server.can("POST", "/api/v1/heartbeat", {"jobs": {"job-0": {"status": "cancel"}}})
+    words = ("heartbeat", "job-0", "--token", "t", "--progress", '{"at": 1}')
+    assert run(*words) == (0, "Job job-0: cancel\n", "")
+    assert server.bodies == [{"jobs": {"job-0": {"lease_token": "t", "progress": {"at": 1}}}}]
+
+
 def test_fetch_of_nothing(run: Any) -> None:
     assert run("fetch", "q", "--timeout", "0") == (0, "No job\n", "")
     assert run("fetch", "q", "--timeout", "0", "--count", "5") == (0, "No job\n", "")

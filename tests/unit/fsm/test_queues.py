@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from fsm_driver import Driver
+from fsm_driver import Driver, encode_step, enqueue_step
 
 from corvo import feed, ops
-from corvo.errors import NotFound
-from corvo.limits import SECOND_NS
+from corvo.errors import Conflict, NotFound
+from corvo.limits import QUEUES_MAX, SECOND_NS, WORKERS_MAX
 from corvo.model import ACTIVE, COMPLETED, DEAD, PENDING, RETRYING, SCHEDULED, STATES, Queue
 
 
@@ -196,3 +196,49 @@ def test_heartbeat_shows_the_worker_and_silent_ones_are_removed() -> None:
     assert [worker.id for worker in driver.machine.workers()] == ["busy"]
     assert driver.machine.workers()[0].seen_ns == driver.now_ns
     assert driver.machine.workers()[0].queues == ["q"]
+
+
+def test_there_is_a_limit_to_queues() -> None:
+    driver = Driver()
+    for first in range(0, QUEUES_MAX, 10_000):
+        numbers = range(first, first + 10_000)
+        jobs = [encode_step(enqueue_step(f"j{n}", queue=f"q{n}")) for n in numbers]
+        assert len(driver.do(ops.ENQUEUE_BATCH, jobs, b"").jobs) == 10_000
+    one_more = enqueue_step("more", queue="more")
+    refusals = [
+        driver.entry(one_more)[0],
+        driver.do(ops.ENQUEUE_BATCH, [encode_step(one_more)], b""),
+        driver.act("move", "j0", target="more"),
+        driver.do(ops.PAUSE_QUEUE, "more", False),
+        driver.do(ops.SET_CONCURRENCY, "more", 1),
+        driver.do(ops.SET_THROTTLE, "more", 1, 1),
+        driver.do(ops.SET_GROUP_LIMIT, "more", 1),
+        driver.do(ops.SET_QUEUE_OPTIONS, "more", [], 1),
+    ]
+    for refusal in refusals:
+        assert isinstance(refusal, Conflict)
+        assert refusal.message.startswith(f"there are {QUEUES_MAX} queues, which is the limit")
+    assert refusals[1].fields == {"index": 0}
+    assert driver.machine.queue("more") is None and driver.machine.job("more") is None
+    driver.enqueue("known", queue="q7")
+    driver.do(ops.DELETE_QUEUE, "q8", "bulk_1")
+    driver.enqueue("more", queue="more")
+
+
+def test_there_is_a_limit_to_workers() -> None:
+    driver = Driver()
+    values = (SECOND_NS, 1 << 20)
+    for first in range(0, WORKERS_MAX, 10_000):
+        numbers = range(first, first + 10_000)
+        driver.entry(*((ops.FETCH, (["q"], f"w{n}", "h", *values)) for n in numbers))
+    driver.enqueue("j")
+    refusals = [
+        driver.do(ops.FETCH, ["q"], "more", "h", *values),
+        driver.do(ops.FETCH_BATCH, ["q"], "more", "h", *values, 5),
+    ]
+    for refusal in refusals:
+        assert isinstance(refusal, Conflict) and f"{WORKERS_MAX} workers" in refusal.message
+    assert driver.state("j") == PENDING
+    assert driver.take(worker="w9").job_id == "j"
+    driver.enqueue("k")
+    assert driver.take(worker="").job_id == "k", "a worker without a name is not listed"
