@@ -94,7 +94,12 @@ class Cluster:
         self.transport.on_state = self.agreement.heard
         self._timer: asyncio.TimerHandle | None = None
         self.snapshots = Snapshots(
-            config.data_dir, log.node_id, log, self.transport.open_channel, clock
+            config.data_dir,
+            log.node_id,
+            log,
+            self.transport.open_channel,
+            clock,
+            cluster_id=identity.cluster_id,
         )
         log.peers = self.transport
         log.snapshots = self.snapshots

@@ -77,6 +77,7 @@ class Node:
         self.log = self._cluster_log() if config.clustered else self._solo_log()
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
+        self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         self.pipeline = Pipeline(
             loop, self.clock, self.log, self.machine, self.base, config.max_pending
         )
@@ -284,7 +285,10 @@ class Node:
         began_ns = self.clock.monotonic_ns()
         old, self.base = self.base, Base.open(Path(self.config.data_dir))
         self.machine.restore(self.base)
+        self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
+        if failpoints.armed:
+            failpoints.reach("snapshot.restored")
         self.pipeline.flusher.use(self.base, meta.index)
         if self.sidecar is None:
             self.machine.drop_outbox()

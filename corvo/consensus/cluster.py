@@ -39,6 +39,7 @@ ELECTION_TICKS = 12
 _APPLY_SLICE = limits.MIB
 _WRITE_SIZE_MAX = 4 * limits.MIB
 _PIN_TICKS = 100
+_CONFIRM_TICKS = 200
 _NO_PIN = 1 << 62
 _ENTRY_OVERHEAD = 128  # bytes of memory beside the data
 
@@ -124,6 +125,7 @@ class ClusterLog(OnDisk):
         self._covered_index = 0
         self._pin_index = _NO_PIN  # entries above are kept: a copy of the state is being made
         self._pin_ticks = 0
+        self._unconfirmed: dict[str, int] = {}  # members that have a whole snapshot; ticks
         self._conf: ConfState | None = None
         self._changes: dict[int, tuple[int, ChangeAnswer]] = {}
         self._open_wal(
@@ -247,6 +249,7 @@ class ClusterLog(OnDisk):
     def peer_unreachable(self, node_id: str) -> None:
         """Messages to this node are being lost."""
         if not self._closed:
+            self._give_up_snapshot(node_id)
             self._raft.unreachable(node_id)
             self._turn_soon()
 
@@ -324,10 +327,24 @@ class ClusterLog(OnDisk):
         self._storage.offered = None
 
     def snapshot_sent(self, node_id: str, ok: bool) -> None:
-        """A transfer is over. If it went well the peer answers itself."""
-        if not ok and not self._closed:
+        """A transfer is over. If it went well the peer answers itself, unless it dies before."""
+        if ok:
+            self._unconfirmed[node_id] = _CONFIRM_TICKS
+        elif not self._closed:
             self._raft.snapshot_failed(node_id)
             self._turn_soon()
+
+    def _give_up_snapshot(self, node_id: str) -> None:
+        """A member that had a whole snapshot says nothing of it any more: it needs another one,
+        if it has not confirmed that one."""
+        if self._unconfirmed.pop(node_id, 0):
+            self._raft.snapshot_failed(node_id)
+
+    def _await_snapshots(self) -> None:
+        for node_id, ticks in list(self._unconfirmed.items()):
+            self._unconfirmed[node_id] = ticks - 1
+            if ticks == 1:
+                self._give_up_snapshot(node_id)
 
     # The shell of the driver.
 
@@ -336,6 +353,7 @@ class ClusterLog(OnDisk):
             assert self.snapshots is not None, "only what was offered is sent"
             for message in messages:
                 if message.type == SNAPSHOT:
+                    self._unconfirmed.pop(message.to_id, None)
                     self.snapshots.send(message)
             messages = [message for message in messages if message.type != SNAPSHOT]
         assert self.peers is not None
@@ -416,6 +434,7 @@ class ClusterLog(OnDisk):
     def _on_tick(self) -> None:
         self._raft.tick()
         self._prepare_snapshot()
+        self._await_snapshots()
         if self._writes:
             self._wal.reserve()
             self._write_on()

@@ -140,6 +140,17 @@ class Machine:
         self._meta = self._store.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace
 
+    def adopt(self, cluster_id: bytes) -> None:
+        """The state is that of this cluster, from now on if it was nobody's. Raises StorageError
+        when it is another one's."""
+        found = self._meta.cluster_id
+        if found and found != cluster_id:
+            raise StorageError(
+                f"the state belongs to cluster {found.hex()}, but this node to cluster"
+                f" {cluster_id.hex()}: it was copied here from elsewhere"
+            )
+        self._meta.cluster_id = cluster_id
+
     @property
     def applied_index(self) -> int:
         """Index of the last entry applied."""

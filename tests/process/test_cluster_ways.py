@@ -1,15 +1,29 @@
 """Real clusters that find each other in other ways, and that speak TLS; and all that a node of a
 cluster says of itself."""
 
+import json
 import shutil
+import signal
 import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import lmdb
+import pytest
 from clusters import running_cluster, take_all
-from harness import Poll, ServerProcess, make_certificate, refused, until
+from harness import (
+    Api,
+    Lines,
+    Poll,
+    ServerProcess,
+    failed_start,
+    make_certificate,
+    refused,
+    running_server,
+    until,
+    wait_mirrored,
+)
 
 from corvo._fast import keys
 from corvo.kv import documents
@@ -233,3 +247,72 @@ def test_f26_a_damaged_state_is_noticed(tmp_path: Path) -> None:
         victim.start()
         cluster.wait_voters(3)
         until(lambda: cluster.status(leader)["status"] == "healthy", "it is not whole again")
+
+
+SIZES = "wal.segment_size=1048576,raft.log_kept_size=262144"
+
+
+def lag(api: Api, size: int = 50_000) -> None:
+    """More than the log keeps for followers."""
+    for _ in range(30):
+        api.enqueue("q", payload="x" * size)
+
+
+def test_events_of_a_node_that_gets_a_snapshot(tmp_path: Path) -> None:
+    """Who listens there misses nothing: what the node has not applied itself is read from the log
+    of events that came with the state."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        api = cluster.wait_leader().api()
+        api.enqueue("q")
+        cluster.wait_equal()
+        victim = cluster.followers()[0]
+        stream = Lines(victim, "/events?from=start")
+        assert victim.process is not None
+        victim.process.send_signal(signal.SIGSTOP)
+        for _ in range(3):
+            lag(api, 250_000)  # and than the buffers of its connection hold
+        victim.process.send_signal(signal.SIGCONT)
+        cluster.wait_caught_up(victim)
+        assert cluster.status(victim)["snapshot"]["installed"] == 1
+        api.enqueue("q")
+        seqs = [json.loads(frame["data"])["seq"] for frame in stream.frames(92)]
+        assert seqs == list(range(1, 93))
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    "point", ["snapshot.before_current", "snapshot.installed", "snapshot.restored"]
+)
+def test_killed_while_it_installs_a_snapshot(tmp_path: Path, point: str) -> None:
+    """With the base comes the outbox of the node that sent it, which is still there when this one
+    is killed. Its mirror does not take that for its own."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        api = cluster.wait_leader().api()
+        api.enqueue_many("q", 10)
+        victim = cluster.followers()[0]
+        wait_mirrored(victim.api(), 10)
+        victim.kill()
+        lag(api)
+        victim.environment = victim.environment | {"CORVO_FAILPOINTS": f"{SIZES},{point}=kill"}
+        victim.start()
+        assert victim.process is not None
+        assert victim.process.wait(60) == -signal.SIGKILL
+        victim.environment = cluster.environment
+        victim.start()
+        cluster.wait_caught_up(victim)
+        wait_mirrored(victim.api(), 40)
+        api.enqueue("q")
+        wait_mirrored(victim.api(), 41)
+        cluster.wait_equal()
+        assert len({cluster.status(node)["state_hash"] for node in cluster.nodes}) == 1
+
+
+def test_the_state_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with running_server(tmp_path / name) as server:
+            server.api().enqueue("q")
+            server.stop()
+    shutil.copy(tmp_path / "a" / "state" / "data.mdb", tmp_path / "b" / "state" / "data.mdb")
+    assert "the state belongs to cluster" in failed_start(tmp_path / "b")

@@ -727,6 +727,7 @@ def test_another_entry_in_its_place(rig: Rig) -> None:
     rig.log.commit()
     assert sorted(lost) == [1, 2] and rig.answers == []
     assert rig.pipeline.pending == 0
+    assert rig.machine.overlay_documents == 1, "it is applied like everywhere else"
 
 
 def test_an_entry_that_takes_the_place_of_an_older_proposal(rig: Rig) -> None:
