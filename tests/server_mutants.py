@@ -184,6 +184,22 @@ _ALL = (
         T_WAL + "test_entries_term_and_vote_survive",
     ),
     _mutant(
+        "b58d",
+        "a trimmed segment takes the file of one that has no name yet",
+        WAL,
+        "if not self._attached or self.rolling or not self._is_free(0):",
+        "if not self._attached or not self._is_free(0):",
+        T_WAL + "test_a_segment_that_has_no_name_yet_keeps_its_file",
+    ),
+    _mutant(
+        "b58e",
+        "a new spare takes the file of a segment that has no name yet",
+        WAL,
+        "        if self.rolling:\n            return not self.full",
+        "        if False:\n            return not self.full",
+        T_WAL + "test_a_segment_that_has_no_name_yet_keeps_its_file",
+    ),
+    _mutant(
         "b59",
         "an entry counts before the name of its segment is on disk",
         WAL,
