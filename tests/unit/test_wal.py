@@ -278,6 +278,26 @@ def test_a_torn_write_is_cut_off_and_its_rest_never_comes_back(wal_path: Path) -
     assert reopen(wal_path)[2:] == [(3, b"new")]
 
 
+def test_what_a_torn_write_left_does_not_follow_the_next_one(wal_path: Path) -> None:
+    """A whole record of the torn write stands right where the one that is written next will end."""
+    node = Node(wal_path)
+    node.start()
+    node.append(b"first")
+    offset = node.wal._active.writer.offset
+    writer = node.wal._active.writer
+    salt = writer.salt
+    node.crash()
+    (path,) = segments(wal_path)
+    with path.open("r+b") as file:
+        file.seek(offset + record_size(6) + record_size(3))  # behind the term and an entry
+        file.write(Writer(salt, 12345, 0).add(1, 3, 1, b"stale", 0))
+    node = Node(wal_path)
+    node.start(term=2)
+    node.append(b"new")
+    node.crash()
+    assert reopen(wal_path)[1:] == [(2, b"new")]
+
+
 def test_damage_before_a_later_write_is_refused(wal_path: Path) -> None:
     filled(wal_path, 3, 20)
     (path,) = segments(wal_path)
