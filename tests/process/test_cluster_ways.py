@@ -17,6 +17,7 @@ from harness import (
     Lines,
     Poll,
     ServerProcess,
+    connect,
     failed_start,
     make_certificate,
     refused,
@@ -322,3 +323,60 @@ def test_the_state_of_another_cluster_is_refused(tmp_path: Path) -> None:
             server.stop()
     shutil.copy(tmp_path / "a" / "state" / "data.mdb", tmp_path / "b" / "state" / "data.mdb")
     assert "the state belongs to cluster" in failed_start(tmp_path / "b")
+
+
+def test_f25_a_key_is_good_for_one_job_whoever_leads(tmp_path: Path) -> None:
+    """Across three leaders, on a node that has the outcome from a snapshot only, and when that one
+    leads."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    key = {"Idempotency-Key": "once"}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        ids = set()
+
+        def ask(node: ServerProcess) -> None:
+            status, answer = node.api().call("POST", "/enqueue", {"queue": "once"}, key)
+            assert status in (200, 201), answer
+            ids.add(answer["job_id"])
+
+        def let_lead(node: ServerProcess) -> None:
+            name = node.flags[1]
+            cluster.wait_leader().api().ok("POST", "/cluster/transfer", {"node_id": name})
+            until(lambda: cluster.leader() is node, "it does not lead")
+
+        for node in cluster.nodes:
+            if cluster.wait_leader() is not node:
+                let_lead(node)
+            for other in cluster.nodes:
+                ask(other)
+        lag(cluster.wait_leader().api())
+        newcomer = cluster.add().start()
+        cluster.wait_voters(4)
+        cluster.wait_equal()
+        assert cluster.status(newcomer)["snapshot"]["installed"] == 1
+        let_lead(newcomer)
+        ask(newcomer)
+        assert len(ids) == 1
+        assert newcomer.api().queue("once")["pending"] == 1
+
+
+def test_f14_many_writes_share_a_flush(tmp_path: Path) -> None:
+    """256 requests at a time; a flush for 32 of them, or more."""
+    body = b'{"queue":"q"}'
+    request = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"
+    request %= (len(body), body)
+    with running_cluster(tmp_path, 3, "--no-mirror") as cluster:
+        leader = cluster.wait_leader()
+        before = cluster.status(leader)["log_flush_time_hist"]["count"]
+        sockets = [connect(leader.port) for _ in range(32)]
+        for _ in range(8):
+            for client in sockets:
+                client.sendall(8 * request)
+            for client in sockets:
+                answers = b""
+                while answers.count(b"HTTP/1.1 201") < 8:
+                    answers += client.recv(65536)
+        flushes = cluster.status(leader)["log_flush_time_hist"]["count"] - before
+        assert leader.api().queue("q")["pending"] == 8 * 256
+        assert flushes <= 8 * 256 / 32
+        for client in sockets:
+            client.close()
