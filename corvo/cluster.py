@@ -73,6 +73,7 @@ class Cluster:
         self._machine = machine
         self._pipeline = pipeline
         self._started = False
+        self.loading = False  # a snapshot is being read
         self.leadership = leadership
         self._seeds = seeds
         self.members = Members(config, identity.cluster_id, log, loop, seeds)
@@ -269,6 +270,7 @@ class Cluster:
             "requests_held": 0 if self.gate is None else self.gate.held,
             "requests_passed_on": 0 if self.proxy is None else self.proxy.passed_on,
             "snapshot": {
+                "loading": self.loading,
                 "prepared": self.snapshots.prepared,
                 "sent": self.snapshots.sent,
                 "failed": self.snapshots.failed,

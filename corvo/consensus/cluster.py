@@ -103,7 +103,7 @@ class ClusterLog(OnDisk):
         self.on_leader: Callable[[int], None] = _ignore
         self.on_follower: Callable[[str], None] = _ignore
         self.on_members: Callable[[ConfState, int], None] = _ignore_members
-        self.on_restored: Callable[[SnapshotMeta], None] = _ignore
+        self.on_restored: Callable[[SnapshotMeta], bool] = _restored_at_once
         self.snapshots: Snapshots | None = None
         self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
         self.peers = peers
@@ -379,10 +379,15 @@ class ClusterLog(OnDisk):
         self._writes.append(meta)
         self._write_on()
 
-    def restore(self, meta: SnapshotMeta) -> None:
+    def restore(self, meta: SnapshotMeta) -> bool:
         for index in [index for index in self._changes if index <= meta.index]:
             self._changes.pop(index)[1](NoLeader("nobody can say what became of the change"))
-        self.on_restored(meta)
+        return self.on_restored(meta)
+
+    def restored(self, meta: SnapshotMeta) -> None:
+        """The state goes on from this snapshot, if `on_restored` said that it is not done yet."""
+        if not self._closed:
+            self._guarded(self._driver.restored, meta)
 
     def apply(self, entries: list[Entry]) -> None:
         self.on_committed(entries)
@@ -561,3 +566,7 @@ def _ignore_members(_conf: ConfState, _index: int) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def _restored_at_once(_: SnapshotMeta) -> bool:
+    return True

@@ -1,6 +1,6 @@
 """The replicated state machine: committed entries in, results, state and change records out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import Final
 
@@ -135,7 +135,15 @@ class Machine:
 
     def restore(self, base: Rows) -> None:
         """Go on from another base, as if this machine had always been there."""
-        self._core = Core(base)
+        for _ in self.load(base):
+            pass
+
+    def load(self, base: Rows) -> Iterator[None]:
+        """The same in slices of some milliseconds. Until the last one the machine is what it was;
+        nothing may be applied meanwhile."""
+        core = Core(base)
+        yield from core.load()
+        self._core = core
         self._store = self._core.store
         self._meta = self._store.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace

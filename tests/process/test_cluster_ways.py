@@ -174,6 +174,7 @@ def test_f27_all_that_a_node_says_of_itself(tmp_path: Path) -> None:
             assert status["snapshot"] == {
                 **dict.fromkeys(("prepared", "sent", "failed", "received", "installed"), 0),
                 "sending": {},
+                "loading": False,
             }
             check_nodes(status, leads, leader, cluster.nodes)
         assert leader.api().job(job)["state"] == "active"
@@ -278,7 +279,10 @@ def test_events_of_a_node_that_gets_a_snapshot(tmp_path: Path) -> None:
         victim.process.send_signal(signal.SIGSTOP)
         leader = cluster.wait_leader()
         until(lambda: longest_silence_ms(cluster.status(leader)) > 7_000, "it is not missed")
+        flushes = cluster.status(leader)["base_flushes_total"]
         lag(api)
+        # The log goes up to where the base is.
+        until(lambda: cluster.status(leader)["base_flushes_total"] > flushes, "no flush")
         victim.process.send_signal(signal.SIGCONT)
         cluster.wait_caught_up(victim)
         assert cluster.status(victim)["snapshot"]["installed"] == 1

@@ -14,7 +14,7 @@ from fsm_driver import START_NS, Driver, encode_entry, enqueue_step
 from corvo import feed, ops
 from corvo._fast.codec import encode_fields, encode_frame
 from corvo.errors import DiskFull, StorageError, UnknownOp
-from corvo.fsm import store
+from corvo.fsm import core, store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
@@ -357,3 +357,19 @@ def test_the_same_bytes_whatever_the_surroundings() -> None:
 
 
 FETCH_VALUES = (["q"], "w", "h", 60_000_000_000, 1 << 20)
+
+
+def test_a_base_is_read_in_slices() -> None:
+    """Until the last one the machine is what it was."""
+    old, new = Driver(), Driver()
+    old.enqueue("old")
+    for n in range(3 * core.LOADED_ROWS):
+        new.entry(enqueue_step(f"j{n}", scheduled_ns=START_NS * 2 if n % 2 else 0))
+    new.machine.flush()
+    slices = 0
+    for _ in old.machine.load(new.base):
+        slices += 1
+        assert old.machine.job("old") is not None and old.machine.job("j0") is None
+    assert slices == 3
+    assert old.machine.job("old") is None and old.machine.job("j0") is not None
+    assert memory(old.machine) == memory(new.machine)
