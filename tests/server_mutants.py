@@ -139,7 +139,7 @@ _ALL = (
         WAL,
         "        if error:\n            self._fail(self.path if segment",
         "        if error and segment is None:\n            self._fail(self.path if segment",
-        T_WAL + "test_an_io_error_is_final",
+        "tests/unit/test_solo.py::test_a_failed_write_stops_everything",
     ),
     _mutant(
         "b56",

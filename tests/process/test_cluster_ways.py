@@ -77,6 +77,13 @@ def test_tls_everywhere(tmp_path: Path) -> None:
         assert cluster.status(newcomer)["snapshot"]["installed"] == 1
         assert newcomer.api().queue("big")["pending"] == 30
         assert len(take_all(newcomer.api(), "big", 30)) == 30
+        # Certificates are read again, if they are right.
+        for text in ("the certificate was read again", "the old certificate stays"):
+            assert first.process is not None
+            first.process.send_signal(signal.SIGHUP)
+            until(lambda text=text: any(text in line for line in first.log), text)
+            (tmp_path / "node.pem").write_text("nonsense")
+        first.api().enqueue("q")
 
 
 def test_a_node_that_finds_the_cluster_by_dns(tmp_path: Path) -> None:
