@@ -69,7 +69,7 @@ images: build  ## Cut the power in recorded workloads and start from what is lef
 sim: build  ## Simulate clusters that break: many seeds, or one (SEED=7 STEPS=3000 ARGS="--full")
 	PYTHONPATH=tests $(BIN)/python tools/simulate.py $(if $(SEED),--seed $(SEED)) --steps $(STEPS) $(ARGS)
 
-mutants: build  ## Put known bugs of Raft back, one at a time: does its scenario notice?
+mutants: build  ## Put known bugs back, one at a time: does its scenario notice?
 	$(BIN)/python tools/mutants.py $(ARGS)
 
 fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)

@@ -73,6 +73,7 @@ class Cluster:
         self._machine = machine
         self._pipeline = pipeline
         self._started = False
+        self.loading = False  # a snapshot is being read
         self.leadership = leadership
         self._seeds = seeds
         self.members = Members(config, identity.cluster_id, log, loop, seeds)
@@ -94,7 +95,12 @@ class Cluster:
         self.transport.on_state = self.agreement.heard
         self._timer: asyncio.TimerHandle | None = None
         self.snapshots = Snapshots(
-            config.data_dir, log.node_id, log, self.transport.open_channel, clock
+            config.data_dir,
+            log.node_id,
+            log,
+            self.transport.open_channel,
+            clock,
+            cluster_id=identity.cluster_id,
         )
         log.peers = self.transport
         log.snapshots = self.snapshots
@@ -274,6 +280,7 @@ class Cluster:
             "requests_held": 0 if self.gate is None else self.gate.held,
             "requests_passed_on": 0 if self.proxy is None else self.proxy.passed_on,
             "snapshot": {
+                "loading": self.loading,
                 "prepared": self.snapshots.prepared,
                 "sent": self.snapshots.sent,
                 "failed": self.snapshots.failed,

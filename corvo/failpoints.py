@@ -44,6 +44,9 @@ POINTS: Final[dict[str, str]] = {
     "base.before_commit": "The rows are in the transaction, which is not committed.",
     "base.after_commit": "The base has them; the overlay does not know.",
     "flush.before_trim": "The base is ahead; the log has not been cut.",
+    "snapshot.before_current": "A received snapshot has its place, and does not count yet.",
+    "snapshot.installed": "It counts; the server still has the old base, the log is as it was.",
+    "snapshot.restored": "The log begins behind it; the server still has the old base.",
 }
 
 SIZES: Final[dict[str, str]] = {

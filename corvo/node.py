@@ -78,6 +78,7 @@ class Node:
         self.log = self._cluster_log() if config.clustered else self._solo_log()
         self.base = Base.open(Path(config.data_dir))
         self.machine = Machine(self.base)
+        self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         self.pipeline = Pipeline(
             loop, self.clock, self.log, self.machine, self.base, config.max_pending
         )
@@ -109,6 +110,7 @@ class Node:
         if config.tls_cert:
             self.certificate = Certificate(config.tls_cert, config.tls_key)
         self.handshakes: Handshakes | None = None
+        self._loading: asyncio.Task[None] | None = None  # of a snapshot
         self._stopping = False
         self._stopped = asyncio.Event()
 
@@ -282,12 +284,43 @@ class Node:
         if self.cluster is not None:
             self.cluster.agreement.note(index)
 
-    def _on_restored(self, meta: SnapshotMeta) -> None:
-        """A snapshot is the base now: go on from it."""
+    def _on_restored(self, meta: SnapshotMeta) -> bool:
+        """A snapshot is the base now. It is read beside other work; until that is done this node
+        is as far behind as it was."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self._loading = self.loop.create_task(self._load(meta))
+        return False
+
+    async def _load(self, meta: SnapshotMeta) -> None:
         began_ns = self.clock.monotonic_ns()
-        old, self.base = self.base, Base.open(Path(self.config.data_dir))
-        self.machine.restore(self.base)
+        assert self.cluster is not None and isinstance(self.log, ClusterLog)
+        self.cluster.loading = True
+        base: Base | None = None
+        try:
+            base = Base.open(Path(self.config.data_dir))
+            for _ in self.machine.load(base):
+                await asyncio.sleep(0)
+            self._go_on_from(base, meta)
+        except asyncio.CancelledError:
+            if base is not None:
+                base.close()
+            raise
+        except Exception as error:
+            self._on_fatal(error)
+        self.cluster.loading = False
+        self.log.restored(meta)
+        took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
+        fields = {"index": meta.index, "took_ms": took_ms}
+        logger.info("going on from a snapshot", extra={"fields": fields})
+
+    def _go_on_from(self, base: Base, meta: SnapshotMeta) -> None:
+        """The machine has loaded this base."""
+        old, self.base = self.base, base
+        self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
+        if failpoints.armed:
+            failpoints.reach("snapshot.restored")
         self.pipeline.flusher.use(self.base, meta.index)
         if self.sidecar is None:
             self.machine.drop_outbox()
@@ -297,9 +330,6 @@ class Node:
         assert self.cluster is not None
         self.cluster.snapshots.clean()
         self.pipeline.restored(meta.index)
-        took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
-        fields = {"index": meta.index, "took_ms": took_ms}
-        logger.info("going on from a snapshot", extra={"fields": fields})
 
     # ---- stop ----
 
@@ -358,6 +388,8 @@ class Node:
 
     def close(self) -> None:
         """Flush and close the stores."""
+        if self._loading is not None:
+            self._loading.cancel()
         if self.handshakes is not None:
             self.handshakes.close()
         if self.sidecar is not None:

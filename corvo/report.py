@@ -60,6 +60,8 @@ class Report:
             return "leader", ""
         status = self.cluster()
         trouble = "" if status["leader_id"] else "no leader is known"
+        if status["snapshot"]["loading"]:
+            trouble = "a copy of the state is being read"
         if status["state_is_wrong"]:
             trouble = "the state of this node differs from that of the others"
         return status["state"].lower(), trouble

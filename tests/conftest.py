@@ -1,11 +1,15 @@
-"""What all tests share: which build they run against, and how hypothesis runs."""
+"""What all tests share: which build they run against, the mutant that is wanted, and how hypothesis
+runs."""
 
 import importlib.util
 import os
 from pathlib import Path
 
+import mutants
 import pytest
 from hypothesis import settings
+
+mutants.install_wanted()
 
 settings.register_profile("corvo", deadline=None)
 settings.load_profile("corvo")

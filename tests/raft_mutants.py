@@ -4,7 +4,7 @@ Each has a scenario of its own: the tests whose names begin with `test_<name>_`,
 without the letter behind the number.
 """
 
-from mutation import Edit, Mutant, install, wanted
+from mutation import Edit, Mutant
 
 FOLDER = "corvo/consensus/raft/"
 
@@ -439,9 +439,3 @@ _ALL = (
 )
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}
-
-
-def install_wanted() -> None:
-    """Called first of all by what runs the core, before it imports anything of it."""
-    if wanted():
-        install(MUTANTS[wanted()])

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from mutants import MUTANTS, NONE  # noqa: E402
 from mutation import Mutant  # noqa: E402
-from raft_mutants import MUTANTS  # noqa: E402
 
 SCENARIOS = "tests/unit/consensus/raft"
 NO_TESTS = 5  # exit status of pytest
@@ -35,11 +35,13 @@ def scenarios(mutant: Mutant) -> str:
 def run(mutant: Mutant | None) -> tuple[int, float]:
     """Exit status and seconds of the scenarios of this bug, with it or (None) of all without."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-p", "no:xdist", "--no-header", "--tb=no", SCENARIOS]
+    command += ["-p", "no:xdist", "--no-header", "--tb=no"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    if mutant is not None:
-        command += ["-k", scenarios(mutant)]
+    if mutant is None:
+        command.append(SCENARIOS)
+    else:
         environment["CORVO_MUTANT"] = mutant.name
+        command += mutant.scenario or [SCENARIOS, "-k", scenarios(mutant)]
     start = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
     return done.returncode, time.monotonic() - start
@@ -47,6 +49,8 @@ def run(mutant: Mutant | None) -> tuple[int, float]:
 
 def simulate(mutant: Mutant, seeds: int) -> str:
     """The first seed, counted from 1, that notices; empty if none does."""
+    if not seeds:
+        return ""
     command = [sys.executable, "tools/simulate.py", "--first", "1", "--seeds", str(seeds)]
     command += ["--stop", "--processes", "1"]
     environment = os.environ | {
@@ -68,15 +72,19 @@ def main() -> int:
     arguments = parser.parse_args()
     wanted = arguments.names or list(MUTANTS)
     seeds = arguments.seeds
-    status, seconds = run(None)
-    if status != 0:
-        print("the scenarios fail without any mutant", file=sys.stderr)
-        return 1
-    print(f"{'':8} {'without any bug':56} passed    {seconds:5.1f} s")
+    for control in (None, NONE):
+        status, seconds = run(control)
+        if status != 0:
+            print("the scenarios fail without any mutant", file=sys.stderr)
+            return 1
+        text = "without any bug" if control is None else "without any bug, outside the core"
+        print(f"{'':8} {text:56} passed    {seconds:5.1f} s", flush=True)
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         mutants = [MUTANTS[name] for name in wanted]
-        simulated = pool.map(lambda mutant: simulate(mutant, seeds) if seeds else "", mutants)
+        simulated = pool.map(
+            lambda m: simulate(m, seeds) if seeds and not m.scenario else "", mutants
+        )
         for mutant, (status, seconds), seed in zip(
             mutants, pool.map(run, mutants), simulated, strict=True
         ):

@@ -39,6 +39,7 @@ ELECTION_TICKS = 12
 _APPLY_SLICE = limits.MIB
 _WRITE_SIZE_MAX = 4 * limits.MIB
 _PIN_TICKS = 100
+_CONFIRM_TICKS = 200
 _NO_PIN = 1 << 62
 _ENTRY_OVERHEAD = 128  # bytes of memory beside the data
 
@@ -102,7 +103,7 @@ class ClusterLog(OnDisk):
         self.on_leader: Callable[[int], None] = _ignore
         self.on_follower: Callable[[str], None] = _ignore
         self.on_members: Callable[[ConfState, int], None] = _ignore_members
-        self.on_restored: Callable[[SnapshotMeta], None] = _ignore
+        self.on_restored: Callable[[SnapshotMeta], bool] = _restored_at_once
         self.snapshots: Snapshots | None = None
         self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
         self.peers = peers
@@ -124,6 +125,7 @@ class ClusterLog(OnDisk):
         self._covered_index = 0
         self._pin_index = _NO_PIN  # entries above are kept: a copy of the state is being made
         self._pin_ticks = 0
+        self._unconfirmed: dict[str, int] = {}  # members that have a whole snapshot; ticks
         self._conf: ConfState | None = None
         self._changes: dict[int, tuple[int, ChangeAnswer]] = {}
         self._open_wal(
@@ -247,6 +249,7 @@ class ClusterLog(OnDisk):
     def peer_unreachable(self, node_id: str) -> None:
         """Messages to this node are being lost."""
         if not self._closed:
+            self._give_up_snapshot(node_id)
             self._raft.unreachable(node_id)
             self._turn_soon()
 
@@ -324,10 +327,24 @@ class ClusterLog(OnDisk):
         self._storage.offered = None
 
     def snapshot_sent(self, node_id: str, ok: bool) -> None:
-        """A transfer is over. If it went well the peer answers itself."""
-        if not ok and not self._closed:
+        """A transfer is over. If it went well the peer answers itself, unless it dies before."""
+        if ok:
+            self._unconfirmed[node_id] = _CONFIRM_TICKS
+        elif not self._closed:
             self._raft.snapshot_failed(node_id)
             self._turn_soon()
+
+    def _give_up_snapshot(self, node_id: str) -> None:
+        """A member that had a whole snapshot says nothing of it any more: it needs another one,
+        if it has not confirmed that one."""
+        if self._unconfirmed.pop(node_id, 0):
+            self._raft.snapshot_failed(node_id)
+
+    def _await_snapshots(self) -> None:
+        for node_id, ticks in list(self._unconfirmed.items()):
+            self._unconfirmed[node_id] = ticks - 1
+            if ticks == 1:
+                self._give_up_snapshot(node_id)
 
     # The shell of the driver.
 
@@ -336,6 +353,7 @@ class ClusterLog(OnDisk):
             assert self.snapshots is not None, "only what was offered is sent"
             for message in messages:
                 if message.type == SNAPSHOT:
+                    self._unconfirmed.pop(message.to_id, None)
                     self.snapshots.send(message)
             messages = [message for message in messages if message.type != SNAPSHOT]
         assert self.peers is not None
@@ -361,10 +379,15 @@ class ClusterLog(OnDisk):
         self._writes.append(meta)
         self._write_on()
 
-    def restore(self, meta: SnapshotMeta) -> None:
+    def restore(self, meta: SnapshotMeta) -> bool:
         for index in [index for index in self._changes if index <= meta.index]:
             self._changes.pop(index)[1](NoLeader("nobody can say what became of the change"))
-        self.on_restored(meta)
+        return self.on_restored(meta)
+
+    def restored(self, meta: SnapshotMeta) -> None:
+        """The state goes on from this snapshot, if `on_restored` said that it is not done yet."""
+        if not self._closed:
+            self._guarded(self._driver.restored, meta)
 
     def apply(self, entries: list[Entry]) -> None:
         self.on_committed(entries)
@@ -416,6 +439,7 @@ class ClusterLog(OnDisk):
     def _on_tick(self) -> None:
         self._raft.tick()
         self._prepare_snapshot()
+        self._await_snapshots()
         if self._writes:
             self._wal.reserve()
             self._write_on()
@@ -542,3 +566,7 @@ def _ignore_members(_conf: ConfState, _index: int) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def _restored_at_once(_: SnapshotMeta) -> bool:
+    return True

@@ -51,8 +51,9 @@ class Shell(Protocol):
         """Start to make the snapshot that the core was told of durable, and the log begin above
         it; ends with `Driver.installed`. It comes before the writes that follow."""
 
-    def restore(self, meta: SnapshotMeta) -> None:
-        """The snapshot is durable: let the state machine go on from it."""
+    def restore(self, meta: SnapshotMeta) -> bool:
+        """The snapshot is durable: let the state machine go on from it. False: that takes a while,
+        and ends with `Driver.restored`."""
 
     def apply(self, entries: list[Entry]) -> None:
         """Apply committed entries, of all kinds."""
@@ -70,6 +71,7 @@ class _Restore:
     def __init__(self, meta: SnapshotMeta) -> None:
         self.meta = meta
         self.durable = False
+        self.begun = False
 
 
 class Driver:
@@ -209,7 +211,9 @@ class Driver:
     def has_work(self) -> bool:
         """Whether `apply` would get on."""
         item = self._queue[0] if self._queue else None
-        return item is not None and (not isinstance(item, _Restore) or item.durable)
+        return item is not None and (
+            not isinstance(item, _Restore) or (item.durable and not item.begun)
+        )
 
     def apply(self, size_max: int) -> None:
         """Let the state machine apply what comes next, some bytes of it."""
@@ -218,10 +222,8 @@ class Driver:
         while self._queue and size < size_max:
             item = self._queue[0]
             if isinstance(item, _Restore):
-                if entries or not item.durable:
+                if entries or not self._restore(item):
                     break
-                self._queue.popleft()
-                self._restore(item.meta)
             else:
                 self._queue.popleft()
                 entries.append(item)
@@ -237,8 +239,26 @@ class Driver:
             self._answer_reads()
         self.turn()
 
-    def _restore(self, meta: SnapshotMeta) -> None:
-        self._shell.restore(meta)
+    def restored(self, meta: SnapshotMeta) -> None:
+        """The state machine goes on from this snapshot, which took it a while."""
+        item = self._queue[0] if self._queue else None
+        if isinstance(item, _Restore) and item.meta is meta:
+            self._end_restore(meta)
+            self._shell.apply_soon()
+        # Else a newer one has come, and what this one was for with it.
+
+    def _restore(self, item: _Restore) -> bool:
+        """Replace the state; whether that is done."""
+        if not item.durable or item.begun:
+            return False
+        item.begun = True
+        if not self._shell.restore(item.meta):
+            return False
+        self._end_restore(item.meta)
+        return True
+
+    def _end_restore(self, meta: SnapshotMeta) -> None:
+        self._queue.popleft()
         self._confs = [(meta.index, meta.conf)]
         self.applied = meta.index
         self.raft.applied(meta.index)

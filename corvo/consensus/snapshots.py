@@ -46,6 +46,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from corvo import failpoints
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.clock import Clock
 from corvo.consensus.datadir import sync_directory
@@ -142,8 +143,11 @@ class Snapshots:
         clock: Clock,
         files: Files | None = None,
         rate_max: int = SNAPSHOT_RATE_MAX,
+        cluster_id: str = "",
     ) -> None:
-        """`node_id` is that of this node in messages."""
+        """`node_id` is that of this node in messages. Copies of another cluster than `cluster_id`
+        are not taken."""
+        self._cluster_id = cluster_id
         self.sending: dict[str, Progress] = {}  # by node
         self.receiving: Progress | None = None
         self.prepared = 0
@@ -445,6 +449,9 @@ class Snapshots:
         if bytes.fromhex(found["digest"]) != offer.digest:
             self._files.unlink(path)
             raise _NotTaken("damaged on its way")
+        if found["cluster_id"] not in ("", self._cluster_id):
+            self._files.unlink(path)
+            raise _NotTaken(f"it is of cluster {found['cluster_id']}, not {self._cluster_id}")
         if (found["index"], found["term"]) != (meta.index, meta.term):
             self._files.unlink(path)
             raise _NotTaken(f"it goes to entry {found['index']}, not {meta.index}")
@@ -470,6 +477,8 @@ class Snapshots:
         files.rename(wanted[-1], f"{directory}/{DATA_FILE}")
         sync_directory(files, directory)
         sync_directory(files, root)
+        if failpoints.armed:
+            failpoints.reach("snapshot.before_current")
         new_path = f"{root}/{generations.CURRENT}.new"
         text = name.encode() + b"\n"
         fd = files.open(new_path, create=True)
@@ -481,6 +490,8 @@ class Snapshots:
             files.close(fd)
         files.rename(new_path, f"{root}/{generations.CURRENT}")
         sync_directory(files, root)
+        if failpoints.armed:
+            failpoints.reach("snapshot.installed")
         self.installed += 1
         logger.info("installed the snapshot at entry %d", meta.index)
 

@@ -636,6 +636,8 @@ class Wal:
 
     def reserve(self) -> bool:
         """Have the next segment at hand, or being prepared. False when the disk is full."""
+        if self.rolling:
+            return not self.full  # until it has its name the new segment is the file `spare`
         self._reserve_at = _NEVER
         if self._spare_fd < 0 and self.failed is None and not self._recycle():
             fd = self._create("spare")
@@ -669,7 +671,7 @@ class Wal:
 
     def _recycle(self) -> bool:
         """Make the spare out of the oldest segment, if that is free."""
-        if not self._attached or not self._is_free(0):
+        if not self._attached or self.rolling or not self._is_free(0):
             return False
         path, _ = self._sealed[0]
         try:

@@ -1,5 +1,6 @@
 """What every op works on: the store, the indexes over it, and the entry being applied."""
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from heapq import heapify, heappush
 from typing import Final
@@ -38,7 +39,7 @@ from corvo.model import (
 
 # An entry of an expiry that is further away than this has not been looked at.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
-
+LOADED_ROWS: Final = 2_000  # in a slice: some milliseconds
 DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of the job id
 
 
@@ -54,6 +55,7 @@ class Core:
     """
 
     def __init__(self, base: Rows) -> None:
+        """Empty, until `load` is through."""
         self.store = Store(base)
         self.meta = self.store.meta
         self.lanes: dict[str, Lane] = {}
@@ -88,78 +90,112 @@ class Core:
         self.changes: list[Change] = []
         self.ended: list[Ended] = []  # what the end of these jobs brings about is yet to be done
         self.settled: int = 0  # dependents that have heard of the end of a job
-        self._read_rows()
 
-    def _read_rows(self) -> None:
+    def load(self) -> Iterator[None]:
+        """Rebuild the indexes from their rows, in slices: others may have a turn after each."""
         base = self.store.base
-        for key, row in base.scan(keys.QUEUE):
-            self._add_lane(queue_documents.decode_queue(keys.parse_queue(key), row))
-        for key, row in base.scan(keys.TASK):
-            self.put_task(documents.decode_task(keys.parse_task(key), row))
-        for key, row in base.scan(keys.WORKER):
-            worker = documents.decode_worker(keys.parse_worker(key), row)
-            self.workers[worker.id] = worker
-        for key, row in base.scan(keys.SCHEDULE):
-            self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
-        for key, row in base.scan(keys.GROUP):
-            number, group_number = keys.parse_group_key(key)
-            group_key, served = queue_documents.decode_group(row)
-            self._groups(self.numbered[number]).load(group_key, group_number, served)
-        for key, row in base.scan(keys.GRANT):
-            number, stamp_ns = keys.parse_grant(key)
-            window = self.numbered[number].window
-            assert window is not None, f"grants of queue {number}, which has no rate limit"
-            window.load(stamp_ns, queue_documents.decode_grant(row))
-        self._read_places()
-        for key, row in base.scan(keys.UNSETTLED):
-            self.unsettled[keys.parse_unsettled(key)] = row[0]
-        self.next_unsettled = list(self.unsettled)
-        heapify(self.next_unsettled)
-        for key, row in base.scan(keys.REPLAY):
-            self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
-
-    def _read_places(self) -> None:
-        """The index rows of all jobs that have not ended."""
-        base = self.store.base
-        for key, row in base.scan(keys.PENDING):
-            number, priority, seq = keys.parse_pending(key)
-            lane = self.numbered[number]
-            if self._row_doomed(lane, row, 0):
-                continue
-            if lane.groups is None or not self._read_group(lane, PENDING, seq, row, 0):
-                lane.ready.add(priority, seq)
-        for key, row in base.scan(keys.BLOCKED):
-            lane = self.numbered[keys.parse_placed(key)[0]]
-            lane.blocked += not self._row_doomed(lane, row, 0)
-        for key, row in base.scan(keys.ACTIVE):
-            number, seq = keys.parse_placed(key)
-            due_ns = keys.parse_due(row)[0]
-            lane = self.numbered[number]
-            lane.active[seq] = due_ns
-            self.leases.push(due_ns, number << SEQ_BITS | seq)
-            self._read_group(lane, ACTIVE, seq, row, DUE_SIZE)
-        for family, state in ((keys.SCHEDULED, SCHEDULED), (keys.RETRYING, RETRYING)):
+        count = 0
+        for family, read in (
+            (keys.QUEUE, self._read_queue),
+            (keys.TASK, self._read_task),
+            (keys.WORKER, self._read_worker),
+            (keys.SCHEDULE, self._read_schedule),
+            (keys.GROUP, self._read_group_row),
+            (keys.GRANT, self._read_grant),
+            (keys.PENDING, self._read_pending),
+            (keys.BLOCKED, self._read_blocked),
+            (keys.ACTIVE, self._read_active),
+            (keys.SCHEDULED, self._read_scheduled),
+            (keys.RETRYING, self._read_retrying),
+            (keys.HELD, self._read_held),
+            (keys.EXPIRING, self._read_expiring),
+            (keys.UNSETTLED, self._read_unsettled),
+            (keys.REPLAY, self._read_replay),
+        ):
             for key, row in base.scan(family):
-                number, seq = keys.parse_placed(key)
-                self.waiting.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
-                lane = self.numbered[number]
-                if lane.groups is not None and not (
-                    state == SCHEDULED and self._row_doomed(lane, row, DUE_SIZE)
-                ):
-                    self._read_group(lane, state, seq, row, DUE_SIZE)
-        for key, row in base.scan(keys.HELD):
-            number, seq = keys.parse_placed(key)
-            due_ns = keys.parse_due(row)[0]
-            if due_ns:
-                self.holds.push(due_ns, number << SEQ_BITS | seq)
-            self._read_group(self.numbered[number], HELD, seq, row, DUE_SIZE)
-        for key, row in base.scan(keys.EXPIRING):
-            number, seq = keys.parse_placed(key)
-            self.expiring.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
+                read(key, row)
+                count += 1
+                if count % LOADED_ROWS == 0:
+                    yield
         for number in self.numbers():
             groups = self.numbered[number].groups
             if groups is not None:
                 groups.settle_all()
+        self.next_unsettled = list(self.unsettled)
+        heapify(self.next_unsettled)
+
+    def _read_queue(self, key: bytes, row: bytes) -> None:
+        self._add_lane(queue_documents.decode_queue(keys.parse_queue(key), row))
+
+    def _read_task(self, key: bytes, row: bytes) -> None:
+        self.put_task(documents.decode_task(keys.parse_task(key), row))
+
+    def _read_worker(self, key: bytes, row: bytes) -> None:
+        worker = documents.decode_worker(keys.parse_worker(key), row)
+        self.workers[worker.id] = worker
+
+    def _read_schedule(self, key: bytes, row: bytes) -> None:
+        self.put_schedule(documents.decode_schedule(keys.parse_schedule(key), row))
+
+    def _read_group_row(self, key: bytes, row: bytes) -> None:
+        number, group_number = keys.parse_group_key(key)
+        group_key, served = queue_documents.decode_group(row)
+        self._groups(self.numbered[number]).load(group_key, group_number, served)
+
+    def _read_grant(self, key: bytes, row: bytes) -> None:
+        number, stamp_ns = keys.parse_grant(key)
+        window = self.numbered[number].window
+        assert window is not None, f"grants of queue {number}, which has no rate limit"
+        window.load(stamp_ns, queue_documents.decode_grant(row))
+
+    def _read_pending(self, key: bytes, row: bytes) -> None:
+        number, priority, seq = keys.parse_pending(key)
+        lane = self.numbered[number]
+        if self._row_doomed(lane, row, 0):
+            return
+        if lane.groups is None or not self._read_group(lane, PENDING, seq, row, 0):
+            lane.ready.add(priority, seq)
+
+    def _read_blocked(self, key: bytes, row: bytes) -> None:
+        lane = self.numbered[keys.parse_placed(key)[0]]
+        lane.blocked += not self._row_doomed(lane, row, 0)
+
+    def _read_active(self, key: bytes, row: bytes) -> None:
+        number, seq = keys.parse_placed(key)
+        due_ns = keys.parse_due(row)[0]
+        lane = self.numbered[number]
+        lane.active[seq] = due_ns
+        self.leases.push(due_ns, number << SEQ_BITS | seq)
+        self._read_group(lane, ACTIVE, seq, row, DUE_SIZE)
+
+    def _read_scheduled(self, key: bytes, row: bytes) -> None:
+        number, seq = keys.parse_placed(key)
+        self.waiting.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
+        lane = self.numbered[number]
+        if lane.groups is not None and not self._row_doomed(lane, row, DUE_SIZE):
+            self._read_group(lane, SCHEDULED, seq, row, DUE_SIZE)
+
+    def _read_retrying(self, key: bytes, row: bytes) -> None:
+        number, seq = keys.parse_placed(key)
+        self.waiting.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
+        self._read_group(self.numbered[number], RETRYING, seq, row, DUE_SIZE)
+
+    def _read_held(self, key: bytes, row: bytes) -> None:
+        number, seq = keys.parse_placed(key)
+        due_ns = keys.parse_due(row)[0]
+        if due_ns:
+            self.holds.push(due_ns, number << SEQ_BITS | seq)
+        self._read_group(self.numbered[number], HELD, seq, row, DUE_SIZE)
+
+    def _read_expiring(self, key: bytes, row: bytes) -> None:
+        number, seq = keys.parse_placed(key)
+        self.expiring.push(keys.parse_due(row)[0], number << SEQ_BITS | seq)
+
+    def _read_unsettled(self, key: bytes, row: bytes) -> None:
+        self.unsettled[keys.parse_unsettled(key)] = row[0]
+
+    def _read_replay(self, key: bytes, row: bytes) -> None:
+        self.replays.put(documents.replay_digest(row), keys.parse_replay(key))
 
     def _row_doomed(self, lane: Lane, row: bytes, at: int) -> bool:
         """Whether a pending or scheduled job is doomed; its id starts at `at` in its index row."""

@@ -1,6 +1,6 @@
 """The replicated state machine: committed entries in, results, state and change records out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import Final
 
@@ -137,10 +137,29 @@ class Machine:
 
     def restore(self, base: Rows) -> None:
         """Go on from another base, as if this machine had always been there."""
-        self._core = Core(base)
+        for _ in self.load(base):
+            pass
+
+    def load(self, base: Rows) -> Iterator[None]:
+        """The same in slices of some milliseconds. Until the last one the machine is what it was;
+        nothing may be applied meanwhile."""
+        core = Core(base)
+        yield from core.load()
+        self._core = core
         self._store = self._core.store
         self._meta = self._store.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace
+
+    def adopt(self, cluster_id: bytes) -> None:
+        """The state is that of this cluster, from now on if it was nobody's. Raises StorageError
+        when it is another one's."""
+        found = self._meta.cluster_id
+        if found and found != cluster_id:
+            raise StorageError(
+                f"the state belongs to cluster {found.hex()}, but this node to cluster"
+                f" {cluster_id.hex()}: it was copied here from elsewhere"
+            )
+        self._meta.cluster_id = cluster_id
 
     @property
     def applied_index(self) -> int:

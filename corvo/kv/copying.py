@@ -4,7 +4,8 @@
     python -m corvo.kv.copying check <file>
 
 Both leave the file on disk, flushed, and print what it holds as JSON: `index` and `term` of the
-last entry it has, `size`, and `digest` (SHA-256). What is wrong goes to stderr, with exit status 1.
+last entry it has, `cluster_id`, `size`, and `digest` (SHA-256). What is wrong goes to stderr, with
+exit status 1.
 
 A copy is compact and shows the base as of one flush, while the server writes on: LMDB copies out
 of a read transaction, whose pages are not reused meanwhile. What it is called is read from the copy
@@ -65,6 +66,7 @@ def check(file: Path) -> dict[str, Any]:
     return {
         "index": meta.applied_index,
         "term": meta.applied_term,
+        "cluster_id": meta.cluster_id.hex(),
         "size": size,
         "digest": digest.hexdigest(),
     }

@@ -1,12 +1,19 @@
 """Three real servers as a cluster: elections, kill -9 under load, restarts, members, hand-over."""
 
-import json
 import shutil
 import time
 from pathlib import Path
 
 from clusters import Writer, free_port, running_cluster, take_all
-from harness import Api, Poll, ServerProcess, failed_start, refused, running_server, until
+from harness import (
+    Poll,
+    ServerProcess,
+    failed_start,
+    refused,
+    running_server,
+    until,
+    wait_mirrored,
+)
 
 
 def test_kill_9_of_the_leader_under_load(tmp_path: Path) -> None:
@@ -153,18 +160,6 @@ def test_each_node_has_a_mirror(tmp_path: Path) -> None:
         victim.kill()
         victim.start()
         wait_mirrored(victim.api(), 41)
-
-
-def wait_mirrored(api: Api, count: int) -> None:
-    """Until search on this node finds so many jobs of the queue, and what it says is not stale."""
-
-    def found() -> bool:
-        reply = api.raw("POST", "/jobs/search", {"queue": "q", "limit": 1})
-        if reply.status != 200 or reply.headers["X-Corvo-Stale"]:
-            return False
-        return bool(json.loads(reply.body)["total"] == count)
-
-    until(found, f"the mirror never has {count} jobs")
 
 
 def test_any_node_takes_any_request(tmp_path: Path) -> None:

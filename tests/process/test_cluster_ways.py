@@ -1,15 +1,30 @@
 """Real clusters that find each other in other ways, and that speak TLS; and all that a node of a
 cluster says of itself."""
 
+import json
 import shutil
+import signal
 import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import lmdb
+import pytest
 from clusters import running_cluster, take_all
-from harness import Poll, ServerProcess, make_certificate, refused, until
+from harness import (
+    Api,
+    Lines,
+    Poll,
+    ServerProcess,
+    connect,
+    failed_start,
+    make_certificate,
+    refused,
+    running_server,
+    until,
+    wait_mirrored,
+)
 
 from corvo._fast import keys
 from corvo.kv import documents
@@ -62,6 +77,13 @@ def test_tls_everywhere(tmp_path: Path) -> None:
         assert cluster.status(newcomer)["snapshot"]["installed"] == 1
         assert newcomer.api().queue("big")["pending"] == 30
         assert len(take_all(newcomer.api(), "big", 30)) == 30
+        # Certificates are read again, if they are right.
+        for text in ("the certificate was read again", "the old certificate stays"):
+            assert first.process is not None
+            first.process.send_signal(signal.SIGHUP)
+            until(lambda text=text: any(text in line for line in first.log), text)
+            (tmp_path / "node.pem").write_text("nonsense")
+        first.api().enqueue("q")
 
 
 def test_a_node_that_finds_the_cluster_by_dns(tmp_path: Path) -> None:
@@ -159,6 +181,7 @@ def test_f27_all_that_a_node_says_of_itself(tmp_path: Path) -> None:
             assert status["snapshot"] == {
                 **dict.fromkeys(("prepared", "sent", "failed", "received", "installed"), 0),
                 "sending": {},
+                "loading": False,
             }
             check_nodes(status, leads, leader, cluster.nodes)
         assert leader.api().job(job)["state"] == "active"
@@ -233,3 +256,138 @@ def test_f26_a_damaged_state_is_noticed(tmp_path: Path) -> None:
         victim.start()
         cluster.wait_voters(3)
         until(lambda: cluster.status(leader)["status"] == "healthy", "it is not whole again")
+
+
+SIZES = "wal.segment_size=1048576,raft.log_kept_size=262144"
+
+
+def lag(api: Api) -> None:
+    """More than the log keeps for followers."""
+    for _ in range(30):
+        api.enqueue("q", payload="x" * 50_000)
+
+
+def longest_silence_ms(status: dict[str, Any]) -> int:
+    """Of all nodes. After so many seconds the connections with it are given up."""
+    return max(row["last_contact_ms"] for row in status["nodes"])
+
+
+def test_events_of_a_node_that_gets_a_snapshot(tmp_path: Path) -> None:
+    """Who listens there misses nothing: what the node has not applied itself is read from the log
+    of events that came with the state."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        api = cluster.wait_leader().api()
+        api.enqueue("q")
+        cluster.wait_equal()
+        victim = cluster.followers()[0]
+        stream = Lines(victim, "/events?from=start")
+        assert victim.process is not None
+        victim.process.send_signal(signal.SIGSTOP)
+        leader = cluster.wait_leader()
+        until(lambda: longest_silence_ms(cluster.status(leader)) > 7_000, "it is not missed")
+        flushes = cluster.status(leader)["base_flushes_total"]
+        lag(api)
+        # The log goes up to where the base is.
+        until(lambda: cluster.status(leader)["base_flushes_total"] > flushes, "no flush")
+        victim.process.send_signal(signal.SIGCONT)
+        cluster.wait_caught_up(victim)
+        assert cluster.status(victim)["snapshot"]["installed"] == 1
+        api.enqueue("q")
+        seqs = [json.loads(frame["data"])["seq"] for frame in stream.frames(32)]
+        assert seqs == list(range(1, 33))
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    "point", ["snapshot.before_current", "snapshot.installed", "snapshot.restored"]
+)
+def test_killed_while_it_installs_a_snapshot(tmp_path: Path, point: str) -> None:
+    """With the base comes the outbox of the node that sent it, which is still there when this one
+    is killed. Its mirror does not take that for its own."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        api = cluster.wait_leader().api()
+        api.enqueue_many("q", 10)
+        victim = cluster.followers()[0]
+        wait_mirrored(victim.api(), 10)
+        victim.kill()
+        lag(api)
+        victim.environment = victim.environment | {"CORVO_FAILPOINTS": f"{SIZES},{point}=kill"}
+        victim.start()
+        assert victim.process is not None
+        assert victim.process.wait(60) == -signal.SIGKILL
+        victim.environment = cluster.environment
+        victim.start()
+        cluster.wait_caught_up(victim)
+        wait_mirrored(victim.api(), 40)
+        api.enqueue("q")
+        wait_mirrored(victim.api(), 41)
+        cluster.wait_equal()
+        assert len({cluster.status(node)["state_hash"] for node in cluster.nodes}) == 1
+
+
+def test_the_state_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with running_server(tmp_path / name) as server:
+            server.api().enqueue("q")
+            server.stop()
+    shutil.copy(tmp_path / "a" / "state" / "data.mdb", tmp_path / "b" / "state" / "data.mdb")
+    assert "the state belongs to cluster" in failed_start(tmp_path / "b")
+
+
+def test_f25_a_key_is_good_for_one_job_whoever_leads(tmp_path: Path) -> None:
+    """Across three leaders, on a node that has the outcome from a snapshot only, and when that one
+    leads."""
+    environment = {"CORVO_FAILPOINTS": SIZES}
+    key = {"Idempotency-Key": "once"}
+    with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
+        ids = set()
+
+        def ask(node: ServerProcess) -> None:
+            status, answer = node.api().call("POST", "/enqueue", {"queue": "once"}, key)
+            assert status in (200, 201), answer
+            ids.add(answer["job_id"])
+
+        def let_lead(node: ServerProcess) -> None:
+            name = node.flags[1]
+            cluster.wait_leader().api().ok("POST", "/cluster/transfer", {"node_id": name})
+            until(lambda: cluster.leader() is node, "it does not lead")
+
+        for node in cluster.nodes:
+            if cluster.wait_leader() is not node:
+                let_lead(node)
+            for other in cluster.nodes:
+                ask(other)
+        lag(cluster.wait_leader().api())
+        newcomer = cluster.add().start()
+        cluster.wait_voters(4)
+        cluster.wait_equal()
+        assert cluster.status(newcomer)["snapshot"]["installed"] == 1
+        let_lead(newcomer)
+        ask(newcomer)
+        assert len(ids) == 1
+        assert newcomer.api().queue("once")["pending"] == 1
+
+
+def test_f14_many_writes_share_a_flush(tmp_path: Path) -> None:
+    """256 requests at a time; a flush for 32 of them, or more."""
+    body = b'{"queue":"q"}'
+    request = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"
+    request %= (len(body), body)
+    with running_cluster(tmp_path, 3, "--no-mirror") as cluster:
+        leader = cluster.wait_leader()
+        before = cluster.status(leader)["log_flush_time_hist"]["count"]
+        sockets = [connect(leader.port) for _ in range(32)]
+        for _ in range(8):
+            for client in sockets:
+                client.sendall(8 * request)
+            for client in sockets:
+                answers = b""
+                while answers.count(b"HTTP/1.1 201") < 8:
+                    answers += client.recv(65536)
+        flushes = cluster.status(leader)["log_flush_time_hist"]["count"] - before
+        assert leader.api().queue("q")["pending"] == 8 * 256
+        assert flushes <= 8 * 256 / 32
+        for client in sockets:
+            client.close()

@@ -296,7 +296,7 @@ class Node:
         if self.driver.has_work:
             self.apply_soon()
 
-    def restore(self, meta: SnapshotMeta) -> None:
+    def restore(self, meta: SnapshotMeta) -> bool:
         self.world.trace("restored", self.name, repr(meta))
         waiting = self.machine.abandon()
         self.machine = self.world.recover_machine(self)
@@ -304,6 +304,7 @@ class Node:
             waiting.append(self._pending.pop(index)[1])
         for answered in waiting:
             answered(UNKNOWN)
+        return True
 
     def apply(self, entries: list[Entry]) -> None:
         for entry in entries:

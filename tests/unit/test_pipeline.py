@@ -469,7 +469,7 @@ def test_a_full_disk_under_the_base_is_not_fatal(rig: Rig) -> None:
     rig.loop.run()
     rig.log.commit()
     rig.loop.move(2 * SECOND)
-    assert not rig.disk.ballast
+    assert not rig.disk.ballast and rig.log.trimmed == 0
     with pytest.raises(DiskFull):
         rig.submit()
     rig.submit(ops.ACK, tag="ack")
@@ -800,6 +800,7 @@ def test_another_entry_in_its_place(rig: Rig) -> None:
     rig.log.commit()
     assert sorted(lost) == [1, 2] and rig.answers == []
     assert rig.pipeline.pending == 0
+    assert rig.machine.overlay_documents == 1, "it is applied like everywhere else"
 
 
 def test_an_entry_that_takes_the_place_of_an_older_proposal(rig: Rig) -> None:

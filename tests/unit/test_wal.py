@@ -278,6 +278,26 @@ def test_a_torn_write_is_cut_off_and_its_rest_never_comes_back(wal_path: Path) -
     assert reopen(wal_path)[2:] == [(3, b"new")]
 
 
+def test_what_a_torn_write_left_does_not_follow_the_next_one(wal_path: Path) -> None:
+    """A whole record of the torn write stands right where the one that is written next will end."""
+    node = Node(wal_path)
+    node.start()
+    node.append(b"first")
+    offset = node.wal._active.writer.offset
+    writer = node.wal._active.writer
+    salt = writer.salt
+    node.crash()
+    (path,) = segments(wal_path)
+    with path.open("r+b") as file:
+        file.seek(offset + record_size(6) + record_size(3))  # behind the term and an entry
+        file.write(Writer(salt, 12345, 0).add(1, 3, 1, b"stale", 0))
+    node = Node(wal_path)
+    node.start(term=2)
+    node.append(b"new")
+    node.crash()
+    assert reopen(wal_path)[1:] == [(2, b"new")]
+
+
 def test_damage_before_a_later_write_is_refused(wal_path: Path) -> None:
     filled(wal_path, 3, 20)
     (path,) = segments(wal_path)
@@ -854,3 +874,36 @@ def test_older_entries_are_kept_for_others(wal_path: Path) -> None:
     node.crash()
     base, rows = whole(wal_path, 20, 1)
     assert 0 < base[0] < 20 and [row[0] for row in rows] == list(range(base[0] + 1, 31))
+
+
+@pytest.mark.parametrize("ask", ["trim", "reserve"])
+def test_a_segment_that_has_no_name_yet_keeps_its_file(wal_path: Path, ask: str) -> None:
+    """The file of a new segment is the spare of before, until it has been flushed and got its name.
+    In that time the log is trimmed, and the next spare is wanted."""
+    node = Node(wal_path)
+    node.start()
+    rolls = 0
+    for number in range(1, 400):
+        index = node.wal.last_index + 1
+
+        def write(done: Callable[[], None], index: int = index, number: int = number) -> None:
+            node.wal.append(index, 1, b"%100d" % number, SYNC_DATA, done)
+            if node.wal.rolling:
+                nonlocal rolls
+                rolls += 1
+                if ask == "trim":
+                    node.wal.trim(index - 30)
+                else:
+                    node.wal.reserve()
+
+        node.run(write)
+        if number % 20 == 0:
+            node.settle()
+            if ask == "trim":
+                node.wal.trim(index - 60)
+    assert node.wal.failed is None and rolls > 5
+    node.crash()
+    first = 370 if ask == "trim" else 1
+    found = reopen(wal_path, first - 1)
+    assert [index for index, _ in found] == list(range(first, 400))
+    assert found[-1][1] == b"%100d" % 399

@@ -126,7 +126,7 @@ class Node:
             assert entry.index == len(self.applied) + 1
             self.applied.append(entry)
 
-    def _on_restored(self, meta: SnapshotMeta) -> None:
+    def _on_restored(self, meta: SnapshotMeta) -> bool:
         raise AssertionError(meta)
 
     def flush(self) -> None:

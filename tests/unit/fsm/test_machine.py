@@ -1,5 +1,10 @@
 """Entries, events, the hash, the overlay and its flush."""
 
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +14,7 @@ from fsm_driver import START_NS, Driver, encode_entry, enqueue_step
 from corvo import feed, ops
 from corvo._fast.codec import encode_fields, encode_frame
 from corvo.errors import DiskFull, StorageError, UnknownOp
-from corvo.fsm import store
+from corvo.fsm import core, store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
@@ -311,6 +316,16 @@ def test_overlay_size_follows_what_it_holds() -> None:
     assert driver.machine._store.jobs_size == 0
 
 
+def test_a_state_belongs_to_one_cluster() -> None:
+    driver = Driver()
+    driver.machine.adopt(b"\1" * 16)
+    driver.enqueue("j")
+    driver.restart()
+    driver.machine.adopt(b"\1" * 16)
+    with pytest.raises(StorageError, match="belongs to cluster 0101.*but this node to cluster 02"):
+        driver.machine.adopt(b"\2" * 16)
+
+
 def test_same_entry_again_gives_the_same_bytes() -> None:
     """Two machines, one of which flushes after each entry."""
     data = [
@@ -331,4 +346,57 @@ def test_same_entry_again_gives_the_same_bytes() -> None:
     assert machines[0][0].hash == machines[1][0].hash
 
 
+def story() -> tuple[str, str]:
+    """What is left of jobs that were enqueued, fetched, failed, moved and cleared: the hash of the
+    state, and the digest of all rows."""
+    driver = Driver()
+    for n in range(40):
+        driver.enqueue(f"j{n}", queue=f"q{n % 3}", tags=b'{"a":"b"}', jitter_ppm=100_000)
+    for n in range(20):
+        fetched = driver.take(f"q{n % 3}")
+        if n % 2:
+            driver.fail(fetched.job_id, fetched.token)
+    driver.machine.flush()
+    digest = sha256(repr(sorted(driver.base._rows.items())).encode()).hexdigest()
+    return driver.machine.hash.hex(), digest
+
+
+def test_the_same_bytes_whatever_the_surroundings() -> None:
+    """In processes with other seeds of the hash, time zones and locales."""
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    script = (
+        f"import sys; sys.path[:0] = {folders!r}; import mutants; mutants.install_wanted();"
+        f"from {Path(__file__).stem} import story; print(*story())"
+    )
+    surroundings = (
+        {"PYTHONHASHSEED": "1", "TZ": "Asia/Kolkata", "LC_ALL": "C"},
+        {"PYTHONHASHSEED": "2", "TZ": "America/St_Johns", "LC_ALL": "C.UTF-8"},
+    )
+    for surrounding in surroundings:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])} | surrounding,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert tuple(done.stdout.split()) == story()
+
+
 FETCH_VALUES = (["q"], "w", "h", 60_000_000_000, 1 << 20)
+
+
+def test_a_base_is_read_in_slices() -> None:
+    """Until the last one the machine is what it was."""
+    old, new = Driver(), Driver()
+    old.enqueue("old")
+    for n in range(3 * core.LOADED_ROWS):
+        new.entry(enqueue_step(f"j{n}", scheduled_ns=START_NS * 2 if n % 2 else 0))
+    new.machine.flush()
+    slices = 0
+    for _ in old.machine.load(new.base):
+        slices += 1
+        assert old.machine.job("old") is not None and old.machine.job("j0") is None
+    assert slices == 3
+    assert old.machine.job("old") is None and old.machine.job("j0") is not None
+    assert memory(old.machine) == memory(new.machine)
