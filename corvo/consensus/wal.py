@@ -273,7 +273,7 @@ class Wal:
             if end != mark:
                 raise StorageError(
                     f"{self.path}: the log is damaged: it was closed at offset {mark.offset} of "
-                    f"{mark.segment} and ends at offset {end.offset} of {end.segment or 'nothing'}; "
+                    f"{mark.segment}, and ends at {end.offset} of {end.segment or 'nothing'}; "
                     "the server does not start, because others rely on what is missing",
                     path=self.path,
                     offset=end.offset,

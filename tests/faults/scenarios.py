@@ -95,8 +95,8 @@ def stop_each(fight: Round) -> None:
 def alone(fight: Round) -> None:
     cluster = fight.cluster
     old = cluster.lead()
-    fight.hit()
     cluster.split([old], cluster.rest())
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
     answer = cluster.call(old, "POST", "/enqueue", {"queue": "nobody"})
@@ -106,8 +106,8 @@ def alone(fight: Round) -> None:
 def with_one(fight: Round) -> None:
     cluster = fight.cluster
     old, rest = cluster.lead(), cluster.rest()
-    fight.hit()
     cluster.split([old, rest[0]], rest[1:])
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
 
@@ -115,10 +115,10 @@ def with_one(fight: Round) -> None:
 def ring(fight: Round) -> None:
     """Each node reaches its two neighbours only."""
     nodes = fight.cluster.nodes
-    fight.hit()
     for at, node in enumerate(nodes):
         for away in (2, 3):
             fight.cluster.cut(node, nodes[(at + away) % 5])
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
 
@@ -127,8 +127,8 @@ def bridge(fight: Round) -> None:
     """The leader reaches one node only; all others reach each other."""
     cluster = fight.cluster
     old, rest = cluster.lead(), cluster.rest()
-    fight.hit()
     cluster.split([old], rest[1:])
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
 
@@ -137,9 +137,9 @@ def unheard(fight: Round) -> None:
     cluster = fight.cluster
     old = cluster.lead()
     rest = cluster.rest()
-    fight.hit()
     for node in rest:
         cluster.cut(old, node)
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
 
@@ -148,9 +148,9 @@ def deaf(fight: Round) -> None:
     cluster = fight.cluster
     old = cluster.lead()
     rest = cluster.rest()
-    fight.hit()
     for node in rest:
         cluster.cut(node, old)
+    fight.hit()
     fight.writes_go_on()
     fight.load.wait_more(40)
 
@@ -160,9 +160,9 @@ def flapping(fight: Round) -> None:
     cluster = fight.cluster
     assert cluster.network is not None
     for _ in range(4):
-        fight.hit()
         old = cluster.lead()
         cluster.split([old], cluster.rest())
+        fight.hit()
         fight.writes_go_on()
         cluster.network.heal()
         fight.load.wait_more(10)
