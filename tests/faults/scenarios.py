@@ -478,9 +478,15 @@ def _fall_behind(fight: Round) -> ServerProcess:
     victim.kill()
     for number in range(200):
         payload = f"{fight.number}.{number} ".ljust(250_000, "x")
-        cluster.lead().api().enqueue("big", payload=payload)
+        eventually(lambda payload=payload: _enqueue(cluster, payload), "nobody takes large jobs")
     fight.writes_go_on()
     return victim
+
+
+def _enqueue(cluster: FaultyCluster, payload: str) -> bool:
+    body = {"queue": "big", "payload": payload, "unique_key": payload[:10]}
+    reply = cluster.call(cluster.lead(), "POST", "/enqueue", body)
+    return bool(reply is not None and reply[0] in (200, 201))
 
 
 def _wait_arriving(cluster: FaultyCluster) -> ServerProcess:
