@@ -8,6 +8,7 @@ DEBUG := .venv-debug
 DATA_DIR ?= data
 ARGS ?=
 ROUNDS ?= 200
+ONLY ?=
 COUNT ?= 100
 MINUTES ?= 5
 SEED ?=
@@ -25,8 +26,8 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test test-full check format test-pure debug kills images sim mutants fuzz h2spec
-.PHONY: bench bench-micro compare clean
+.PHONY: help server build test test-full check format test-pure debug kills faults images sim mutants
+.PHONY: fuzz h2spec bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -62,6 +63,10 @@ debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds
 
 kills: build  ## Kill a loaded server at random moments and at every failpoint (ROUNDS=200)
 	PYTHONPATH=tests $(BIN)/python tools/kills.py --rounds $(ROUNDS) $(ARGS)
+
+faults: build  ## Break clusters under load: kills, links, disks, clocks (ROUNDS=3 ONLY=A5,A7-ring)
+	PYTHONPATH=.:tests $(BIN)/python tools/cluster_faults.py --only "$(ONLY)" \
+	  $(if $(filter command line environment,$(origin ROUNDS)),--rounds $(ROUNDS)) $(ARGS)
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)

@@ -171,8 +171,16 @@ class Cluster:
             self._clock.elapsed_ns,
             server.flush,
         )
+        self.leadership.on_change.append(self._turn_proxy)
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
+
+    def _turn_proxy(self) -> None:
+        """Requests go to whoever leads now."""
+        leader_id = self._log.leader_id
+        if self.proxy is not None and leader_id:
+            own = leader_id == self._log.node_id
+            self.proxy.turn_to("" if own else http_address(self._log.conf, leader_id))
 
     def _on_returned(self, request: Request, until_ns: int) -> None:
         assert self.gate is not None

@@ -42,7 +42,7 @@ cdef class Request:
     cdef public bytes client_name, client_version, forwarded, expect
     cdef public dict rare
     cdef public tuple params
-    cdef public bint keep_alive
+    cdef public bint keep_alive, unsure
     cdef readonly bint head_only, replied, delivered, abandoned, streaming, receiving
     cdef readonly Py_ssize_t unsent_size
     cdef readonly HttpConn conn

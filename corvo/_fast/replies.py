@@ -223,6 +223,7 @@ class Request:
         self.unsent_size = 0  # of the pieces
         self.context = None  # the handler's own, until it answers
         self.meter = None  # RouteMeter of the route
+        self.unsure = False  # it may have been done already, by another node
         self._next = None
         self._stream_id = 0  # HTTP/2
         self._old_client = False

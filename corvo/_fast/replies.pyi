@@ -61,6 +61,7 @@ class Request:
     on_writable: Callable[[Request], None] | None
     on_body: Callable[[Request], None] | None
     context: Any  # the handler's own, until it answers
+    unsure: bool  # it may have been done already, by another node
     meter: RouteMeter | None
     def reply(
         self,

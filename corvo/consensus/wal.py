@@ -12,7 +12,8 @@ Rules, in the order in which a crash would find out:
 - Disk space is reserved a segment ahead. An append never runs out of space: it is refused before
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
-  then filled with zeros.
+  then filled with zeros. While a former spare waits for its name as a segment there is no other:
+  it would take its place in the directory.
 - A failed write or flush is final: flushing again would report success for pages the kernel has
   dropped. Only a restart reads the truth.
 
@@ -273,7 +274,7 @@ class Wal:
             if end != mark:
                 raise StorageError(
                     f"{self.path}: the log is damaged: it was closed at offset {mark.offset} of "
-                    f"{mark.segment} and ends at offset {end.offset} of {end.segment or 'nothing'}; "
+                    f"{mark.segment}, and ends at {end.offset} of {end.segment or 'nothing'}; "
                     "the server does not start, because others rely on what is missing",
                     path=self.path,
                     offset=end.offset,
@@ -527,6 +528,8 @@ class Wal:
             self._sealed.append((old.path, old.head.first_index))
             self._retiring = None
             done()
+            if self._reserve_at == _NEVER:  # somebody wanted it meanwhile
+                self.reserve()
 
         self._enqueue(_Job(old, offset, end, SYNC_DATA, _nothing))
         self._enqueue(_Job(new, 0, start, SYNC_DATA, self._name_segment))
@@ -636,9 +639,9 @@ class Wal:
 
     def reserve(self) -> bool:
         """Have the next segment at hand, or being prepared. False when the disk is full."""
-        if self.rolling:
-            return not self.full  # until it has its name the new segment is the file `spare`
         self._reserve_at = _NEVER
+        if self.rolling:
+            return not self.full
         if self._spare_fd < 0 and self.failed is None and not self._recycle():
             fd = self._create("spare")
             if fd >= 0:

@@ -6,7 +6,8 @@ anybody before. Everything else is for the leader: here when this node leads, el
 
 While nobody leads requests are held, for a moment: an election takes less than that. So are
 requests whose op was lost with a leadership: they were not done, and are asked for again as if they
-had just arrived. Who waits too long gets NO_LEADER, and nothing has happened.
+had just arrived. Who waits too long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN,
+when its leader was lost with it.
 """
 
 from collections import deque
@@ -16,10 +17,11 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.replies import Request, reply_error
 from corvo.consensus.cluster import ClusterLog
-from corvo.errors import CorvoError, NoLeader, NotReady
+from corvo.errors import CorvoError, NotReady
 from corvo.leadership import Leadership
 from corvo.members import http_address
 from corvo.net.lifecycle_streams import is_lifecycle_stream
+from corvo.net.proxy import refuse
 from corvo.waiting import Wait
 
 # Passes a request on to an address; until then it may be asked for again.
@@ -180,11 +182,7 @@ class Gate:
 
     def _refuse(self, request: Request) -> None:
         if not request.abandoned and not request.replied:
-            error = NoLeader(
-                "nobody leads the cluster now; nothing was done",
-                retry_after_ms=limits.RETRY_AFTER_MAX_MS,
-            )
-            reply_error(request, error)
+            refuse(request)
 
     # Reads that see everything.
 

@@ -14,9 +14,13 @@ What becomes of a request when its connection breaks:
 
 - It was never sent (no connection could be made), or the leader says NO_LEADER: nothing was done.
   It goes to `on_unsent`, to be asked for again, for as long as somebody may wait for a leader.
-- It was sent and is a fetch, or carries an Idempotency-Key: the same. A job that was handed out
-  into the broken connection comes back when its lease ends, without having used up an attempt.
+- It was sent and is a fetch, or carries an Idempotency-Key: the same, but if nobody is found who
+  does it, nobody knows whether it was done. A job that was handed out into the broken connection
+  comes back when its lease ends, without having used up an attempt.
 - Anything else that was sent: 504 OUTCOME_UNKNOWN.
+
+A node that is stopped or cut off breaks no connection. When another one leads, what is safe to be
+asked again is taken from the connections to the old one.
 
 There is no task or timer per request; tasks make connections.
 """
@@ -70,6 +74,12 @@ class Errand:
         self.is_fetch = request is not None and request.path.startswith(_FETCH)
         self.since_ns = now_ns  # it came, or it was sent
         self.until_ns = 0  # then it is too late to ask anew
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be asked twice."""
+        request = self.request
+        return self.is_fetch or (request is not None and request.idempotency_key is not None)
 
     @property
     def wanted(self) -> bool:
@@ -222,7 +232,7 @@ class Proxy:
         self.refused = 0  # too many
         self._loop = loop
         self._elapsed_ns = elapsed_ns
-        self._on_unsent = on_unsent or _refuse
+        self._on_unsent = on_unsent or refuse
         self._connections_max = connections_max
         self._fetches_max = connections_max - connections_max // 4
         self._line_max = line_max
@@ -246,8 +256,7 @@ class Proxy:
 
         `until_ns` is what `on_unsent` said when it was passed on before.
         """
-        if address != self._address:
-            self._turn_to(address)
+        self.turn_to(address)
         now_ns = self._elapsed_ns()
         errand = Errand(request, _encode(request, address), now_ns)
         errand.until_ns = until_ns or now_ns + limits.LEADER_WAIT_NS
@@ -338,15 +347,17 @@ class Proxy:
 
     # ---- connections ----
 
-    def _turn_to(self, address: str) -> None:
-        """Somebody else leads. Who waits for jobs at the old leader is better off at the new one;
-        what else is there will be answered, one way or the other."""
+    def turn_to(self, address: str) -> None:
+        """The node at this address leads, or this one (empty). What may be asked again is better
+        off there; what else is at the old leader will be answered, one way or the other."""
+        if address == self._address:
+            return
         self._address = address
         idle, self._idle = self._idle, []
         for upstream in idle:
             upstream.close()
         for upstream in list(self._busy):
-            if upstream.errand is not None and upstream.errand.is_fetch:
+            if upstream.errand is not None and upstream.errand.repeatable:
                 upstream.abort()
 
     def _connect_more(self) -> None:
@@ -428,7 +439,9 @@ class Proxy:
             if errand.is_fetch:
                 errand.until_ns = self._elapsed_ns() + limits.LEADER_WAIT_NS
                 self._not_done(errand)
-            elif request is not None and request.idempotency_key is not None:
+            elif errand.repeatable:
+                if request is not None:
+                    request.unsure = True
                 self._not_done(errand)
             elif errand.wanted:
                 self.unknown += 1
@@ -463,7 +476,7 @@ class Proxy:
         now_ns = self._elapsed_ns()
         request.on_abandoned = None
         if now_ns >= errand.until_ns:
-            _refuse(request, 0)
+            refuse(request)
             return
         self.asked_again += 1
         if errand.is_fetch:
@@ -580,8 +593,12 @@ def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
     return [job for job in jobs if "job_id" in job and "lease_token" in job]
 
 
-def _refuse(request: Request, _until_ns: int) -> None:
-    error = NoLeader(
-        "the leader cannot be reached; nothing was done", retry_after_ms=limits.RETRY_AFTER_MAX_MS
+def refuse(request: Request, _until_ns: int = 0) -> None:
+    """Nobody was found in time who leads."""
+    error: CorvoError = NoLeader(
+        "nobody leads the cluster now; nothing was done",
+        retry_after_ms=limits.RETRY_AFTER_MAX_MS,
     )
+    if request.unsure:
+        error = OutcomeUnknown("the leader was lost, and nobody leads now; it may have been done")
     reply_error(request, error)

@@ -16,7 +16,7 @@ from corvo.kv.reader import Reader
 COLUMNS = ("lost", "doubled", "unexplained", "phantom", "unequal")
 _ENDED = ("completed", "dead", "cancelled")
 _META = b"m|"
-_LOCAL = (b"o|", b"of|")  # about one copy of the base alone
+_LOCAL = (_META, b"o|", b"of|")  # about one copy of the base alone
 _SKIP = "45s"  # longer than every grace with the lease behind it
 
 
@@ -119,8 +119,10 @@ class Judge:
     # Copies.
 
     def _check_equal(self) -> None:
-        """All nodes have the same rows."""
-        copies = {name_of(node): self._copy(node) for node in self._cluster.up()}
+        """All nodes have the same rows. One more job sees to it that all is flushed."""
+        reply = self._cluster.lead().api().raw("POST", "/enqueue", {"queue": "end"})
+        index = int(reply.headers["X-Corvo-Index"])
+        copies = {name_of(node): self._copy(node, index) for node in self._cluster.up()}
         first_name, first = min(copies.items())
         for name, copy in sorted(copies.items()):
             keys = [key for key in {*first, *copy} if first.get(key) != copy.get(key)]
@@ -128,17 +130,19 @@ class Judge:
                 text = f"{first.get(key)!r} on {first_name}, {copy.get(key)!r} on {name}"
                 self.complain("unequal", f"{len(keys)} rows, {key!r}: {text}")
 
-    def _copy(self, node: ServerProcess) -> dict[bytes, bytes]:
-        """All rows of a node, once it has flushed all that it has applied."""
-        wanted = self._cluster.status(self._cluster.lead())["commit_index"]
+    def _copy(self, node: ServerProcess, index: int) -> dict[bytes, bytes]:
+        """All rows of a node, once it has flushed what that entry did."""
         reader = Reader(node.data_dir)
 
         def rows() -> dict[bytes, bytes]:
             with reader.snapshot() as snapshot:
-                meta = snapshot.get(_META)
-                if meta is None or decode_meta(meta).applied_index < wanted:
+                row = snapshot.get(_META)
+                meta = None if row is None else decode_meta(row)
+                if meta is None or meta.applied_index < index:
                     return {}
-                return {
+                # Entries that changed nothing may have been flushed or not.
+                sums = f"{meta.hash.hex()} {meta.fencing} {meta.event_seq}".encode()
+                return {_META: sums} | {
                     key: value
                     for letter in ascii_lowercase
                     for key, value in snapshot.scan(letter.encode())

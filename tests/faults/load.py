@@ -18,6 +18,7 @@ from sim.histories import PENDING
 PRODUCERS = 4
 WORKERS = 6
 PATIENCE_S = 2.5  # of a client, with one node
+_IMPATIENT_S = 0.5  # of one that looks for a node that answers: the first producer
 _PAUSE_S = 0.02
 _TRIES = 4  # of a worker, to say how a job ended
 _WAITING = ("scheduled", "retrying")
@@ -27,8 +28,11 @@ _NOTHING_DONE = (429, 503, 507)
 class Client:
     """Calls some node, and another one when that fails."""
 
-    def __init__(self, nodes: list[ServerProcess], draw: random.Random) -> None:
+    def __init__(
+        self, nodes: list[ServerProcess], draw: random.Random, patience_s: float = PATIENCE_S
+    ) -> None:
         self._nodes = nodes
+        self._patience_s = patience_s
         self._draw = draw
         self._turn = draw.randrange(100)
         self._lines: dict[tuple[str, int], http.client.HTTPConnection] = {}
@@ -44,7 +48,7 @@ class Client:
         key = (node.host, node.port)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = http.client.HTTPConnection(*key, timeout=PATIENCE_S)
+            line = self._lines[key] = http.client.HTTPConnection(*key, timeout=self._patience_s)
         try:
             data = None if body is None else json.dumps(body).encode()
             line.request(method, "/api/v1" + path, data, headers or {})
@@ -133,8 +137,10 @@ class Load:
     def _guard(self, work: Callable[[Client, random.Random, str], None], n: int, seed: int) -> None:
         name = f"{self._name}-{work.__name__.strip('_')}-{n}"
         draw = random.Random(f"{seed} {name}")
+        impatient = n == 0 and work == self._produce
         try:
-            work(Client(self._nodes, draw), draw, name)
+            patience_s = _IMPATIENT_S if impatient else PATIENCE_S
+            work(Client(self._nodes, draw, patience_s), draw, name)
         except Exception as error:
             self.odd.append(f"{name}: {error!r}")
 

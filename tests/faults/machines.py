@@ -12,6 +12,7 @@
 import contextlib
 import fcntl
 import functools
+import itertools
 import mmap
 import os
 import shutil
@@ -56,9 +57,12 @@ def _run(*command: str, given: str | None = None) -> None:
 class Network:
     """A bridge, and one namespace for each node, numbered from 1."""
 
+    _made = itertools.count(os.getpid())
+
     def __init__(self) -> None:
-        self._name = f"cf{os.getpid() % 100_000}"
-        self._net = f"10.213.{os.getpid() % 250}"
+        # Names of their own: what is deleted goes a little later.
+        self._name = f"cf{next(self._made) % 1_000_000}"
+        self._net = f"10.213.{next(self._made) % 250}"
         self._numbers: list[int] = []
         _run("ip", "link", "add", self._name, "type", "bridge")
         _run("ip", "addr", "add", f"{self._net}.254/24", "dev", self._name)
@@ -112,6 +116,7 @@ class Network:
     def close(self) -> None:
         """Remove it all."""
         for number in self._numbers:
+            subprocess.run(["ip", "link", "del", f"{self._name}v{number}"], check=False)
             subprocess.run(["ip", "netns", "del", self._space(number)], check=False)
         subprocess.run(["ip", "link", "del", self._name], check=False)
 

@@ -221,6 +221,17 @@ def test_what_could_not_be_passed_on_is_tried_again(rig: Rig) -> None:
     assert len(rig.forwarded) == 2 and rig.answers() == [b"503"]
 
 
+def test_what_may_have_been_done_is_not_said_to_be_undone(rig: Rig) -> None:
+    rig.lead(True)
+    rig.send("POST", "/lost")
+    assert rig.lost is not None
+    rig.leadership.serving, rig.log.leader_id = False, ""
+    rig.lost.unsure = True  # an earlier leader was lost with it
+    rig.gate.returned(rig.lost, rig.shell.now_ns)
+    rig.loop.run(timers=True)
+    assert rig.answers() == [b"504"]
+
+
 def test_nobody_waits_any_more(rig: Rig) -> None:
     rig.send("POST", "/a")
     rig.connection.connection_lost(None)

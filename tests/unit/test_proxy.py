@@ -314,6 +314,47 @@ def test_a_leader_that_dies_with_a_request() -> None:
     play(story)
 
 
+def test_an_old_leader_that_hangs_with_a_request() -> None:
+    """It was stopped, or cut off: its connections stay. Another one leads."""
+
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            other = await Leader().start()
+            other.handle = answer
+            client.send("POST /api/v1/enqueue", b"body", Idempotency_Key="k")
+            await until(lambda: leader.requests)
+            follower.proxy.turn_to(other.address)
+            await until(lambda: follower.unsent)
+            follower.proxy.forward(*follower.unsent.pop()[:1], other.address)
+            assert (await client.receive())[2] == b"body"
+            # What may not be asked again goes on waiting.
+            follower.address = leader.address
+            client.send("POST /api/v1/enqueue", b"more")
+            await until(lambda: len(leader.requests) == 2)
+            follower.proxy.turn_to("")
+            leader.requests[1].reply(201, b"{}")
+            assert (await client.receive())[0] == 201
+            assert follower.proxy.unknown == 0 and not follower.unsent
+            await other.stop()
+
+    play(story)
+
+
+def test_nobody_says_that_nothing_was_done_who_does_not_know() -> None:
+    """A request with a key was sent, its leader is gone, and nobody leads for too long."""
+
+    async def story() -> None:
+        async with cluster() as (leader, follower), Client(follower) as client:
+            client.send("POST /api/v1/enqueue", b"body", Idempotency_Key="k")
+            await until(lambda: leader.requests)
+            follower.clock.advance(limits.LEADER_WAIT_NS)
+            await leader.stop()
+            status, _, body = await client.receive()
+            assert status == 504 and json.loads(body)["code"] == "OUTCOME_UNKNOWN"
+
+    play(story)
+
+
 def test_a_leader_that_says_nothing_or_nonsense() -> None:
     async def story() -> None:
         says: list[bytes] = []

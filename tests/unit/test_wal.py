@@ -499,6 +499,30 @@ def test_a_trimmed_segment_is_used_again_and_its_records_are_not(wal_path: Path)
     assert [index for index, _ in reopen(wal_path, 198)] == [199]
 
 
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("reserve", [False, True])
+def test_trimming_in_the_middle_of_a_roll(wal_path: Path, turns: int, reserve: bool) -> None:
+    """The spare that becomes a segment keeps its name until it gets the one of the segment: a
+    trimmed one, or a new spare, must not take that name meanwhile."""
+    node = Node(wal_path)
+    node.start()
+    for number in range(1, 200):
+
+        async def main(number: int = number) -> None:
+            node.wal.append(number, 1, bytes([number]) * 100, SYNC_DATA, lambda: None)
+            for turn in range(20):
+                if node.wal.rolling and turn == turns:
+                    node.wal.trim(number - 40)
+                    if reserve:
+                        node.wal.reserve()
+                await asyncio.sleep(0)
+
+        node.loop.run_until_complete(main())
+        assert node.wal.failed is None, node.wal.failed
+    node.crash()
+    assert [index for index, _ in reopen(wal_path, 190)] == list(range(191, 200))
+
+
 def test_records_of_an_earlier_life_of_the_file_never_parse(wal_path: Path) -> None:
     """Even if the zeros had not reached the disk."""
     filled(wal_path, 10)
