@@ -213,26 +213,20 @@ class LifecycleSession:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
             frame.note("enqueue", RpcError("invalid_argument", "too many items"))
             return
-        queues, jobs = [], []
-        for item in enqueues:
-            try:
-                queue, values = self._calls.enqueue_values(item)
-            except CorvoError as error:
-                frame.note("enqueue", error)
-            else:
-                queues.append(queue)
-                jobs.append(values)
-        if jobs:
+        if not enqueues:
+            return
 
-            def take(result: EnqueuedBatch) -> None:
-                frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
+        def take(result: EnqueuedBatch) -> None:
+            frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
 
-            self._propose(
-                frame,
-                "enqueue",
-                lambda answer: self._calls.enqueue_all(queues, jobs, answer),
-                take,
-            )
+        def refuse(error: CorvoError) -> None:
+            frame.note("enqueue", error)
+
+        def propose(answer: Callable[[Any], None]) -> None:
+            if not self._calls.enqueue_all(enqueues, refuse, answer):
+                frame.open -= 1
+
+        self._propose(frame, "enqueue", propose, take)
 
     def _fetch(self, frame: _Frame) -> None:
         values = frame.values

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import __version__, checks, limits, ops
+from corvo._fast.codec import encode_fields
 from corvo._fast.replies import Request
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -33,6 +34,8 @@ from corvo.waiting import Wait
 
 Values = dict[str, Any]
 
+_QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
+_JOB_AND_TOKEN: Final = 2  # of a plain ack
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 
 
@@ -171,18 +174,49 @@ class WorkerCalls:
 
     def ack_items(self, items: list[Values], answer: Callable[[Any], None]) -> None:
         """Propose acks; those that are refused do not count."""
-        payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
+        payloads = [self._plain_ack(item) for item in items]
+        if not all(payloads):
+            payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
         self._service.submit(ops.ACK_BATCH, (payloads,), (_call, answer))
 
-    def enqueue_values(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        """Queue and values of a job."""
-        return self._producer.job_values(enqueue_body(values))
+    def _plain_ack(self, item: Values) -> bytes:
+        """The op of an ack that says nothing but whose it is; empty = it says more."""
+        if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
+            return b""
+        job_id = check_job_id(item["job_id"])
+        token = checks.lease_token(item["lease_token"])
+        if self._service.machine.result_schema(job_id, token):
+            return b""
+        return encode_fields(ops.ACK.layout, (job_id, token, b"{}", b"", b""))
 
     def enqueue_all(
-        self, queues: list[str], jobs: list[tuple[Any, ...]], answer: Callable[[Any], None]
-    ) -> None:
-        """Propose jobs, all or none."""
-        self._service.enqueue_batch(queues, jobs, b"", (_call, answer))
+        self,
+        items: list[Values],
+        refuse: Callable[[CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> bool:
+        """Propose those of the jobs that are right, all or none; whether there are any."""
+        stamp_ns = self._service.clock.stamp()
+        queues: list[str] = []
+        payloads: list[bytes] = []
+        for item in items:
+            try:
+                payload = b""
+                if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
+                    queue = item["queue"]
+                    payload = self._producer.plain_op(queue, item["payload_json"], stamp_ns)
+                if not payload:
+                    queue, values = self._producer.job_values(enqueue_body(item))
+                    job_id = self._service.new_job_id(stamp_ns)
+                    payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
+            except CorvoError as error:
+                refuse(error)
+            else:
+                queues.append(queue)
+                payloads.append(payload)
+        if payloads:
+            self._service.enqueue_encoded(queues, payloads, b"", (_call, answer))
+        return bool(payloads)
 
     def fetch_for(
         self, caller: Any, body: FetchBody, count: int, answer: Callable[[Any], None]

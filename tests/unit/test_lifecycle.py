@@ -34,15 +34,18 @@ class Calls:
     def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
         self._propose("fail", values["job_id"], answer)
 
-    def enqueue_values(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        if not values.get("queue"):
-            raise ValidationError("queue is required")
-        return values["queue"], ()
-
     def enqueue_all(
-        self, queues: list[str], jobs: list[Any], answer: Callable[[Any], None]
-    ) -> None:
-        self._propose("enqueue", queues, answer)
+        self,
+        items: list[Values],
+        refuse: Callable[[CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> bool:
+        queues = [item["queue"] for item in items if item.get("queue")]
+        if len(queues) < len(items):
+            refuse(ValidationError("queue is required"))
+        if queues:
+            self._propose("enqueue", queues, answer)
+        return bool(queues)
 
     def fetch_for(self, caller: Any, body: Any, count: int, answer: Callable[[Any], None]) -> Any:
         return self._propose("fetch", (body.queues, count, body.timeout), answer)
