@@ -198,7 +198,8 @@ class LifecycleStream:
         try:
             while not self._over:
                 if not self._may_begin():
-                    left = came or self._messages or not self._request.receiving
+                    fault = self._envelopes.fault is not None
+                    left = came or fault or self._messages or not self._request.receiving
                     self._left = self._left or bool(left)
                     return
                 came = False
@@ -224,7 +225,7 @@ class LifecycleStream:
     def _take_body(self) -> bool:
         """Read what has come; whether there is anything to go on with."""
         data = self._request.take_body()
-        if data:
+        if data or self._envelopes.fault is not None:
             self._messages.extend(self._envelopes.feed(data))
             self._request.keep_body(self._envelopes.size + sum(map(len, self._messages)))
             return bool(self._messages)
