@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, NoLeader
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched
 from corvo.net.rpc_status import RpcError, rpc_error
-from corvo.net.worker_calls import Values, WorkerCalls, fetch_body, job_values
+from corvo.net.worker_calls import Values, WorkerCalls, fetch_body
 from corvo.waiting import Wait
 
 _OVERLOADED: Final = "resource_exhausted"
@@ -67,7 +67,8 @@ class _Frame:
 class LifecycleSession:
     """The server's end of a lifecycle stream.
 
-    `send` is called with each response, `end` once when the stream ends from this side.
+    `send` is called with each response, `end` once when the stream ends from this side; `shape`
+    makes of delivered jobs what a response has of them.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class LifecycleSession:
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
+        shape: Callable[[list[Fetched]], list[Any]],
         leader: Leader = lambda: None,
         by_credit: bool = False,
     ) -> None:
         self._calls = calls
+        self._shape = shape
         self._leader = leader
         self._pushes: Pushes | None = None
         if by_credit:
@@ -140,7 +143,7 @@ class LifecycleSession:
     def _push(self, wait: Wait, jobs: list[Fetched]) -> None:
         """Jobs on credit."""
         self._sent.append(wait)
-        self._send({"request_id": 0, "jobs": [job_values(job) for job in jobs]})
+        self._send({"request_id": 0, "jobs": self._shape(jobs)})
 
     def _lost(self) -> None:
         """No more jobs on credit, as this node does not lead; a frame is told so itself."""
@@ -241,7 +244,8 @@ class LifecycleSession:
 
         def take(result: list[Fetched]) -> None:
             self._held.update(job.job_id for job in result)
-            frame.response["jobs"] = [job_values(job) for job in result]
+            if result:
+                frame.response["jobs"] = self._shape(result)
 
         self._propose(frame, "fetch", propose, take)
 

@@ -158,7 +158,7 @@ class LifecycleStream:
         self._over = False
         by_credit = header(request, _CREDIT) == b"1"
         self._session = LifecycleSession(
-            calls, request.peer, self._send, self._end, streams.leader, by_credit
+            calls, request.peer, self._send, self._end, codec.jobs, streams.leader, by_credit
         )
         request.on_body = self._on_body
         request.on_writable = self._on_writable

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from corvo import __version__, checks, limits, ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.protobuf import encode_varint
 from corvo._fast.replies import Request
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -324,6 +325,31 @@ def job_values(job: Fetched) -> Values:
     if job.tags:
         values["tags_json"] = job.tags.decode()
     return values
+
+
+def job_message(job: Fetched) -> bytes:
+    """The same as the bytes of a FetchBatchJob: most of what a server writes are these."""
+    job_id, queue, token = job.job_id.encode(), job.queue.encode(), job.token.encode()
+    pieces = [
+        b"\x0a",
+        encode_varint(len(job_id)),
+        job_id,
+        b"\x12",
+        encode_varint(len(queue)),
+        queue,
+    ]
+    pieces += [b"\x1a", encode_varint(len(job.payload)), job.payload]
+    pieces += [b"\x20", encode_varint(job.attempt)]
+    if job.max_retries:
+        pieces += [b"\x28", encode_varint(job.max_retries)]
+    pieces += [b"\x30", encode_varint(job.lease_ns // SECOND_NS)]
+    if job.checkpoint:
+        pieces += [b"\x42", encode_varint(len(job.checkpoint)), job.checkpoint]
+    if job.tags:
+        pieces += [b"\x4a", encode_varint(len(job.tags)), job.tags]
+    pieces += [b"\x92\x03", encode_varint(len(token)), token]
+    pieces += [b"\x98\x03", encode_varint(job.fencing)]
+    return b"".join(pieces)
 
 
 def _beat(job_id: str, values: Values) -> Beat:

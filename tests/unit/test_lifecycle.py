@@ -7,6 +7,7 @@ from typing import Any
 from corvo import limits
 from corvo.errors import CorvoError, NotFound, Overloaded, ValidationError
 from corvo.model import Acked, EnqueuedBatch
+from corvo.net.codecs import CODECS
 from corvo.net.lifecycle import LifecycleSession
 from corvo.net.rpc_status import RpcError
 from corvo.net.worker_calls import Values
@@ -71,7 +72,9 @@ class Stream:
         self.sent: list[Values] = []
         self.ends: list[RpcError | None] = []
         calls: Any = self.calls
-        self.session = LifecycleSession(calls, "peer", self.sent.append, self.ends.append)
+        self.session = LifecycleSession(
+            calls, "peer", self.sent.append, self.ends.append, CODECS["json"].jobs
+        )
 
     def send(self, **values: Any) -> None:
         self.session.receive(values)
