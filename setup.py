@@ -57,7 +57,6 @@ DECISIONS = sources(
     "corvo/model.py",
     "corvo/net/codecs.py",
     "corvo/net/documents.py",
-    "corvo/net/envelopes.py",
     "corvo/net/handlers/ends.py",
     "corvo/net/handlers/producer.py",
     "corvo/net/handlers/worker.py",

@@ -1,3 +1,4 @@
+from corvo._fast.protobuf cimport encode_varint
 from corvo.model cimport Fetched
 
 cpdef dict job_values(Fetched job)

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from corvo import limits
+from corvo._fast import protobuf
 from corvo.errors import CorvoError, NotFound, Overloaded, ValidationError
-from corvo.model import Acked, EnqueuedBatch
+from corvo.model import Acked, EnqueuedBatch, Fetched, Job
 from corvo.net.codecs import CODECS
 from corvo.net.lifecycle import LifecycleSession
-from corvo.net.rpc_status import RpcError
-from corvo.net.worker_calls import Values
+from corvo.net.rpc_status import TYPES, RpcError
+from corvo.net.worker_calls import Values, job_message, job_values
 
 FETCH = {"queues": ["q"], "fetch_count": 3}
 
@@ -91,19 +92,28 @@ def enqueued(*ids: str) -> Any:
     return EnqueuedBatch(jobs, "")
 
 
-def fetched(job_id: str) -> Any:
-    return SimpleNamespace(
-        job_id=job_id,
-        queue="q",
-        payload=b"{}",
-        attempt=1,
-        max_retries=3,
-        lease_ns=60 * limits.SECOND_NS,
-        token="t",
-        fencing=5,
-        checkpoint=b"",
-        tags=b"",
-    )
+def fetched(job_id: str) -> Fetched:
+    job = Job(job_id)
+    job.payload, job.attempt, job.max_retries = b"{}", 1, 3
+    job.lease_ns, job.fencing = 60 * limits.SECOND_NS, 5
+    return Fetched(job, "q", "t")
+
+
+def test_jobs_are_written_the_same_by_both_ways() -> None:
+    message = TYPES["FetchBatchJob"]
+    job = fetched("x")
+    for job.checkpoint, job.tags, job.max_retries, job.fencing in (
+        (b"", b"", 0, 1),
+        (b"[1]", b'{"a":"b"}', 300, 1 << 60),
+    ):
+        job.payload += b'"%b"' % (b"y" * 200)
+        assert job_message(job) == protobuf.encode(message, job_values(job))
+        frame = {"jobs": [job_message(job)] * 2}
+        whole = protobuf.encode(TYPES["LifecycleStreamResponse"], frame)
+        assert (
+            protobuf.decode(TYPES["LifecycleStreamResponse"], whole, 99)["jobs"]
+            == [job_values(job)] * 2
+        )
 
 
 def test_all_parts_are_proposed_at_once_and_answered_together() -> None:
