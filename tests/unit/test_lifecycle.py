@@ -110,10 +110,8 @@ def test_jobs_are_written_the_same_by_both_ways() -> None:
         assert job_message(job) == protobuf.encode(message, job_values(job))
         frame = {"jobs": [job_message(job)] * 2}
         whole = protobuf.encode(TYPES["LifecycleStreamResponse"], frame)
-        assert (
-            protobuf.decode(TYPES["LifecycleStreamResponse"], whole, 99)["jobs"]
-            == [job_values(job)] * 2
-        )
+        found = protobuf.decode(TYPES["LifecycleStreamResponse"], whole, 99)["jobs"]
+        assert found == [protobuf.decode(message, job_message(job), 99)] * 2
 
 
 def test_all_parts_are_proposed_at_once_and_answered_together() -> None:
