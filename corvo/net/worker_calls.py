@@ -344,9 +344,9 @@ def job_message(job: Fetched) -> bytes:
         pieces += [b"\x28", encode_varint(job.max_retries)]
     pieces += [b"\x30", encode_varint(job.lease_ns // SECOND_NS)]
     if job.checkpoint:
-        pieces += [b"\x42", encode_varint(len(job.checkpoint)), job.checkpoint]
+        pieces += [b"\x3a", encode_varint(len(job.checkpoint)), job.checkpoint]
     if job.tags:
-        pieces += [b"\x4a", encode_varint(len(job.tags)), job.tags]
+        pieces += [b"\x42", encode_varint(len(job.tags)), job.tags]
     pieces += [b"\x92\x03", encode_varint(len(token)), token]
     pieces += [b"\x98\x03", encode_varint(job.fencing)]
     return b"".join(pieces)
