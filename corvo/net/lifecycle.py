@@ -125,6 +125,8 @@ class LifecycleSession:
         waits = [frame.wait for frame in self._frames if frame.wait is not None]
         for wait in self._sent + waits:
             self._calls.abandon(wait)
+        self._sent = []
+        self._let_go()
 
     def delivered(self) -> None:
         """Everything that was sent has left."""
@@ -263,6 +265,7 @@ class LifecycleSession:
         self.strikes = self.strikes + 1 if frame.error and not frame.overloaded else 0
         if frame.wait is not None:
             self._sent.append(frame.wait)
+            frame.wait = None  # the two would keep each other alive
         self._send(frame.response)
         if self.strikes >= limits.LIFECYCLE_STRIKES_MAX:
             self._finish(RpcError("resource_exhausted", "too many consecutive errors"))
@@ -283,7 +286,18 @@ class LifecycleSession:
             self._frames.clear()
             if self._pushes is not None:
                 self._pushes.close()
-            self._end(error)
+            end = self._end
+            self._let_go()
+            end(error)
+
+    def _let_go(self) -> None:
+        """Forget who is told: the two would keep each other alive."""
+        self._send = self._end = _nobody
+        self._pushes = None
+
+
+def _nobody(_said: Any) -> None:
+    pass
 
 
 class Pushes:

@@ -1,5 +1,6 @@
 """A lifecycle stream: frames in and out, what they propose, and who gets jobs nobody takes."""
 
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -234,3 +235,21 @@ def test_who_leaves_gives_back_what_it_has_not_got() -> None:
     stream.session.delivered()
     stream.session.close()
     assert stream.calls.abandoned == [], "what it has got is its own"
+
+
+def test_nothing_keeps_itself_alive() -> None:
+    """Full collections are switched off in the server."""
+    gc.collect()
+    gc.disable()
+    try:
+        for end in (LifecycleSession.end_of_input, LifecycleSession.close):
+            stream = Stream()
+            for _ in range(3):
+                stream.send(acks=[{"job_id": "a"}], **FETCH)
+                stream.calls.answer(acked(1), [fetched("x")])
+                stream.session.delivered()
+            end(stream.session)
+            del stream
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
