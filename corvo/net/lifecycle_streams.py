@@ -207,7 +207,9 @@ class LifecycleStream:
                     self._take(self._messages.popleft())
                 elif not self._take_body():
                     return
-        except (RpcError, protobuf.ProtobufError) as error:
+        except Exception as error:
+            if not isinstance(error, RpcError | protobuf.ProtobufError):
+                logger.exception("a lifecycle stream failed")
             self._session.leave(rpc_error(error))
 
     def _may_begin(self) -> bool:
