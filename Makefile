@@ -13,6 +13,7 @@ COUNT ?= 100
 MINUTES ?= 5
 SEED ?=
 STEPS ?= 3000
+RUNNER := connectrpc.com/conformance/cmd/connectconformance
 # Tests run on all cores; those of one file stay together and share a server.
 SPREAD := -n auto --dist loadfile
 
@@ -27,7 +28,7 @@ SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
 .PHONY: help server build test test-full check format test-pure debug kills faults images sim mutants
-.PHONY: fuzz h2spec bench bench-micro compare clean
+.PHONY: fuzz h2spec conformance bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -85,6 +86,13 @@ h2spec: build  ## Conformance tests of HTTP/2 by h2spec, in the clear and by TLS
 	@command -v go >/dev/null || { echo "h2spec is built with Go, which is not installed" >&2; exit 1; }
 	cd tools/h2spec && go build -mod=readonly -o ../../build/h2spec github.com/summerwind/h2spec/cmd/h2spec
 	PYTHONPATH=. $(BIN)/python tools/h2spec/run.py build/h2spec
+
+conformance: build  ## Conformance tests of Connect and gRPC by their own runner; needs Go
+	@command -v go >/dev/null || { echo "the runner is built with Go, which is not installed" >&2; exit 1; }
+	cd tools/conformance && go build -mod=readonly -o ../../build/connectconformance $(RUNNER) || \
+	  { echo "the runner cannot be built: is the Go module proxy out of reach?" >&2; exit 1; }
+	PYTHONPATH=. $(BIN)/python tools/conformance/run.py build/connectconformance \
+	  "$$(cd tools/conformance && go list -m -f '{{.Dir}}' connectrpc.com/conformance)"
 
 bench: build  ## Measure a server that is already running (ARGS="--jobs 100000")
 	$(BIN)/corvo bench $(ARGS)

@@ -84,10 +84,20 @@ class Service:
         payloads = [
             encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
         ]
+        self.enqueue_encoded(queues, payloads, batch, slot)
+
+    def enqueue_encoded(
+        self, queues: list[str], payloads: list[bytes], batch: bytes, slot: Slot
+    ) -> None:
+        """The same with jobs that are Enqueue ops already."""
         payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads, batch))
         self._propose(ops.ENQUEUE_BATCH, payload, slot)
-        for queue in queues:
-            self.pipeline.expect(queue, 1)
+        for queue in set(queues):
+            self.pipeline.expect(queue, queues.count(queue))
+
+    def new_job_id(self, stamp_ns: int) -> str:
+        """An id for a job that is about to be made, at a time of the clock."""
+        return self._ids.new(stamp_ns)
 
     def new_schedule_id(self) -> str:
         """An id for a schedule that is about to be made."""

@@ -149,6 +149,8 @@ def read_fields(request, fields):
             take_rare(request, field.name, field.value)
         else:
             _take_field(request, kind, field.value)
+    if request.conn.context.keeps_fields:
+        request.fields = [(field.name, field.value) for field in fields]
     malformed = _check_target(request, found, scheme, host)
     if malformed is None and refusal is not None:
         raise refusal

@@ -173,8 +173,16 @@ def read_fields(request, head, fields_max):
         _take_field(request, p, at, colon - at, p[start:stop])
         count += 1
         at = following
+    if request.conn.context.keeps_fields:
+        request.fields = _all_fields(head)
     if count > fields_max:
         raise HeadersTooLarge(f"the request has more than {fields_max} header fields")
+
+
+def _all_fields(head):
+    """Name and value of each line behind the first."""
+    lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
+    return [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
 
 
 def _take_field(request, p, at, size, value):

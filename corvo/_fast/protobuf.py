@@ -2,7 +2,8 @@
 
 A message is a dict by the names of its fields. A field that is not there has its default value; a
 field without presence of its own that has its default value is never there, so that equal dicts are
-equal messages. Repeated fields are lists, maps are dicts, messages are dicts again.
+equal messages. Repeated fields are lists, maps are dicts, messages are dicts again; where a message
+is written, it may be given as its bytes.
 
 What is read from the wire: unknown fields, groups, and fields with another wire type than theirs
 are skipped. The last value of a field counts, parts of a message are merged, elements are appended.
@@ -293,9 +294,13 @@ def _put_value(field, value, pieces):
         pieces.append(encode_varint(len(text)))
         pieces.append(text)
     elif kind == _MESSAGE:
-        parts = []
-        _put_message(field.message, value, parts)
-        body: bytes = b"".join(parts)
+        body: bytes
+        if isinstance(value, bytes):
+            body = value
+        else:
+            parts = []
+            _put_message(field.message, value, parts)
+            body = b"".join(parts)
         pieces.append(encode_varint(len(body)))
         pieces.append(body)
     elif kind == _DOUBLE:

@@ -18,6 +18,7 @@ cdef class H1Context:
     cdef public long long index
     cdef readonly object http2
     cdef public object takes_pieces
+    cdef public bint keeps_fields
     cdef readonly Refusals refusals
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
@@ -41,6 +42,7 @@ cdef class Request:
     cdef public bytes request_id, idempotency_key, namespace, min_index
     cdef public bytes client_name, client_version, forwarded, expect
     cdef public dict rare
+    cdef public list fields
     cdef public tuple params
     cdef public bint keep_alive, unsure
     cdef readonly bint head_only, replied, delivered, abandoned, streaming, receiving

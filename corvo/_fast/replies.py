@@ -128,6 +128,7 @@ class H1Context:
         self.keep_alive_idle_ns = limits.keep_alive_idle_ns
         self.write_stall_ns = limits.write_stall_ns
         self.http2 = limits.http2
+        self.keeps_fields = False  # every header field stays with its request
         self.takes_pieces = None  # says of a request whether its handler takes a body in pieces
         self.monotonic = monotonic
         self.refusals = Refusals()
@@ -207,6 +208,7 @@ class Request:
         self.forwarded = None  # another node has passed it on
         self.expect = None
         self.rare = None  # header fields that few requests have, by lower-case name
+        self.fields = None  # all of them, as pairs, where the context keeps them
         self.body = b""
         self.params = ()
         self.keep_alive = True

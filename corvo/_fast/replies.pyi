@@ -12,6 +12,7 @@ class H1Context:
     bodies_size: int
     refusals: Refusals
     draining: bool
+    keeps_fields: bool
     takes_pieces: Callable[[Request], bool] | None
     index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
     monotonic: Callable[[], int]
@@ -44,6 +45,7 @@ class Request:
     content_length: bytes | None
     expect: bytes | None
     rare: dict[bytes, bytes] | None
+    fields: list[tuple[bytes, bytes]] | None
     body: bytes
     keep_alive: bool
     head_only: bool

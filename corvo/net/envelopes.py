@@ -26,6 +26,7 @@ class Envelopes:
         self._size_max = size_max
         self._gzip = gzip
         self._rest = bytearray()
+        self.fault: RpcError | None = None  # what is wrong behind the messages that were returned
 
     @property
     def size(self) -> int:
@@ -33,12 +34,24 @@ class Envelopes:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now; RpcError when the stream cannot go on."""
+        """The messages that are complete now; RpcError when the stream cannot go on. Messages in
+        front of a fault are returned, and the next call says what it is."""
+        if self.fault is not None:
+            raise self.fault
+        found: list[bytes] = []
+        try:
+            self._split(data, found)
+        except RpcError as error:
+            if not found:
+                raise
+            self.fault = error
+        return found
+
+    def _split(self, data: bytes, found: list[bytes]) -> None:
         rest: bytes | bytearray = data
         if self._rest:
             self._rest += data
             rest = self._rest
-        found: list[bytes] = []
         at = 0
         while len(rest) - at >= _HEAD.size:
             flags, size = _HEAD.unpack_from(rest, at)
@@ -50,10 +63,11 @@ class Envelopes:
             at = end
             found.append(gunzip(message, self._size_max) if flags and message else message)
         self._rest = bytearray(rest[at:])
-        return found
 
     def finish(self) -> None:
         """The peer sends no more; RpcError when it stopped inside a message."""
+        if self.fault is not None:
+            raise self.fault
         if self._rest:
             raise RpcError("invalid_argument", "the stream ends inside a message")
 

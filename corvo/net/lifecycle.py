@@ -23,7 +23,7 @@ from corvo.errors import CorvoError, NoLeader
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched
 from corvo.net.rpc_status import RpcError, rpc_error
-from corvo.net.worker_calls import Values, WorkerCalls, fetch_body, job_values
+from corvo.net.worker_calls import Values, WorkerCalls, fetch_body
 from corvo.waiting import Wait
 
 _OVERLOADED: Final = "resource_exhausted"
@@ -67,7 +67,8 @@ class _Frame:
 class LifecycleSession:
     """The server's end of a lifecycle stream.
 
-    `send` is called with each response, `end` once when the stream ends from this side.
+    `send` is called with each response, `end` once when the stream ends from this side; `shape`
+    makes of delivered jobs what a response has of them.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class LifecycleSession:
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
+        shape: Callable[[list[Fetched]], list[Any]],
         leader: Leader = lambda: None,
         by_credit: bool = False,
     ) -> None:
         self._calls = calls
+        self._shape = shape
         self._leader = leader
         self._pushes: Pushes | None = None
         if by_credit:
@@ -122,6 +125,8 @@ class LifecycleSession:
         waits = [frame.wait for frame in self._frames if frame.wait is not None]
         for wait in self._sent + waits:
             self._calls.abandon(wait)
+        self._sent = []
+        self._let_go()
 
     def delivered(self) -> None:
         """Everything that was sent has left."""
@@ -140,7 +145,7 @@ class LifecycleSession:
     def _push(self, wait: Wait, jobs: list[Fetched]) -> None:
         """Jobs on credit."""
         self._sent.append(wait)
-        self._send({"request_id": 0, "jobs": [job_values(job) for job in jobs]})
+        self._send({"request_id": 0, "jobs": self._shape(jobs)})
 
     def _lost(self) -> None:
         """No more jobs on credit, as this node does not lead; a frame is told so itself."""
@@ -213,26 +218,20 @@ class LifecycleSession:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
             frame.note("enqueue", RpcError("invalid_argument", "too many items"))
             return
-        queues, jobs = [], []
-        for item in enqueues:
-            try:
-                queue, values = self._calls.enqueue_values(item)
-            except CorvoError as error:
-                frame.note("enqueue", error)
-            else:
-                queues.append(queue)
-                jobs.append(values)
-        if jobs:
+        if not enqueues:
+            return
 
-            def take(result: EnqueuedBatch) -> None:
-                frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
+        def take(result: EnqueuedBatch) -> None:
+            frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
 
-            self._propose(
-                frame,
-                "enqueue",
-                lambda answer: self._calls.enqueue_all(queues, jobs, answer),
-                take,
-            )
+        def refuse(error: CorvoError) -> None:
+            frame.note("enqueue", error)
+
+        def propose(answer: Callable[[Any], None]) -> None:
+            if not self._calls.enqueue_all(enqueues, refuse, answer):
+                frame.open -= 1
+
+        self._propose(frame, "enqueue", propose, take)
 
     def _fetch(self, frame: _Frame) -> None:
         values = frame.values
@@ -247,7 +246,8 @@ class LifecycleSession:
 
         def take(result: list[Fetched]) -> None:
             self._held.update(job.job_id for job in result)
-            frame.response["jobs"] = [job_values(job) for job in result]
+            if result:
+                frame.response["jobs"] = self._shape(result)
 
         self._propose(frame, "fetch", propose, take)
 
@@ -265,6 +265,7 @@ class LifecycleSession:
         self.strikes = self.strikes + 1 if frame.error and not frame.overloaded else 0
         if frame.wait is not None:
             self._sent.append(frame.wait)
+            frame.wait = None  # the two would keep each other alive
         self._send(frame.response)
         if self.strikes >= limits.LIFECYCLE_STRIKES_MAX:
             self._finish(RpcError("resource_exhausted", "too many consecutive errors"))
@@ -285,7 +286,18 @@ class LifecycleSession:
             self._frames.clear()
             if self._pushes is not None:
                 self._pushes.close()
-            self._end(error)
+            end = self._end
+            self._let_go()
+            end(error)
+
+    def _let_go(self) -> None:
+        """Forget who is told: the two would keep each other alive."""
+        self._send = self._end = _nobody
+        self._pushes = None
+
+
+def _nobody(_said: Any) -> None:
+    pass
 
 
 class Pushes:

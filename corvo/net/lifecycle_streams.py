@@ -158,7 +158,7 @@ class LifecycleStream:
         self._over = False
         by_credit = header(request, _CREDIT) == b"1"
         self._session = LifecycleSession(
-            calls, request.peer, self._send, self._end, streams.leader, by_credit
+            calls, request.peer, self._send, self._end, codec.jobs, streams.leader, by_credit
         )
         request.on_body = self._on_body
         request.on_writable = self._on_writable
@@ -198,7 +198,8 @@ class LifecycleStream:
         try:
             while not self._over:
                 if not self._may_begin():
-                    left = came or self._messages or not self._request.receiving
+                    fault = self._envelopes.fault is not None
+                    left = came or fault or self._messages or not self._request.receiving
                     self._left = self._left or bool(left)
                     return
                 came = False
@@ -206,7 +207,9 @@ class LifecycleStream:
                     self._take(self._messages.popleft())
                 elif not self._take_body():
                     return
-        except (RpcError, protobuf.ProtobufError) as error:
+        except Exception as error:
+            if not isinstance(error, RpcError | protobuf.ProtobufError):
+                logger.exception("a lifecycle stream failed")
             self._session.leave(rpc_error(error))
 
     def _may_begin(self) -> bool:
@@ -224,7 +227,7 @@ class LifecycleStream:
     def _take_body(self) -> bool:
         """Read what has come; whether there is anything to go on with."""
         data = self._request.take_body()
-        if data:
+        if data or self._envelopes.fault is not None:
             self._messages.extend(self._envelopes.feed(data))
             self._request.keep_body(self._envelopes.size + sum(map(len, self._messages)))
             return bool(self._messages)

@@ -61,9 +61,10 @@ class Wire:
         return Envelopes(self.size_max, self.gzip)
 
     def message(self) -> bytes:
-        """The one message of a request that is whole."""
+        """The one message of a request that is whole. The body stays: the request may have to be
+        passed on yet."""
         envelopes = self.envelopes()
-        messages = envelopes.feed(self.request.take_body())
+        messages = envelopes.feed(self.request.body)
         envelopes.finish()
         if len(messages) != 1:
             raise RpcError("unimplemented", f"{len(messages)} messages where there must be one")
@@ -118,7 +119,7 @@ class ConnectUnary(Wire):
 
     def message(self) -> bytes:
         """The body."""
-        body, size_max = self.request.take_body(), self.size_max
+        body, size_max = self.request.body, self.size_max
         if len(body) > size_max:
             raise too_large(len(body), size_max)
         return gunzip(body, size_max) if self.gzip and body else body

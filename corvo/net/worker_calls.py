@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import __version__, checks, limits, ops
+from corvo._fast.codec import encode_fields
+from corvo._fast.protobuf import encode_varint
 from corvo._fast.replies import Request
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -33,6 +35,8 @@ from corvo.waiting import Wait
 
 Values = dict[str, Any]
 
+_QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
+_JOB_AND_TOKEN: Final = 2  # of a plain ack
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 
 
@@ -171,18 +175,49 @@ class WorkerCalls:
 
     def ack_items(self, items: list[Values], answer: Callable[[Any], None]) -> None:
         """Propose acks; those that are refused do not count."""
-        payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
+        payloads = [self._plain_ack(item) for item in items]
+        if not all(payloads):
+            payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
         self._service.submit(ops.ACK_BATCH, (payloads,), (_call, answer))
 
-    def enqueue_values(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        """Queue and values of a job."""
-        return self._producer.job_values(enqueue_body(values))
+    def _plain_ack(self, item: Values) -> bytes:
+        """The op of an ack that says nothing but whose it is; empty = it says more."""
+        if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
+            return b""
+        job_id = check_job_id(item["job_id"])
+        token = checks.lease_token(item["lease_token"])
+        if self._service.machine.result_schema(job_id, token):
+            return b""
+        return encode_fields(ops.ACK.layout, (job_id, token, b"{}", b"", b""))
 
     def enqueue_all(
-        self, queues: list[str], jobs: list[tuple[Any, ...]], answer: Callable[[Any], None]
-    ) -> None:
-        """Propose jobs, all or none."""
-        self._service.enqueue_batch(queues, jobs, b"", (_call, answer))
+        self,
+        items: list[Values],
+        refuse: Callable[[CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> bool:
+        """Propose those of the jobs that are right, all or none; whether there are any."""
+        stamp_ns = self._service.clock.stamp()
+        queues: list[str] = []
+        payloads: list[bytes] = []
+        for item in items:
+            try:
+                payload = b""
+                if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
+                    queue = item["queue"]
+                    payload = self._producer.plain_op(queue, item["payload_json"], stamp_ns)
+                if not payload:
+                    queue, values = self._producer.job_values(enqueue_body(item))
+                    job_id = self._service.new_job_id(stamp_ns)
+                    payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
+            except CorvoError as error:
+                refuse(error)
+            else:
+                queues.append(queue)
+                payloads.append(payload)
+        if payloads:
+            self._service.enqueue_encoded(queues, payloads, b"", (_call, answer))
+        return bool(payloads)
 
     def fetch_for(
         self, caller: Any, body: FetchBody, count: int, answer: Callable[[Any], None]
@@ -290,6 +325,31 @@ def job_values(job: Fetched) -> Values:
     if job.tags:
         values["tags_json"] = job.tags.decode()
     return values
+
+
+def job_message(job: Fetched) -> bytes:
+    """The same as the bytes of a FetchBatchJob: most of what a server writes are these."""
+    job_id, queue, token = job.job_id.encode(), job.queue.encode(), job.token.encode()
+    pieces = [
+        b"\x0a",
+        encode_varint(len(job_id)),
+        job_id,
+        b"\x12",
+        encode_varint(len(queue)),
+        queue,
+    ]
+    pieces += [b"\x1a", encode_varint(len(job.payload)), job.payload]
+    pieces += [b"\x20", encode_varint(job.attempt)]
+    if job.max_retries:
+        pieces += [b"\x28", encode_varint(job.max_retries)]
+    pieces += [b"\x30", encode_varint(job.lease_ns // SECOND_NS)]
+    if job.checkpoint:
+        pieces += [b"\x3a", encode_varint(len(job.checkpoint)), job.checkpoint]
+    if job.tags:
+        pieces += [b"\x42", encode_varint(len(job.tags)), job.tags]
+    pieces += [b"\x92\x03", encode_varint(len(token)), token]
+    pieces += [b"\x98\x03", encode_varint(job.fencing)]
+    return b"".join(pieces)
 
 
 def _beat(job_id: str, values: Values) -> Beat:

@@ -10,7 +10,9 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from fuzz.conversations import converse
 
 from corvo import config, ops
 from corvo._fast import keys, protobuf
@@ -43,6 +45,7 @@ from corvo.net import bodies, proto_json
 from corvo.net.envelopes import COMPRESSED, Envelopes, envelope
 from corvo.net.proto_file import load
 from corvo.net.rpc_status import RpcError
+from corvo.net.rpc_wire import STREAMING
 from corvo.net.server import HttpLimits
 
 IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
@@ -51,6 +54,7 @@ SALT = 7
 LAYOUTS = sorted({op.layout for op in vars(ops).values() if isinstance(op, ops.Op)})
 TYPES = load("worker.proto")
 RPC_TYPES = sorted(TYPES)
+STREAMS = sorted(STREAMING)
 BODIES = (
     bodies.EnqueueBody,
     bodies.EnqueueBatchBody,
@@ -377,6 +381,18 @@ def _unwrap(pieces: list[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
+def lifecycle(data: bytes) -> None:
+    """The body of a lifecycle stream; the first byte chooses protocol and form, and whether the
+    stream ends. The answers are the same however it is cut."""
+    kind = STREAMS[data[0] % len(STREAMS)] if data else STREAMS[0]
+    ends = not data or data[0] < 128
+    body = data[1:]
+    draw = random.Random(len(data))
+    cuts = sorted(draw.randrange(len(body) + 1) for _ in range(3))
+    pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    assert converse(kind, [body], ends) == converse(kind, pieces, ends)
+
+
 def settings(data: bytes) -> None:
     """A configuration file, and the environment beside it."""
     with tempfile.NamedTemporaryFile(suffix=".toml", dir=_SCRATCH) as file:
@@ -441,6 +457,25 @@ def _rpc_messages() -> list[bytes]:
     ]
 
 
+def _streams() -> list[bytes]:
+    """Bodies of lifecycle streams."""
+    item = {"job_id": "j", "lease_token": "t"}
+    frames: list[dict[str, Any]] = [
+        {"request_id": 1},
+        {"request_id": 2, "acks": [item, {}], "fails": [item]},
+        {"request_id": 3, "enqueues": [{"queue": "q", "payload_json": "{}"}, {"agent": {}}]},
+        {"request_id": 4, "queues": ["q"], "worker_id": "w", "fetch_count": 9},
+    ]
+    message = TYPES["LifecycleStreamRequest"]
+    found = []
+    for number, name in enumerate(STREAMS):
+        encode = proto_json.encode if name.endswith(b"json") else protobuf.encode
+        for chosen in (number, number + 129 - 129 % len(STREAMS)):
+            body = b"".join(envelope(encode(message, values)) for values in frames)
+            found.append(bytes((chosen,)) + body + envelope(encode(message, {"acks": [{}]})) * 11)
+    return found
+
+
 def _as_json(name: str) -> int:
     """The first byte for a type in JSON."""
     return next(byte for byte in range(128, 256) if RPC_TYPES[byte % len(RPC_TYPES)] == name)
@@ -499,6 +534,7 @@ TARGETS: dict[str, Target] = {
             envelope(gzip.compress(b"abc" * 100, mtime=0), COMPRESSED) + envelope(b"{}", 2),
         ],
     ),
+    "lifecycle": Target(lifecycle, _streams()),
     "settings": Target(
         settings,
         [

@@ -197,10 +197,11 @@ def test_by_credit(opened: Open, api: Api, queue: str) -> None:
 def test_limits_of_streams(data_dir: Path) -> None:
     flags = ("--stream-max-open", "2", "--stream-max-fps", "20")
     with running_server(data_dir, *flags) as server, contextlib.ExitStack() as stack:
-        first, second, third = (open_stream(server.port, kind) for kind in KINDS)
+        first, second = (open_stream(server.port, kind) for kind in KINDS[:2])
+        assert first.exchange(request_id=1) == second.exchange(request_id=1) == {"request_id": 1}
+        third = open_stream(server.port, KINDS[2])
         for stream in (first, second, third):
             stack.callback(stream.close)
-        assert first.exchange(request_id=1) == second.exchange(request_id=1) == {"request_id": 1}
         with pytest.raises(Ended) as ended:
             third.exchange(request_id=1)
         assert ended.value.code == "resource_exhausted"

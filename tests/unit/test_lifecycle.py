@@ -1,15 +1,18 @@
 """A lifecycle stream: frames in and out, what they propose, and who gets jobs nobody takes."""
 
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from corvo import limits
+from corvo._fast import protobuf
 from corvo.errors import CorvoError, NotFound, Overloaded, ValidationError
-from corvo.model import Acked, EnqueuedBatch
+from corvo.model import Acked, EnqueuedBatch, Fetched, Job
+from corvo.net.codecs import CODECS
 from corvo.net.lifecycle import LifecycleSession
-from corvo.net.rpc_status import RpcError
-from corvo.net.worker_calls import Values
+from corvo.net.rpc_status import TYPES, RpcError
+from corvo.net.worker_calls import Values, job_message, job_values
 
 FETCH = {"queues": ["q"], "fetch_count": 3}
 
@@ -34,15 +37,18 @@ class Calls:
     def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
         self._propose("fail", values["job_id"], answer)
 
-    def enqueue_values(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        if not values.get("queue"):
-            raise ValidationError("queue is required")
-        return values["queue"], ()
-
     def enqueue_all(
-        self, queues: list[str], jobs: list[Any], answer: Callable[[Any], None]
-    ) -> None:
-        self._propose("enqueue", queues, answer)
+        self,
+        items: list[Values],
+        refuse: Callable[[CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> bool:
+        queues = [item["queue"] for item in items if item.get("queue")]
+        if len(queues) < len(items):
+            refuse(ValidationError("queue is required"))
+        if queues:
+            self._propose("enqueue", queues, answer)
+        return bool(queues)
 
     def fetch_for(self, caller: Any, body: Any, count: int, answer: Callable[[Any], None]) -> Any:
         return self._propose("fetch", (body.queues, count, body.timeout), answer)
@@ -68,7 +74,9 @@ class Stream:
         self.sent: list[Values] = []
         self.ends: list[RpcError | None] = []
         calls: Any = self.calls
-        self.session = LifecycleSession(calls, "peer", self.sent.append, self.ends.append)
+        self.session = LifecycleSession(
+            calls, "peer", self.sent.append, self.ends.append, CODECS["json"].jobs
+        )
 
     def send(self, **values: Any) -> None:
         self.session.receive(values)
@@ -85,19 +93,26 @@ def enqueued(*ids: str) -> Any:
     return EnqueuedBatch(jobs, "")
 
 
-def fetched(job_id: str) -> Any:
-    return SimpleNamespace(
-        job_id=job_id,
-        queue="q",
-        payload=b"{}",
-        attempt=1,
-        max_retries=3,
-        lease_ns=60 * limits.SECOND_NS,
-        token="t",
-        fencing=5,
-        checkpoint=b"",
-        tags=b"",
-    )
+def fetched(job_id: str) -> Fetched:
+    job = Job(job_id)
+    job.payload, job.attempt, job.max_retries = b"{}", 1, 3
+    job.lease_ns, job.fencing = 60 * limits.SECOND_NS, 5
+    return Fetched(job, "q", "t")
+
+
+def test_jobs_are_written_the_same_by_both_ways() -> None:
+    message = TYPES["FetchBatchJob"]
+    job = fetched("x")
+    for job.checkpoint, job.tags, job.max_retries, job.fencing in (
+        (b"", b"", 0, 1),
+        (b"[1]", b'{"a":"b"}', 300, 1 << 60),
+    ):
+        job.payload += b'"%b"' % (b"y" * 200)
+        assert job_message(job) == protobuf.encode(message, job_values(job))
+        frame = {"jobs": [job_message(job)] * 2}
+        whole = protobuf.encode(TYPES["LifecycleStreamResponse"], frame)
+        found = protobuf.decode(TYPES["LifecycleStreamResponse"], whole, 99)["jobs"]
+        assert found == [protobuf.decode(message, job_message(job), 99)] * 2
 
 
 def test_all_parts_are_proposed_at_once_and_answered_together() -> None:
@@ -220,3 +235,21 @@ def test_who_leaves_gives_back_what_it_has_not_got() -> None:
     stream.session.delivered()
     stream.session.close()
     assert stream.calls.abandoned == [], "what it has got is its own"
+
+
+def test_nothing_keeps_itself_alive() -> None:
+    """Full collections are switched off in the server."""
+    gc.collect()
+    gc.disable()
+    try:
+        for end in (LifecycleSession.end_of_input, LifecycleSession.close):
+            stream = Stream()
+            for _ in range(3):
+                stream.send(acks=[{"job_id": "a"}], **FETCH)
+                stream.calls.answer(acked(1), [fetched("x")])
+                stream.session.delivered()
+            end(stream.session)
+            del stream
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

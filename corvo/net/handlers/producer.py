@@ -55,6 +55,15 @@ class Producer:
             slot = (self._on_enqueued_to_wait, request)
         self._service.enqueue(queue, values, slot)
 
+    def plain_op(self, queue: str, payload: str, stamp_ns: int) -> bytes:
+        """The op of a new job with a queue and a payload alone; empty = it is not plain."""
+        plain = self._plain
+        body = f'{{"queue":"{queue}","payload":{payload}}}'.encode()
+        # A name with a quote in it would say something else here.
+        if not plain.scan(body) or plain.queue != queue:
+            return b""
+        return plain.encode(self._service.new_job_id(stamp_ns))
+
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
         body = decode(request.body, EnqueueBatchBody)

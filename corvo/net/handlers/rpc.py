@@ -134,7 +134,7 @@ class Rpc:
         wire.read_head()
         values = codec.decode("LifecycleStreamRequest", wire.message())
         call = Unary(wire, codec, "LifecycleStreamResponse")
-        session = LifecycleSession(self._calls, request.peer, call.answer, _nothing)
+        session = LifecycleSession(self._calls, request.peer, call.answer, _nothing, codec.jobs)
         request.on_abandoned = lambda _request: session.close()
         self._run(call, lambda: session.receive(values))
 

@@ -297,6 +297,10 @@ def test_what_bench_refuses(server: Any, run: Any, tmp_path: Path) -> None:
     assert "not a saved benchmark" in run("bench", "--compare", str(bad)).err
     assert "cannot read the baseline" in run("bench", "--compare", str(tmp_path / "no")).err
     assert "plain http" in run("bench", "--server", "https://127.0.0.1:1").err
+    assert "expected http, h2, rpc" in run("bench", "--protocol", "tcp").err
+    assert "--rate sends single" in run("bench", "--protocol", "rpc", "--rate", "9").err
+    large = ("--enqueue-batch-size", "1001")
+    assert "up to 1000 jobs" in run("bench", "--protocol", "rpc", *large).err
     assert server.requests == []
     server.can("GET", "/healthz", {"error": "database unavailable", "code": "UNHEALTHY"}, 503)
     assert run("bench").err == "Error: server unhealthy: database unavailable\n"
