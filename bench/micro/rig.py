@@ -105,7 +105,7 @@ class Rig:
         config = load({}, {})
         ids = JobIds(self.clock.random_bytes)
         service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        admin = Admin(service, dict, bytes)
+        admin = Admin(service, dict, bytes, lambda: ("leader", True))
         live = Live(self.loop, self.clock, self.machine, self.pipeline)
         self.router = Router(routes(service, admin, live, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
