@@ -1,8 +1,12 @@
 cimport cython
 
 cdef int _LOW_BITS
-cdef long long _LOW_END
+cdef long long _LOW_END, _MS_NS
 cdef tuple _PAIRS
+
+
+@cython.locals(value=cython.ulonglong, pairs=list)
+cdef str _base32(value, int length)
 
 
 @cython.final

@@ -27,6 +27,7 @@ _RANDOM_BITS: Final = 80
 # The last 20 bits change with every id, what is before them is kept as text.
 _LOW_BITS: Final = 20
 _LOW_END: Final = 1 << _LOW_BITS
+_MS_NS: Final = limits.MS_NS
 
 
 class JobIds:
@@ -41,14 +42,14 @@ class JobIds:
 
     def new(self, stamp_ns: int) -> str:
         """The next id: after every earlier one, even when the stamp stands still or goes back."""
-        millisecond = stamp_ns // limits.MS_NS
+        millisecond = stamp_ns // _MS_NS
         if millisecond > self._millisecond:
             self._begin(millisecond)
         else:
             self._low += 1
             if self._low == _LOW_END:
                 self._carry()
-        return self._text + _PAIRS[self._low >> 10] + _PAIRS[self._low & 1023]
+        return f"{self._text}{_PAIRS[self._low >> 10]}{_PAIRS[self._low & 1023]}"
 
     def _begin(self, millisecond: int) -> None:
         random = int.from_bytes(self._random_bytes(_RANDOM_BITS // 8), "big")
@@ -68,8 +69,8 @@ class JobIds:
 def derived_id(at_ns: int, *origin: str) -> str:
     """The id of a job that apply makes by itself: the same on every node, and sorted by time."""
     digest = blake2b("\0".join(origin).encode(), digest_size=_RANDOM_BITS // 8).digest()
-    random = int.from_bytes(digest, "big")
-    return PREFIX + _base32(at_ns // limits.MS_NS, 10) + _base32(random, 16)
+    first, second = divmod(int.from_bytes(digest, "big"), 1 << 40)
+    return PREFIX + _base32(at_ns // limits.MS_NS, 10) + _base32(first, 8) + _base32(second, 8)
 
 
 def check_job_id(job_id: str, field: str = "job_id") -> str:
@@ -97,4 +98,9 @@ def check_job_ids(ids: list[str], field: str) -> list[str]:
 
 
 def _base32(value: int, length: int) -> str:
-    return "".join(_PAIRS[value >> 5 * (at - 2) & 1023] for at in range(length, 0, -2))
+    pairs: list[str] = []
+    for _ in range(length // 2):
+        pairs.append(_PAIRS[value & 1023])
+        value >>= 10
+    pairs.reverse()
+    return "".join(pairs)

@@ -8,7 +8,7 @@ from corvo.ops cimport Op
 from corvo.waiting cimport Wait, WaitingFetches
 
 cdef int PARKED, IN_FLIGHT, DONE
-cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX
+cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
 cdef frozenset _ADDS_WORK, _ENDS_LEASES
 
 
@@ -22,6 +22,8 @@ cdef class Pipeline:
     cdef long long _in_flight_ops, _in_flight_size, _batch_began_ns, _overlay_size
     cdef Py_ssize_t _leaving
     cdef bint _seal_scheduled
+    cdef Py_ssize_t _gathered
+    cdef long long _sealed_ns
     cdef dict _arriving, _to_check
     cdef list _new_waits, _tried_in_vain
     cdef object _deadline_timer, _opening_timer, _tick_timer, _openings
@@ -46,6 +48,11 @@ cdef class Pipeline:
     cdef _refuse_if_short(self, Py_ssize_t size)
     cpdef fetch(self, Wait wait)
     cdef _schedule_seal(self)
+    cpdef _seal_late(self)
+
+    @cython.locals(count=cython.Py_ssize_t)
+    cpdef _gather(self)
+    cdef Py_ssize_t _gathering(self) except -1
 
     @cython.locals(batcher=Batcher, now_ns=cython.longlong)
     cpdef _seal(self)

@@ -3,7 +3,9 @@
 What arrives while the last entry is on its way to the disk becomes the next entry; there is no
 timer, and a lone request waits for one flush and nothing else. *Seal late*: when an entry is
 committed it is first applied and answered, then the loop reads its sockets once, then the next
-entry is sealed, so that the clients just answered can still join it.
+entry is sealed, so that the clients just answered can still join it. *Gather*: while each turn of
+the loop brings more, entries are not sealed closer together than half a millisecond, because each
+costs a flush and two wake-ups, whatever is in it.
 
 A request in flight is a slot (a callback and its argument) and not a task, future or timer. Slots
 are kept by log index and resolved by apply.
@@ -47,6 +49,10 @@ _ENDS_LEASES = frozenset(
 
 _PENDING_SIZE_MAX = limits.PENDING_SIZE_MAX
 _OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
+
+# While more and more arrives, an entry is not sealed sooner than this after the one before it.
+_GATHER_NS = limits.GATHER_NS
+_ENTRY_SEAL_SIZE = limits.ENTRY_SEAL_SIZE
 
 _TICK_S = 1.0
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
@@ -131,6 +137,8 @@ class Pipeline:
         self._overlay_size = 0  # after the last apply
         self._leaving = 0  # ops in the batch that end a lease
         self._seal_scheduled = False
+        self._gathered = 0  # what waited for the next entry a turn ago
+        self._sealed_ns = 0  # when the last entry was sealed
         self._arriving: dict[str, int] = {}
         self._to_check: dict[str, None] = {}
         self._new_waits: list[Wait] = []
@@ -332,10 +340,30 @@ class Pipeline:
 
     def _schedule_seal(self) -> None:
         self._seal_scheduled = True
-        self._loop.call_soon(self._seal)
+        self._gathered = 0
+        self._loop.call_soon(self._gather)
 
     def _seal_late(self) -> None:
-        self._loop.call_soon(self._seal)
+        self._gathered = self._gathering()
+        self._loop.call_soon(self._gather)
+
+    def _gather(self) -> None:
+        """Seal, unless the last turn of the loop has brought more and the entry before this one is
+        very young: a flush costs as much for one op as for a hundred."""
+        count = self._gathering()
+        if (
+            count > self._gathered
+            and self._clock.monotonic_ns() - self._sealed_ns < _GATHER_NS
+            and self._batcher.size < _ENTRY_SEAL_SIZE
+        ):
+            self._gathered = count
+            self._loop.call_soon(self._gather)
+        else:
+            self._seal()
+
+    def _gathering(self) -> int:
+        """How much waits for the next entry."""
+        return self._batcher.count + len(self._new_waits)
 
     def _seal(self) -> None:
         self._seal_scheduled = False
@@ -364,7 +392,7 @@ class Pipeline:
             return
         now_ns = self._clock.monotonic_ns()
         self.meters.queue_time.observe(now_ns - self._batch_began_ns)
-        self._batch_began_ns = now_ns
+        self._batch_began_ns = self._sealed_ns = now_ns
         if index in self._in_flight:  # of an earlier leadership; this entry takes its place
             self._lose(self._take_flight(index)[0])
         # By index: who waits, since when, and the term and size of the entry.

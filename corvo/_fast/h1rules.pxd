@@ -1,6 +1,7 @@
 from corvo._fast.head cimport find_byte
 from corvo._fast.replies cimport Request
 
+cdef dict _METHODS
 cdef int _SPACE
 cdef int _HASH
 cdef int _SLASH

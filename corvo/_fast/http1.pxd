@@ -1,5 +1,8 @@
+cimport cython
+
 from corvo._fast.h1rules cimport check_host, is_foreign, read_framing, take_line, target_too_long
 from corvo._fast.head cimport find_byte, find_head_end, is_plain_head, read_fields
+from corvo._fast.known cimport Known, KnownHeads
 from corvo._fast.replies cimport H1Context, ReplyQueue, Request
 
 cdef int _LINE
@@ -14,6 +17,7 @@ cdef int _LF
 cdef class H1Conn(ReplyQueue):
     cdef readonly object successor
     cdef readonly bytes unread
+    cdef KnownHeads _known
     cdef int _phase
     cdef bint _ended, _served, _switches
     cdef long long _read_ns, _started_ns
@@ -31,7 +35,11 @@ cdef class H1Conn(ReplyQueue):
     cdef bint _between_requests(self)
     cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1
+
+    @cython.locals(known=Known)
+    cdef Py_ssize_t _read_known(self, bytes data, Py_ssize_t pos) except -1
     cdef _take_plain_head(self, bytes head)
+    cdef _end_plain_head(self, Request request)
     cdef _take_fields(self, Request request, bytes head)
     cdef _name_request(self, Request request)
     cpdef on_body(self, bytes data)

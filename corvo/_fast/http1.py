@@ -31,6 +31,7 @@ from corvo._fast.h1rules import (
 )
 from corvo._fast.head import REQUEST_ID, find_byte, find_head_end, is_plain_head, read_fields
 from corvo._fast.http2 import H2Conn, parse_offer
+from corvo._fast.known import KnownHeads
 from corvo._fast.refusals import reason_of
 from corvo._fast.replies import ReplyQueue, Request, reply_error
 from corvo.errors import (
@@ -71,6 +72,9 @@ class H1Conn(ReplyQueue):
 
     def __init__(self, context, peer="", on_output=None, switches=True):
         ReplyQueue.__init__(self, context, peer, on_output)
+        if context.known is None:
+            context.known = KnownHeads()
+        self._known = context.known
         self._switches = switches
         self._phase = _LINE
         self.successor = None
@@ -147,7 +151,7 @@ class H1Conn(ReplyQueue):
             and not self._is_paused()
         ):
             if self._phase == _LINE:
-                pos = self._read_line(data, pos)
+                pos = self._read_known(data, pos) or self._read_line(data, pos)
             elif self._phase == _FIELDS:
                 pos = self._read_fields(data, pos)
             elif self._phase == _LENGTH:
@@ -226,6 +230,20 @@ class H1Conn(ReplyQueue):
         if self._ended:
             return not self._rest
         return self.context.draining and self._between_requests()
+
+    def _read_known(self, data, pos):
+        """The end of a head at `pos` that is known already; 0 = it is to be read."""
+        if self._began or self._head_size:
+            return 0
+        known = self._known.find(data, pos)
+        if known is None:
+            return 0
+        request = self._request = Request(self)
+        known.fill(request)
+        self._began = True
+        self._choose_framing(request)
+        self._end_plain_head(request)
+        return pos + len(known.head)
 
     def _read_line(self, data, pos):
         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
@@ -308,6 +326,10 @@ class H1Conn(ReplyQueue):
         except CorvoError as error:
             self._refuse(error, reason_of(error))
             return
+        self._known.learn(request, head)
+        self._end_plain_head(request)
+
+    def _end_plain_head(self, request):
         request.keep_alive = True
         self._name_request(request)
         if self._phase == _LENGTH:

@@ -1,6 +1,13 @@
 from corvo._fast.meters cimport RouteMeter
 from corvo._fast.refusals cimport Refusals
 
+cdef tuple _TIMINGS, _THOUSANDTHS, _JSON_LENGTHS, _ID_ENDS
+cdef dict _STATUS_LINES
+cdef int _READY
+
+cpdef bytes join(bytes a, bytes b, bytes c, bytes d, bytes e, bytes f, bytes g)
+
+
 cdef class HttpConn
 
 
@@ -20,6 +27,7 @@ cdef class H1Context:
     cdef public object takes_pieces
     cdef public bint keeps_fields
     cdef readonly Refusals refusals
+    cdef public object known
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
     cdef dict _starts

@@ -8,6 +8,7 @@ from corvo.model cimport Enqueued, Extras, Fetched, Job
 
 cdef Reader _reader
 cdef int ACTIVE, PRIORITIES, COMPLETED
+cdef int _NOWHERE, _ENQUEUE, _ENQUEUE_HELD, _SCHEDULE, _FETCH, _ACK, _ENQUEUED, _STARTED
 cdef list _ENQUEUED_DATA, _ATTEMPT_DATA
 
 cdef bytes _attempt_data(long long attempt)

@@ -51,6 +51,15 @@ _ENQUEUED_DATA: Final = [
     for state in STATES
     for priority in range(PRIORITIES)
 ]
+# What every job goes through, as C integers.
+_NOWHERE: Final = states.NOWHERE
+_ENQUEUE: Final = states.ENQUEUE
+_ENQUEUE_HELD: Final = states.ENQUEUE_HELD
+_SCHEDULE: Final = states.SCHEDULE
+_FETCH: Final = states.FETCH
+_ACK: Final = states.ACK
+_ENQUEUED: Final = feed.ENQUEUED
+_STARTED: Final = feed.STARTED
 _reader = Reader()
 _ATTEMPT_DATA: Final = [b'{"attempt":%d' % attempt for attempt in range(64)]
 
@@ -124,18 +133,18 @@ def create(core: Core, job: Job, queue: str, extras: bytes) -> Enqueued:
         held = _take_extras(core, job.extras, extras)
     if job.extras is not None and job.extras.depends_on:
         failed = dependencies.wait_for(core, job, job.extras.depends_on)
-    trigger = states.SCHEDULE
+    trigger = _SCHEDULE
     if job.scheduled_ns <= stamp_ns or held:
         job.scheduled_ns = 0
-        trigger = states.ENQUEUE_HELD if held else states.ENQUEUE
-    state = states.next_state(states.NOWHERE, trigger)
+        trigger = _ENQUEUE_HELD if held else _ENQUEUE
+    state = states.next_state(_NOWHERE, trigger)
     core.add(lane, job, state)
     if job.unique_key:
         unique.take(core, lane, job)
     data = _ENQUEUED_DATA[state * PRIORITIES + job.priority]
     if job.schedule_id:
         data = _scheduled_data(data, job.schedule_id, job.schedule_slot_ns)
-    core.emit(lane, job, feed.ENQUEUED, data)
+    core.emit(lane, job, _ENQUEUED, data)
     if job.parent_id:
         core.store.children.add(job.parent_id, job.id)
     if job.extras is not None:
@@ -242,7 +251,7 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
 def _start(
     core: Core, lane: Lane, job: Job, worker_id: str, hostname: str, lease_ns: int, worker: bytes
 ) -> Fetched:
-    state = states.next_state(job.state, states.FETCH)
+    state = states.next_state(job.state, _FETCH)
     assert state == ACTIVE
     core.store.touch(job)
     job.attempt += 1
@@ -251,7 +260,7 @@ def _start(
     core.move(lane, job, state)
     if job.unique_key:
         unique.release(core, lane, job, unique.STARTED)
-    core.emit(lane, job, feed.STARTED, _attempt_data(job.attempt) + worker)
+    core.emit(lane, job, _STARTED, _attempt_data(job.attempt) + worker)
     return Fetched(job, lane.queue.name, leases.token(job))
 
 
@@ -352,7 +361,7 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
         return leases.not_found(job_id)
     if token and job.state == COMPLETED and token == leases.token(job):
         return None
-    refusal = leases.refusal(job, token, states.ACK)
+    refusal = leases.refusal(job, token, _ACK)
     if refusal is not None:
         return refusal
     core.store.touch(job)

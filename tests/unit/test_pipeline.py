@@ -264,6 +264,56 @@ def test_what_arrives_during_a_write_is_the_next_entry(rig: Rig) -> None:
     assert [tag for tag, _ in rig.answers] == [1, 2, 3, 4]
 
 
+def test_entries_are_not_sealed_close_together_while_more_arrives(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.log.commit()
+    for tag in range(2, 6):
+        rig.submit(tag=tag)
+        rig.loop.turn()
+        assert len(rig.log.entries) == 1
+    rig.clock.now_ns += limits.GATHER_NS
+    rig.submit(tag=6)
+    rig.loop.turn()
+    assert len(rig.log.numbers()) == 5
+
+
+def test_a_turn_that_brings_nothing_seals(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.log.commit()
+    rig.submit(tag=2)
+    rig.fetch()
+    rig.loop.turn()
+    rig.fetch()
+    rig.loop.turn()
+    assert len(rig.log.entries) == 1  # a fetch is something, too
+    rig.loop.turn()
+    assert len(rig.log.entries) == 2
+
+
+def test_the_loop_reads_once_before_an_entry_that_waited_long(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.submit(tag=2)
+    rig.clock.now_ns += limits.GATHER_NS
+    rig.log.commit()
+    rig.loop.turn()
+    assert len(rig.log.entries) == 1
+    rig.submit(tag=3)
+    rig.loop.turn()
+    assert len(rig.log.numbers()) == 2
+
+
+def test_a_full_entry_does_not_wait_for_more(rig: Rig) -> None:
+    rig.submit(tag=1)
+    rig.loop.run()
+    rig.log.commit()
+    rig.submit(payload=bytes(limits.ENTRY_SEAL_SIZE))
+    rig.loop.turn()
+    assert len(rig.log.entries) == 2
+
+
 def test_an_idle_pipeline_writes_nothing(rig: Rig) -> None:
     rig.loop.move(5 * SECOND)
     assert rig.log.entries == [] and rig.machine.flushes == 0

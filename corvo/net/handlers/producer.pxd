@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.plain cimport PlainEnqueue
-from corvo._fast.replies cimport Request
+from corvo._fast.replies cimport Request, join
 from corvo.model cimport Enqueued
 from corvo.service cimport Service
 

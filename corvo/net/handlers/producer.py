@@ -7,7 +7,7 @@ from msgspec.structs import astuple
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.plain import PlainEnqueue
-from corvo._fast.replies import Request, reply_error
+from corvo._fast.replies import Request, join, reply_error
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
 from corvo.model import STATES, Enqueued
@@ -185,5 +185,6 @@ def on_enqueued(request: Request, result: Any) -> None:
         text = _DUPLICATE % (enqueued.job_id, STATES[enqueued.state], stored)
         request.reply(200, text.encode())
     else:
-        body = b'{"job_id":"' + enqueued.job_id.encode() + _ENQUEUED_END[enqueued.state]
+        end = _ENQUEUED_END[enqueued.state]
+        body = join(b'{"job_id":"', enqueued.job_id.encode(), end, b"", b"", b"", b"")
         request.reply(201, body)
