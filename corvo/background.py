@@ -7,6 +7,7 @@ that most requests do not wait for any of them, and none for more than one. The 
 meanwhile. What the log waits for its disk stops nobody and does not count.
 """
 
+import contextlib
 from typing import Any, Final
 
 from corvo import limits, ops
@@ -81,6 +82,10 @@ class Background:
         if not self._leadership:
             return
         self.check()
+        for task in self._machine.given_up_tasks(self._clock.stamp()):
+            values = encode_fields(ops.BULK_STEP.layout, (task.id, 0, True))
+            with contextlib.suppress(CorvoError):  # the next look comes soon
+                self._pipeline.submit(ops.BULK_STEP, values, None)
         if ops.PURGE_JOBS.number not in self._timers:
             self._purge()
         if ops.CLEAN_UNIQUE.number not in self._timers:

@@ -92,6 +92,10 @@ PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 # known for a day, of the newest ones.
 STEP_JOBS: Final = 25
 BULK_IDS_MAX: Final = 100_000
+# Ids that one entry adds to the set of a task; a larger set comes in several.
+TASK_IDS_MAX: Final = 5_000
+TASK_QUEUED_NS: Final = 60 * SECOND_NS  # a set that stops growing for so long is given up
+BULK_UNDO_NS: Final = 3_600 * SECOND_NS
 TASKS_MAX: Final = 1_000
 TASK_KEPT_NS: Final = 86_400 * SECOND_NS
 RESULTS_PAGE_MAX: Final = 1_000

@@ -57,6 +57,8 @@ REPLAYABLE: Final = frozenset(
         ops.MOVE_JOB,
         ops.DELETE_JOB,
         ops.BULK_ACTION,
+        ops.BULK_ADD,
+        ops.BULK_UNDO,
         ops.PAUSE_QUEUE,
         ops.RESUME_QUEUE,
         ops.CLEAR_QUEUE,

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -212,16 +213,30 @@ async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int
         return ranked(await database.within(_WITHIN_S, text, (numbers, key)))
 
 
-async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> list[str]:
-    """The ids of the jobs that match, up to a limit."""
+async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> dict[str, Any]:
+    """The ids of the jobs that match, in order of their rows, up to a limit: {ids, next, upto}.
+    `after` is the row that the page before ended with, which `next` says (0 = there are no more);
+    `upto` is the last row that there was when the first page was asked for."""
     filter = filters.parse(arguments["filter"])
-    possible, _ = view.facets.select(filter)
-    if not possible:
-        return []
-    numbers, limit = _listed(possible), arguments["limit"]
-    text, values = query.matches(filter, view.doomed, "j.id", limit, numbers)
+    possible, exact = view.facets.select(filter)
+    after, limit = arguments["after"], arguments["limit"]
+    upto = arguments["upto"] or (view.facets.all.max() if view.facets.all else 1)
+    found: list[str] = []
+    listed = limit if exact else _LISTED
     async with view.reader() as database:
-        return [row[0] for row in await database.within(_WITHIN_S, text, values)]
+        while len(found) < limit:
+            numbers = list(islice(possible.iter_equal_or_larger(after + 1), listed))
+            while numbers and numbers[-1] > upto:
+                numbers.pop()
+            if not numbers:
+                after = 0
+                break
+            wanted = limit - len(found)
+            text, values = query.matching_ids(filter, view.doomed, wanted, numbers)
+            matching = await database.within(_WITHIN_S, text, values)
+            found += [job_id for _, job_id in matching]
+            after = matching[-1][0] if len(matching) == wanted else numbers[-1]
+    return {"ids": found, "next": after, "upto": upto}
 
 
 async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:

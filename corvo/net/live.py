@@ -1,9 +1,10 @@
-"""What this server sends as it happens: its open streams, and the two kinds of them."""
+"""What this server sends as it happens: its open streams, and the three kinds of them."""
 
 from corvo.clock import Clock
 from corvo.fsm.machine import Machine
 from corvo.net.event_streams import EventStreams
 from corvo.net.open_streams import OpenStreams
+from corvo.net.task_streams import TaskStreams
 from corvo.net.text_streams import TextStreams
 from corvo.pipeline import Loop, Pipeline
 
@@ -16,3 +17,4 @@ class Live:
         self.streams = OpenStreams(loop)
         self.events = EventStreams(loop, clock, machine, pipeline)
         self.texts = TextStreams(machine, self.streams)
+        self.tasks = TaskStreams(loop, machine, self.streams)

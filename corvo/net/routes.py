@@ -61,6 +61,7 @@ def routes(
         ("GET", "/bulk/{id}", bulk.get),
         ("GET", "/bulk/{id}/results", bulk.results),
         ("POST", "/bulk/{id}/cancel", bulk.cancel),
+        ("POST", "/bulk/{id}/undo", bulk.undo),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),
@@ -130,6 +131,7 @@ def _streams(streams: Streams) -> list[_Row]:
     return [
         ("GET", "/events", streams.events),
         ("GET", "/jobs/{id}/stream", streams.job),
+        ("GET", "/bulk/{id}/progress", streams.task),
     ]
 
 
