@@ -201,7 +201,8 @@ class Machine:
         SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
         ClearQueue, DeleteQueue -> Task; BulkAction, BulkAdd, BulkUndo -> Task, BulkAction without a
         task id a list with the word or CorvoError of each job; BulkStep -> Task | None; PromoteDue,
-        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int); TrimEvents -> None;
+        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
+        TrimEvents -> None;
         SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
         RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
         PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
