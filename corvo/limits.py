@@ -231,6 +231,13 @@ FACET_KEYS_MAX: Final = 100
 FACETS_MAX: Final = 16
 FACET_VALUES_SHOWN: Final = 100
 
+# Reports: how far back they go, rows of each table, the grain of latencies, and queues of which one
+# step of the mirror looks up who waits longest.
+REPORT_KEPT_NS: Final = 86_400 * SECOND_NS
+REPORT_ROWS_MAX: Final = 500_000
+REPORT_SLOT_NS: Final = 300 * SECOND_NS
+REPORT_QUEUES_MAX: Final = 100
+
 # Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen

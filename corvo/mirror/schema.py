@@ -12,7 +12,7 @@ read without them.
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 # Columns of a job that never change after it was enqueued, and those that do.
 FIXED: Final = (

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from corvo import limits
 from corvo.errors import MirrorUnavailable
-from corvo.mirror import filters, query, rows
+from corvo.mirror import filters, query, reports, rows
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
 from corvo.mirror.filters import Filter
@@ -25,6 +25,7 @@ _FEW: Final = 4_096  # rows that are read and sorted rather than found in order
 _READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
 _LISTED: Final = 50_000  # rows that are named to SQL one by one
 _COUNT_WITHIN_S: Final = 0.5
+_NOBODY: Final = -1  # the number of no queue
 _DOCUMENTS: Final = 100  # read at once, until a page is full
 _TEXTS: Final = (
     "id, queue, state, priority, attempt, max_retries, unique_key, batch_id, worker_id, parent_id,"
@@ -274,6 +275,39 @@ async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> byt
         document["created_at"] = format_time(created_ns)
         results.append(document)
     return _finish({"q": words, "results": results}, began, stale)
+
+
+async def throughput(view: View, arguments: Mapping[str, Any], _stale: bool) -> bytes:
+    """What happened in each of the last minutes: [{minute, enqueued, completed, failed}]."""
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    async with view.reader() as database:
+        return _ENCODE(await reports.throughput(database, number, now_ns, arguments["minutes"]))
+
+
+async def history(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """Points of charts: {points, duration_ms}."""
+    began = time.monotonic()
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    minutes, step = arguments["minutes"], arguments["step"]
+    async with view.reader() as database:
+        points = await reports.history(database, number, now_ns, minutes, step)
+    return _finish({"step_seconds": 60 * step, "points": points}, began, stale)
+
+
+async def latency(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """How long jobs waited and ran: {delivery, run, duration_ms}."""
+    began = time.monotonic()
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    async with view.reader() as database:
+        found = await reports.latencies(database, number, now_ns, arguments["period_ns"])
+    return _finish({**found}, began, stale)
+
+
+def _reported(view: View, arguments: Mapping[str, Any]) -> int:
+    """The number that the reports know a queue by. One that the mirror does not know yet has none,
+    and so nothing to tell."""
+    queue = arguments["queue"]
+    return (view.queue_number(queue) or _NOBODY) if queue else reports.ALL
 
 
 def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:

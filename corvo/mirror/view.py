@@ -27,17 +27,20 @@ from corvo.kv.meta import decode_meta
 from corvo.kv.outbox import Changed, decode_changed, decode_state
 from corvo.kv.reader import Reader, Snapshot
 from corvo.kv.rows import after
-from corvo.mirror import rows, schema
+from corvo.mirror import reports, rows, schema
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import Facets, Place
 from corvo.mirror.query import Doomed
-from corvo.model import STATES, Job, Queue
+from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
 
 _READERS: Final = 2
 _FULLTEXT_ROWS: Final = 500
+_SEQ_SIZE: Final = 8  # of the end of a key
+_PRUNE_NS: Final = 600 * limits.SECOND_NS
+_COMPLETED: Final = STATES[COMPLETED]
 _LOAD_ROWS: Final = 20_000
 _FIND = (
-    "SELECT number, id, queue, state, priority, error_count FROM jobs"
+    "SELECT number, id, queue, state, priority, error_count, IFNULL(started_at, 0) FROM jobs"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
 
@@ -54,12 +57,13 @@ class Missed(Exception):
 class Found:
     """What the file has of a job."""
 
-    __slots__ = ("errors", "number", "place")
+    __slots__ = ("errors", "number", "place", "started_ns")
 
-    def __init__(self, number: int, place: Place, errors: int) -> None:
+    def __init__(self, number: int, place: Place, errors: int, started_ns: int) -> None:
         self.number = number
         self.place = place
         self.errors = errors
+        self.started_ns = started_ns
 
 
 class Round:
@@ -67,6 +71,7 @@ class Round:
 
     def __init__(self) -> None:
         self.watermark = 0
+        self.stamp_ns = 0  # the clock of the base
         self.behind = False  # there is more in the outbox
         self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
         self.ids: dict[str, None] = {}
@@ -75,6 +80,7 @@ class Round:
         self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
         self.others = Changed()
         self.queues: list[tuple[str, Queue | None]] = []
+        self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
 
 
 class View:
@@ -97,6 +103,9 @@ class View:
         self._readers: asyncio.Queue[Database] = asyncio.Queue()
         self._opened: list[Database] = []
         self._queues: dict[int, Queue] = {}
+        self._states: dict[int, tuple[int, ...]] = {}  # the last row of report_states of each queue
+        self._stamp_ns = 0
+        self._pruned_ns = 0
         self._next_number = 1
         self._fulltext = 0
 
@@ -114,7 +123,7 @@ class View:
     async def _prepare(self, epoch: bytes, floor: int) -> None:
         writer = self._writer
         if not await writer.all("SELECT 1 FROM sqlite_master WHERE name = 'about'"):
-            await writer.script("BEGIN;" + schema.TABLES + "COMMIT;")
+            await writer.script("BEGIN;" + schema.TABLES + reports.TABLES + "COMMIT;")
         about = await writer.all("SELECT version, epoch, watermark, scan, fulltext FROM about")
         if not about:
             values = (schema.VERSION, epoch, floor, b"", 0)
@@ -155,6 +164,8 @@ class View:
                 queue = queue_documents.decode_queue(keys.parse_queue(key), row)
                 self._queues[queue.number] = queue
         self._note_queues()
+        found = await self._writer.all(reports.LAST_STATES)
+        self._states = {row[0]: row for row in found if row[0] in self._queues}
 
     async def close(self) -> None:
         """Close all connections, once nobody reads any more."""
@@ -162,6 +173,17 @@ class View:
             await self._readers.get()
         for database in (*self._opened, self._writer):
             await database.close()
+
+    async def adopt(self, old: "View") -> None:
+        """Take over the reports of the file that served before."""
+        await reports.adopt(self._writer, str(old.path.absolute()))
+
+    def queue_number(self, name: str) -> int:
+        """The number of a queue; 0 when there is none of this name."""
+        for queue in self._queues.values():
+            if queue.name == name and not queue.destroyed:
+                return queue.number
+        return 0
 
     async def discard(self) -> None:
         """Close it and delete the file."""
@@ -206,10 +228,33 @@ class View:
         return bool(count)
 
     async def _make_indexes(self) -> None:
+        writer = self._writer
         for text in schema.INDEXES:
-            await self._writer.run(text)
-        await self._writer.run("UPDATE about SET scan = NULL")
+            await writer.run(text)
+        await writer.run("BEGIN IMMEDIATE")
+        try:
+            await reports.count_all(writer, self._stamp_ns)
+            changed = list(self._queues.values())
+            await reports.put_states(writer, self._state_rows(self._stamp_ns, changed, {}))
+            await writer.run("UPDATE about SET scan = NULL")
+            await writer.run("COMMIT")
+        except BaseException:
+            with contextlib.suppress(Failure):
+                await writer.run("ROLLBACK")
+            raise
         self.scan = None
+
+    def _state_rows(
+        self, stamp_ns: int, changed: list[Queue], oldest: dict[int, int]
+    ) -> list[tuple[int, ...]]:
+        """Rows of report_states for these queues and for all."""
+        for queue in changed:
+            since_ns = oldest.get(queue.number, 0)
+            row = reports.states_row(queue.number, stamp_ns, reports.counts_of(queue), since_ns)
+            self._states[queue.number] = row
+        self._states = {n: row for n, row in self._states.items() if n in self._queues}
+        found = [self._states[queue.number] for queue in changed if queue.number in self._states]
+        return [*found, reports.sum_of(stamp_ns, self._states.values())]
 
     def _read_names(self) -> Round:
         read = Round()
@@ -220,7 +265,9 @@ class View:
             if self.scan == b"":
                 self._take_all_others(snapshot, read.others)
             stored = snapshot.get(keys.META)
-            applied = 0 if stored is None else decode_meta(stored).applied_index
+            meta = None if stored is None else decode_meta(stored)
+            applied = 0 if meta is None else meta.applied_index
+            self._stamp_ns = read.stamp_ns = 0 if meta is None else meta.stamp_ns
             if applied < self.watermark:
                 raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
@@ -274,11 +321,10 @@ class View:
     async def _find(self, ids: Iterable[str]) -> dict[str, Found]:
         if not ids:
             return {}
+        found = await self._writer.all(_FIND, (rows.json_list(ids),))
         return {
-            job_id: Found(number, (queue, state, priority, errors > 0), errors)
-            for number, job_id, queue, state, priority, errors in await self._writer.all(
-                _FIND, (rows.json_list(ids),)
-            )
+            job_id: Found(number, (queue, state, priority, errors > 0), errors, started_ns)
+            for number, job_id, queue, state, priority, errors, started_ns in found
         }
 
     def _read_documents(self, read: Round, found: dict[str, Found]) -> None:
@@ -305,6 +351,8 @@ class View:
                     assert row is not None, f"job {job_id} lacks error record {slot}"
                     read.errors.append((job_id, slot, row))
             self._name_queues(snapshot, read, [copy[0] for copy in copies])
+            if self.complete:
+                self._find_oldest(snapshot, read)
         for job, body, data, extras in copies:
             if job.body_apart:
                 assert body is not None, f"job {job.id} has no body"
@@ -314,6 +362,20 @@ class View:
             if extras is not None:
                 job.extras = documents.decode_extras(job.id, extras)
             read.jobs.append(job)
+
+    @staticmethod
+    def _find_oldest(snapshot: Snapshot, read: Round) -> None:
+        for _, queue in read.queues[: limits.REPORT_QUEUES_MAX]:
+            if queue is None or not queue.jobs(PENDING):
+                continue
+            since: list[int] = []
+            for priority in range(PRIORITIES):
+                prefix = keys.pending(queue.number, priority, 0)[:-_SEQ_SIZE]
+                for _, row in snapshot.take(prefix, prefix, 1):
+                    head = snapshot.get(keys.job(keys.parse_id(row)))
+                    if head is not None:
+                        since.append(documents.decode_head("", head).ready_ns)
+            read.oldest[queue.number] = min(since, default=0)
 
     def _name_queues(self, snapshot: Snapshot, read: Round, jobs: list[Job]) -> None:
         """Know the name of each queue that a job stands in. A queue that was made behind the
@@ -380,6 +442,8 @@ class View:
                 ],
             )
             await self._write_others(read)
+            if self.complete:
+                await self._report(read, found)
             await writer.run(
                 "UPDATE about SET watermark = ?, scan = ?", (read.watermark, read.scan)
             )
@@ -391,6 +455,31 @@ class View:
         self._written = True
         self._next_number += len(new)
         self._count(read, found, new, tags, gone, gone_tags)
+
+    async def _report(self, read: Round, found: dict[str, Found]) -> None:
+        """What the reports have to say to this round."""
+        tally = reports.Tally()
+        queues: dict[str, int] = {}
+        for job in read.jobs:
+            old = found.get(job.id)
+            if job.error_count:
+                queues[job.id] = job.queue_number
+            if old is None:
+                tally.enqueued(job.queue_number, job.created_ns)
+                tally.see(job, False, 0)
+            else:
+                tally.see(job, old.place[1] == _COMPLETED, old.started_ns)
+        for job_id, _, row in read.errors:
+            record = documents.decode_error(job_id, row)
+            tally.failed(queues[job_id], record.kind, record.at_ns)
+        await tally.write(self._writer)
+        if read.queues:
+            changed = [queue for _, queue in read.queues if queue is not None]
+            states = self._state_rows(read.stamp_ns, changed, read.oldest)
+            await reports.put_states(self._writer, states)
+        if read.stamp_ns - self._pruned_ns > _PRUNE_NS:
+            self._pruned_ns = read.stamp_ns
+            await reports.prune(self._writer, read.stamp_ns)
 
     def _count(
         self,

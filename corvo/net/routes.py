@@ -14,6 +14,7 @@ from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
+from corvo.net.handlers.reports import Reports
 from corvo.net.handlers.rpc import Rpc
 from corvo.net.handlers.schedules import Schedules
 from corvo.net.handlers.search import Search
@@ -78,7 +79,7 @@ def routes(
     ]
     rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
     rows += _search(Search(service)) + _streams(Streams(service, live))
-    rows += _cluster(ClusterVerbs(members))
+    rows += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -153,6 +154,15 @@ def _search(search: Search) -> list[_Row]:
         ("GET", "/search/fulltext", search.fulltext),
         ("GET", "/dead", search.dead),
         ("POST", "/admin/rebuild-sqlite", search.rebuild),
+    ]
+
+
+def _reports(reports: Reports) -> list[_Row]:
+    """What happened in the last day."""
+    return [
+        ("GET", "/metrics/throughput", reports.throughput),
+        ("GET", "/metrics/history", reports.history),
+        ("GET", "/metrics/latency", reports.latency),
     ]
 
 
