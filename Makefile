@@ -25,12 +25,12 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build test check format test-pure debug kills images sim mutants fuzz h2spec
+.PHONY: help server build test check format test-pure debug kills mirror-faults images sim mutants fuzz h2spec
 .PHONY: bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
-	  while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	  while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 server: build  ## Build, then run a server on 127.0.0.1:8080 with its data in ./data
 	$(BIN)/corvo server --data-dir $(DATA_DIR) $(ARGS)
@@ -59,6 +59,9 @@ debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds
 
 kills: build  ## Kill a loaded server at random moments and at every failpoint (ROUNDS=200)
 	PYTHONPATH=tests $(BIN)/python tools/kills.py --rounds $(ROUNDS) $(ARGS)
+
+mirror-faults: build  ## Stall, kill, delete and starve the mirror of a loaded server (ARGS="--seconds 60 --kills 50")
+	PYTHONPATH=tests $(BIN)/python tools/mirror_faults.py $(ARGS)
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)

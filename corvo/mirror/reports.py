@@ -15,29 +15,19 @@ the jobs that there are, and takes over what the one before it knew. Rows older 
 the oldest of them earlier when there are too many.
 """
 
-import bisect
 from collections.abc import Iterable
 from typing import Any, Final
 
 from corvo import limits
-from corvo.limits import MS_NS, REPORT_KEPT_NS, REPORT_ROWS_MAX, SECOND_NS
+from corvo.limits import REPORT_KEPT_NS, REPORT_ROWS_MAX, SECOND_NS
 from corvo.mirror.database import Database
-from corvo.model import COMPLETED, ERROR_KINDS, STATES, Job, Queue
+from corvo.mirror.rounds import Round
+from corvo.mirror.tally import ALL, BOUNDS_NS, MINUTE_NS, SLOT_NS, Tally
+from corvo.model import STATES, Queue
 from corvo.times import format_time
 
-ALL: Final = 0
-MINUTE_NS: Final = 60 * SECOND_NS
-SLOT_NS: Final = limits.REPORT_SLOT_NS
-DELIVERY: Final = 0
-RUN: Final = 1
-KINDS: Final = ("delivery", "run")
-_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-_S: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
-BOUNDS_NS: Final = (*(n * MS_NS for n in _MS), *(n * SECOND_NS for n in _S))
-_FAILED: Final = frozenset(
-    ERROR_KINDS.index(name) for name in ("failed", "lease_expired", "provider")
-)
-
+KINDS: Final = ("delivery", "run")  # tally.DELIVERY, tally.RUN
+_PRUNE_NS: Final = 600 * SECOND_NS
 _STATE_COLUMNS: Final = ", ".join(STATES)
 TABLES: Final = f"""
 CREATE TABLE report_minutes (
@@ -74,9 +64,9 @@ _ADD_LATENCIES: Final = (
     "INSERT INTO report_latencies VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET count = count + excluded.count"
 )
-LAST_STATES: Final = (
-    "SELECT * FROM report_states s WHERE minute = (SELECT max(minute) FROM report_states t"
-    " WHERE t.queue = s.queue)"
+_LAST_STATES: Final = (
+    "SELECT * FROM report_states s WHERE queue != ? AND minute ="
+    " (SELECT max(minute) FROM report_states t WHERE t.queue = s.queue)"
 )
 _PUT_STATES: Final = (
     f"INSERT OR REPLACE INTO report_states VALUES ({', '.join('?' * (3 + len(STATES)))})"
@@ -92,114 +82,49 @@ _ADOPT: Final = (
 )
 
 
-class Tally:
-    """What one step has to add."""
+class Reports:
+    """Writes the reports of one file."""
 
     def __init__(self) -> None:
-        self._minutes: dict[tuple[int, int], list[int]] = {}
-        self._latencies: dict[tuple[int, int, int, int], int] = {}
+        self._states: dict[int, tuple[int, ...]] = {}  # the last row of each queue
+        self._pruned_ns = 0
 
-    def enqueued(self, queue: int, at_ns: int, count: int = 1) -> None:
-        """A job came."""
-        self._count(queue, at_ns, 0, count)
+    async def load(self, writer: Database) -> None:
+        """Go on with a file that there is."""
+        self._states = {row[0]: row for row in await writer.all(_LAST_STATES, (ALL,))}
 
-    def completed(self, queue: int, at_ns: int, count: int = 1) -> None:
-        """A job was completed."""
-        self._count(queue, at_ns, 1, count)
-
-    def failed(self, queue: int, kind: int, at_ns: int, count: int = 1) -> None:
-        """A job has got an error record; not every one is of a failed attempt."""
-        if kind in _FAILED:
-            self._count(queue, at_ns, 2, count)
-
-    def took(self, queue: int, kind: int, at_ns: int, took_ns: int, count: int = 1) -> None:
-        """Something took so long and ended then."""
-        bucket = bisect.bisect_left(BOUNDS_NS, took_ns)
-        slot = at_ns // SLOT_NS
-        for number in (queue, ALL):
-            key = number, kind, slot, bucket
-            self._latencies[key] = self._latencies.get(key, 0) + count
-
-    def _count(self, queue: int, at_ns: int, what: int, count: int) -> None:
-        minute = at_ns // MINUTE_NS
-        for number in (queue, ALL):
-            counts = self._minutes.get((number, minute))
-            if counts is None:
-                counts = self._minutes[number, minute] = [0, 0, 0]
-            counts[what] += count
-
-    def see(self, job: Job, was_completed: bool, was_started_ns: int) -> None:
-        """A job that was not as it is now."""
-        queue = job.queue_number
-        started_ns = job.started_ns
-        if started_ns != was_started_ns and started_ns and job.attempt == 1:
-            self.took(queue, DELIVERY, started_ns, started_ns - (job.ready_ns or job.created_ns))
-        if job.state == COMPLETED and not was_completed:
-            self.completed(queue, job.completed_ns)
-            self.took(queue, RUN, job.completed_ns, job.completed_ns - started_ns)
-
-    async def write(self, writer: Database) -> None:
-        """Add it, inside a transaction."""
-        if self._minutes:
-            rows = [(*key, *counts) for key, counts in self._minutes.items()]
-            await writer.many(_ADD_MINUTES, rows)
-        if self._latencies:
-            await writer.many(
-                _ADD_LATENCIES, [(*key, count) for key, count in self._latencies.items()]
-            )
+    async def write(
+        self, writer: Database, read: Round, tally: Tally, queues: dict[int, Queue]
+    ) -> None:
+        """What a round adds, inside its transaction."""
+        await writer.many(_ADD_MINUTES, tally.minutes())
+        await writer.many(_ADD_LATENCIES, tally.latencies())
+        if read.queues:
+            changed = [queue for _, queue in read.queues if queue is not None]
+            for queue in changed:
+                counts = [queue.jobs(state) for state in range(len(STATES))]
+                since_ns = read.oldest.get(queue.number, 0)
+                row = _states_row(queue.number, read.stamp_ns, counts, since_ns)
+                self._states[queue.number] = row
+            self._states = {n: row for n, row in self._states.items() if n in queues}
+            found = [self._states[q.number] for q in changed if q.number in self._states]
+            found.append(_sum_of(read.stamp_ns, self._states.values()))
+            await writer.many(_PUT_STATES, found)
+        if read.stamp_ns - self._pruned_ns > _PRUNE_NS:
+            self._pruned_ns = read.stamp_ns
+            await prune(writer, read.stamp_ns)
 
 
-def states_row(queue: int, stamp_ns: int, counts: list[int], oldest_ns: int) -> tuple[int, ...]:
+def _states_row(queue: int, stamp_ns: int, counts: list[int], oldest_ns: int) -> tuple[int, ...]:
     """A row of report_states; `counts` by state."""
     return queue, stamp_ns // MINUTE_NS, *counts, min(oldest_ns, limits.DUE_MAX_NS)
 
 
-def sum_of(stamp_ns: int, rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+def _sum_of(stamp_ns: int, rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The row of all queues, from their last rows."""
     columns = list(zip(*rows, strict=True)) or [()] * (3 + len(STATES))
     oldest_ns = min((since_ns for since_ns in columns[-1] if since_ns), default=0)
-    return states_row(ALL, stamp_ns, [sum(column) for column in columns[2:-1]], oldest_ns)
-
-
-def counts_of(queue: Queue) -> list[int]:
-    """The jobs of a queue by state."""
-    return [queue.jobs(state) for state in range(len(STATES))]
-
-
-async def put_states(writer: Database, rows: list[tuple[int, ...]]) -> None:
-    """Write rows of report_states, inside a transaction."""
-    await writer.many(_PUT_STATES, rows)
-
-
-async def count_all(writer: Database, now_ns: int) -> None:
-    """Count what the jobs of a new file tell of the last day."""
-    horizon_ns = now_ns - REPORT_KEPT_NS
-    tally = Tally()
-    text = (
-        "SELECT queue_number, created_at / ?1, iif(state = 'completed', completed_at / ?1, 0),"
-        f" iif(state = 'completed', {_bucket('completed_at - started_at')}, 0), count(*)"
-        " FROM jobs WHERE created_at >= ?2 OR completed_at >= ?2 GROUP BY 1, 2, 3, 4"
-    )
-    for queue, created, completed, bucket, count in await writer.all(text, (MINUTE_NS, horizon_ns)):
-        if created * MINUTE_NS >= horizon_ns:
-            tally.enqueued(queue, created * MINUTE_NS, count)
-        if completed and bucket is not None:
-            at_ns = completed * MINUTE_NS
-            tally.completed(queue, at_ns, count)
-            bound_ns = BOUNDS_NS[bucket] if bucket < len(BOUNDS_NS) else limits.DUE_MAX_NS
-            tally.took(queue, RUN, at_ns, bound_ns, count)
-    text = (
-        "SELECT j.queue_number, e.created_at / ?1, e.kind, count(*) FROM job_errors e"
-        " CROSS JOIN jobs j ON j.number = e.number WHERE e.created_at >= ?2 GROUP BY 1, 2, 3"
-    )
-    for queue, minute, kind, count in await writer.all(text, (MINUTE_NS, horizon_ns)):
-        tally.failed(queue, ERROR_KINDS.index(kind), minute * MINUTE_NS, count)
-    await tally.write(writer)
-
-
-def _bucket(value: str) -> str:
-    cases = " ".join(f"WHEN {value} <= {bound} THEN {n}" for n, bound in enumerate(BOUNDS_NS))
-    return f"CASE {cases} ELSE {len(BOUNDS_NS)} END"
+    return _states_row(ALL, stamp_ns, [sum(column) for column in columns[2:-1]], oldest_ns)
 
 
 async def adopt(writer: Database, path: str) -> None:

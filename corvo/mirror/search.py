@@ -15,6 +15,7 @@ from corvo.mirror import filters, query, reports, rows
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
 from corvo.mirror.filters import Filter
+from corvo.mirror.tally import ALL
 from corvo.mirror.view import View
 from corvo.model import PRIORITY_NAMES
 from corvo.times import format_time
@@ -307,7 +308,7 @@ def _reported(view: View, arguments: Mapping[str, Any]) -> int:
     """The number that the reports know a queue by. One that the mirror does not know yet has none,
     and so nothing to tell."""
     queue = arguments["queue"]
-    return (view.queue_number(queue) or _NOBODY) if queue else reports.ALL
+    return (view.queue_number(queue) or _NOBODY) if queue else ALL
 
 
 def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:

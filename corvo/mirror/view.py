@@ -29,15 +29,14 @@ from corvo.kv.reader import Reader, Snapshot
 from corvo.kv.rows import after
 from corvo.mirror import reports, rows, schema
 from corvo.mirror.database import Database, Failure
-from corvo.mirror.facets import Facets, Place
+from corvo.mirror.facets import Facets
 from corvo.mirror.query import Doomed
-from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
+from corvo.mirror.reports import Reports
+from corvo.mirror.rounds import Changes, Found, Round
+from corvo.model import Queue
 
 _READERS: Final = 2
 _FULLTEXT_ROWS: Final = 500
-_SEQ_SIZE: Final = 8  # of the end of a key
-_PRUNE_NS: Final = 600 * limits.SECOND_NS
-_COMPLETED: Final = STATES[COMPLETED]
 _LOAD_ROWS: Final = 20_000
 _FIND = (
     "SELECT number, id, queue, state, priority, error_count, IFNULL(started_at, 0) FROM jobs"
@@ -52,35 +51,6 @@ _INDEXING: Final = b"indexes"  # stands for a key behind all others: indexes hav
 
 class Missed(Exception):
     """The outbox no longer has what comes behind the watermark: another file has to be made."""
-
-
-class Found:
-    """What the file has of a job."""
-
-    __slots__ = ("errors", "number", "place", "started_ns")
-
-    def __init__(self, number: int, place: Place, errors: int, started_ns: int) -> None:
-        self.number = number
-        self.place = place
-        self.errors = errors
-        self.started_ns = started_ns
-
-
-class Round:
-    """What one step has read."""
-
-    def __init__(self) -> None:
-        self.watermark = 0
-        self.stamp_ns = 0  # the clock of the base
-        self.behind = False  # there is more in the outbox
-        self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
-        self.ids: dict[str, None] = {}
-        self.jobs: list[Job] = []
-        self.gone: list[str] = []
-        self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
-        self.others = Changed()
-        self.queues: list[tuple[str, Queue | None]] = []
-        self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
 
 
 class View:
@@ -103,9 +73,7 @@ class View:
         self._readers: asyncio.Queue[Database] = asyncio.Queue()
         self._opened: list[Database] = []
         self._queues: dict[int, Queue] = {}
-        self._states: dict[int, tuple[int, ...]] = {}  # the last row of report_states of each queue
-        self._stamp_ns = 0
-        self._pruned_ns = 0
+        self._reports = Reports()
         self._next_number = 1
         self._fulltext = 0
 
@@ -164,8 +132,7 @@ class View:
                 queue = queue_documents.decode_queue(keys.parse_queue(key), row)
                 self._queues[queue.number] = queue
         self._note_queues()
-        found = await self._writer.all(reports.LAST_STATES)
-        self._states = {row[0]: row for row in found if row[0] in self._queues}
+        await self._reports.load(self._writer)
 
     async def close(self) -> None:
         """Close all connections, once nobody reads any more."""
@@ -217,7 +184,9 @@ class View:
         if not count and read.watermark == self.watermark and read.scan == self.scan:
             return False
         found = await self._find(read.ids)
-        self._read_documents(read, found)
+        with self._reader.snapshot() as snapshot:
+            self._queues = read.read_documents(snapshot, found, self._queues)
+            read.find_oldest(snapshot)
         await self._write(read, found)
         self.watermark = read.watermark
         self.scan = read.scan
@@ -228,33 +197,10 @@ class View:
         return bool(count)
 
     async def _make_indexes(self) -> None:
-        writer = self._writer
         for text in schema.INDEXES:
-            await writer.run(text)
-        await writer.run("BEGIN IMMEDIATE")
-        try:
-            await reports.count_all(writer, self._stamp_ns)
-            changed = list(self._queues.values())
-            await reports.put_states(writer, self._state_rows(self._stamp_ns, changed, {}))
-            await writer.run("UPDATE about SET scan = NULL")
-            await writer.run("COMMIT")
-        except BaseException:
-            with contextlib.suppress(Failure):
-                await writer.run("ROLLBACK")
-            raise
+            await self._writer.run(text)
+        await self._writer.run("UPDATE about SET scan = NULL")
         self.scan = None
-
-    def _state_rows(
-        self, stamp_ns: int, changed: list[Queue], oldest: dict[int, int]
-    ) -> list[tuple[int, ...]]:
-        """Rows of report_states for these queues and for all."""
-        for queue in changed:
-            since_ns = oldest.get(queue.number, 0)
-            row = reports.states_row(queue.number, stamp_ns, reports.counts_of(queue), since_ns)
-            self._states[queue.number] = row
-        self._states = {n: row for n, row in self._states.items() if n in self._queues}
-        found = [self._states[queue.number] for queue in changed if queue.number in self._states]
-        return [*found, reports.sum_of(stamp_ns, self._states.values())]
 
     def _read_names(self) -> Round:
         read = Round()
@@ -267,7 +213,7 @@ class View:
             stored = snapshot.get(keys.META)
             meta = None if stored is None else decode_meta(stored)
             applied = 0 if meta is None else meta.applied_index
-            self._stamp_ns = read.stamp_ns = 0 if meta is None else meta.stamp_ns
+            read.stamp_ns = 0 if meta is None else meta.stamp_ns
             if applied < self.watermark:
                 raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
@@ -323,127 +269,30 @@ class View:
             return {}
         found = await self._writer.all(_FIND, (rows.json_list(ids),))
         return {
-            job_id: Found(number, (queue, state, priority, errors > 0), errors, started_ns)
+            job_id: Found(number, queue, state, priority, errors, started_ns)
             for number, job_id, queue, state, priority, errors, started_ns in found
         }
-
-    def _read_documents(self, read: Round, found: dict[str, Found]) -> None:
-        """The documents as they are now. They are copied under the snapshot and decoded later."""
-        copies = []
-        with self._reader.snapshot() as snapshot:
-            get = snapshot.get
-            for name in dict.fromkeys(read.others.queues):
-                row = get(keys.queue(name))
-                queue = None if row is None else queue_documents.decode_queue(name, row)
-                read.queues.append((name, queue))
-            for job_id in read.ids:
-                head = get(keys.job(job_id))
-                if head is None:
-                    read.gone.append(job_id)
-                    continue
-                job = documents.decode_head(job_id, head)
-                extras = get(keys.extras(job_id)) if job.has_extras else None
-                body = get(keys.body(job_id)) if job.body_apart else None
-                copies.append((job, body, get(keys.data(job_id)), extras))
-                old = found.get(job_id)
-                for slot in range(0 if old is None else old.errors, job.error_count):
-                    row = get(keys.error(job_id, slot))
-                    assert row is not None, f"job {job_id} lacks error record {slot}"
-                    read.errors.append((job_id, slot, row))
-            self._name_queues(snapshot, read, [copy[0] for copy in copies])
-            if self.complete:
-                self._find_oldest(snapshot, read)
-        for job, body, data, extras in copies:
-            if job.body_apart:
-                assert body is not None, f"job {job.id} has no body"
-                documents.decode_body(job, body)
-            if data is not None:
-                documents.decode_data(job, data)
-            if extras is not None:
-                job.extras = documents.decode_extras(job.id, extras)
-            read.jobs.append(job)
-
-    @staticmethod
-    def _find_oldest(snapshot: Snapshot, read: Round) -> None:
-        for _, queue in read.queues[: limits.REPORT_QUEUES_MAX]:
-            if queue is None or not queue.jobs(PENDING):
-                continue
-            since: list[int] = []
-            for priority in range(PRIORITIES):
-                prefix = keys.pending(queue.number, priority, 0)[:-_SEQ_SIZE]
-                for _, row in snapshot.take(prefix, prefix, 1):
-                    head = snapshot.get(keys.job(keys.parse_id(row)))
-                    if head is not None:
-                        since.append(documents.decode_head("", head).ready_ns)
-            read.oldest[queue.number] = min(since, default=0)
-
-    def _name_queues(self, snapshot: Snapshot, read: Round, jobs: list[Job]) -> None:
-        """Know the name of each queue that a job stands in. A queue that was made behind the
-        watermark is taken in early."""
-        gone = {name for name, queue in read.queues if queue is None}
-        if gone:
-            kept = self._queues.items()
-            self._queues = {n: queue for n, queue in kept if queue.row_name() not in gone}
-        for _, queue in read.queues:
-            if queue is not None:
-                self._queues[queue.number] = queue
-        if all(job.queue_number in self._queues for job in jobs):
-            return
-        for key, row in snapshot.scan(keys.QUEUE):
-            name = keys.parse_queue(key)
-            queue = queue_documents.decode_queue(name, row)
-            if queue.number not in self._queues:
-                self._queues[queue.number] = queue
-                read.queues.append((name, queue))
 
     # ---- writing ----
 
     async def _write(self, read: Round, found: dict[str, Found]) -> None:
         writer = self._writer
-        new: list[tuple[int, Job]] = []
-        fixed: list[rows.Values] = []
-        changing: list[rows.Values] = []
-        for job in read.jobs:
-            old = found.get(job.id)
-            values = rows.changing_values(job, self._queues[job.queue_number].name)
-            if old is None:
-                number = self._next_number + len(new)
-                new.append((number, job))
-                fixed.append((number, *rows.fixed_values(job), *values))
-            else:
-                changing.append((*values, old.number))
-        numbers = {job.id: number for number, job in new}
-        numbers |= {job_id: old.number for job_id, old in found.items()}
-        tags = {number: rows.tags_of(job) for number, job in new if job.tags}
+        changes = Changes(read, found, self._queues, self._next_number, self._fulltext)
         gone = [found[job_id] for job_id in read.gone if job_id in found]
-        moved = [
-            (old.number, self._queues[job.queue_number].name)
-            for job in read.jobs
-            if (old := found.get(job.id)) is not None
-            and old.number <= self._fulltext
-            and old.place[0] != self._queues[job.queue_number].name
-        ]
         await writer.run("BEGIN IMMEDIATE")
         try:
             gone_tags = await self._delete_jobs(gone)
-            await self._forget_texts([number for number, _ in moved])
-            await writer.many(schema.INSERT_JOB, fixed)
-            await writer.many(schema.UPDATE_JOB, changing)
-            await self._learn_texts([number for number, _ in moved])
-            pairs = [(k, v, number) for number, own in tags.items() for k, v in own.items()]
-            await writer.many("INSERT INTO job_tags VALUES (?, ?, ?)", pairs)
+            await self._forget_texts(changes.requeued)
+            for shape, new in changes.inserts.items():
+                await writer.many(schema.insert_job(shape), new)
+            await writer.many(schema.UPDATE_JOB, changes.updates)
+            await self._learn_texts(changes.requeued)
+            await writer.many("INSERT INTO job_tags VALUES (?, ?, ?)", changes.tags)
             await writer.many(
-                "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    rows.error_values(
-                        numbers[job_id], slot, job_id, documents.decode_error(job_id, row)
-                    )
-                    for job_id, slot, row in read.errors
-                ],
+                "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.errors
             )
             await self._write_others(read)
-            if self.complete:
-                await self._report(read, found)
+            await self._reports.write(writer, read, changes.tally, self._queues)
             await writer.run(
                 "UPDATE about SET watermark = ?, scan = ?", (read.watermark, read.scan)
             )
@@ -453,55 +302,12 @@ class View:
                 await writer.run("ROLLBACK")
             raise
         self._written = True
-        self._next_number += len(new)
-        self._count(read, found, new, tags, gone, gone_tags)
-
-    async def _report(self, read: Round, found: dict[str, Found]) -> None:
-        """What the reports have to say to this round."""
-        tally = reports.Tally()
-        queues: dict[str, int] = {}
-        for job in read.jobs:
-            old = found.get(job.id)
-            if job.error_count:
-                queues[job.id] = job.queue_number
-            if old is None:
-                tally.enqueued(job.queue_number, job.created_ns)
-                tally.see(job, False, 0)
-            else:
-                tally.see(job, old.place[1] == _COMPLETED, old.started_ns)
-        for job_id, _, row in read.errors:
-            record = documents.decode_error(job_id, row)
-            tally.failed(queues[job_id], record.kind, record.at_ns)
-        await tally.write(self._writer)
-        if read.queues:
-            changed = [queue for _, queue in read.queues if queue is not None]
-            states = self._state_rows(read.stamp_ns, changed, read.oldest)
-            await reports.put_states(self._writer, states)
-        if read.stamp_ns - self._pruned_ns > _PRUNE_NS:
-            self._pruned_ns = read.stamp_ns
-            await reports.prune(self._writer, read.stamp_ns)
-
-    def _count(
-        self,
-        read: Round,
-        found: dict[str, Found],
-        new: list[tuple[int, Job]],
-        tags: dict[int, dict[str, str]],
-        gone: list[Found],
-        gone_tags: dict[int, dict[str, str]],
-    ) -> None:
-        facets = self.facets
-        facets.add([(number, self._place(job), tags.get(number, _NO_TAGS)) for number, job in new])
-        for job in read.jobs:
-            old = found.get(job.id)
-            if old is not None:
-                facets.move(old.number, old.place, self._place(job))
+        self._next_number = changes.next_number
+        self.facets.add(changes.places)
+        for number, before, after_ in changes.moves:
+            self.facets.move(number, before, after_)
         for old in gone:
-            facets.remove(old.number, old.place, gone_tags.get(old.number, {}))
-
-    def _place(self, job: Job) -> Place:
-        name = self._queues[job.queue_number].name
-        return name, STATES[job.state], job.priority, job.error_count > 0
+            self.facets.remove(old.number, old.place, gone_tags.get(old.number, _NO_TAGS))
 
     async def _delete_jobs(self, gone: list[Found]) -> dict[int, dict[str, str]]:
         """Delete rows; the tags they had."""
