@@ -53,7 +53,10 @@ DECISIONS = sources(
     "corvo/kv/meta.py",
     "corvo/kv/outbox.py",
     "corvo/kv/queue_documents.py",
+    "corvo/mirror/facets.py",
+    "corvo/mirror/rounds.py",
     "corvo/mirror/rows.py",
+    "corvo/mirror/tally.py",
     "corvo/model.py",
     "corvo/net/codecs.py",
     "corvo/net/documents.py",
@@ -79,6 +82,14 @@ MYPYC = {"corvo.raft": sources("corvo/consensus/raft/*.py")}
 WARNINGS = ["-Wno-unused-function", "-Wno-unreachable-code", "-Wno-array-bounds"]
 
 
+def declarations_changed() -> bool:
+    """Whether a .pxd is newer than C code made before: then all is made anew, because Cython does
+    not see who is affected where declarations need each other in a circle."""
+    made = [path.stat().st_mtime for path in ROOT.glob(f"build/{FLAVOUR}/cython/**/*.c")]
+    declared = max(path.stat().st_mtime for path in ROOT.glob("corvo/**/*.pxd"))
+    return bool(made) and min(made) < declared
+
+
 def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
     """One extension module for each file; `checked` keeps bounds, None and division as in Python,
     and takes C types from the .pxd alone."""
@@ -94,6 +105,7 @@ def cython_extensions(paths: list[str], checked: bool) -> list[Extension]:
             for path in paths
         ],
         build_dir=f"build/{FLAVOUR}/cython",
+        force=declarations_changed(),
         nthreads=CORES,
         compiler_directives={
             "language_level": 3,

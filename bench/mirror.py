@@ -227,11 +227,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--lives", type=int, default=100_000)
     parser.add_argument("--port", type=int, default=18_097)
+    parser.add_argument("--data-dir", type=Path, help="fill it once, and keep it")
+    parser.add_argument("--split", action="store_true", help="server and sidecar on one core each")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp())
-    fill(directory / "data", options.jobs)
-    command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(directory / "data")]
+    data_dir = options.data_dir or directory / "data"
+    if not data_dir.exists():
+        fill(data_dir, options.jobs)
+    shutil.rmtree(data_dir / "mirror", ignore_errors=True)
+    command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
     server = subprocess.Popen([*command, "--bind", f"127.0.0.1:{options.port}"])
+    if options.split:
+        subprocess.run(["taskset", "-a", "-c", "-p", "0", str(server.pid)], check=True)
     try:
         run(Client(options.port), options)
     finally:
@@ -248,6 +255,9 @@ def run(client: Client, options: argparse.Namespace) -> None:
         except OSError:
             time.sleep(0.1)
             continue
+        if options.split and state.get("pid"):
+            move = ["taskset", "-a", "-c", "-p", "1", str(state["pid"])]
+            subprocess.run(move, check=True, stdout=subprocess.DEVNULL)
         if state.get("available"):
             break
         time.sleep(0.1)

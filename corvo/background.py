@@ -7,6 +7,7 @@ wait for any of them, and none for more than one. The flushes are gentle meanwhi
 (`corvo.flusher`). What the log waits for its disk stops nobody and does not count.
 """
 
+import contextlib
 from typing import Any, Final
 
 from corvo import limits, ops
@@ -82,6 +83,10 @@ class Background:
         if not self._leadership:
             return
         self.check()
+        for task in self._machine.given_up_tasks(self._clock.stamp()):
+            values = encode_fields(ops.BULK_STEP.layout, (task.id, 0, True))
+            with contextlib.suppress(CorvoError):  # the next look comes soon
+                self._pipeline.submit(ops.BULK_STEP, values, None)
         if ops.PURGE_JOBS.number not in self._timers:
             self._purge()
         if ops.CLEAN_UNIQUE.number not in self._timers:

@@ -7,7 +7,7 @@ and reclaimed `{"reason"}`, cancelled, held and rejected `{"reason"?, "by"?}`, a
 "by"?, "note"?}`, moved and reprioritized `{"from", "to"}`, queue.configured `{"max_concurrency"}`
 or `{"retention_ns"}`, queue.cleared `{"jobs"}`, schedule.set `{"schedule_id", "revision"}`,
 schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id", "schedule_slot_ns",
-"reason"}`; nothing for the others.
+"reason"}`, undone `{"action"}`; nothing for the others.
 """
 
 from typing import Final
@@ -46,6 +46,7 @@ EVENT_TYPES: Final = (
     "queue.deleted",
     "unblocked",
     "unlocked",
+    "undone",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -79,6 +80,7 @@ QUEUE_CLEARED: Final = 28
 QUEUE_DELETED: Final = 29
 UNBLOCKED: Final = 30
 UNLOCKED: Final = 31  # its unique lock was released by hand
+UNDONE: Final = 32  # an action on many jobs was taken back
 
 # Events with which the life of a job ends, unless it is retried.
 ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)

@@ -94,6 +94,10 @@ PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 # known for a day, of the newest ones.
 STEP_JOBS: Final = 25
 BULK_IDS_MAX: Final = 100_000
+# Ids that one entry adds to the set of a task; a larger set comes in several.
+TASK_IDS_MAX: Final = 5_000
+TASK_QUEUED_NS: Final = 60 * SECOND_NS  # a set that stops growing for so long is given up
+BULK_UNDO_NS: Final = 3_600 * SECOND_NS
 TASKS_MAX: Final = 1_000
 TASK_KEPT_NS: Final = 86_400 * SECOND_NS
 RESULTS_PAGE_MAX: Final = 1_000
@@ -229,6 +233,13 @@ FACET_VALUES_MAX: Final = 1_000
 FACET_KEYS_MAX: Final = 100
 FACETS_MAX: Final = 16
 FACET_VALUES_SHOWN: Final = 100
+
+# Reports: how far back they go, rows of each table, the grain of latencies, and queues of which one
+# step of the mirror looks up who waits longest.
+REPORT_KEPT_NS: Final = 86_400 * SECOND_NS
+REPORT_ROWS_MAX: Final = 500_000
+REPORT_SLOT_NS: Final = 300 * SECOND_NS
+REPORT_QUEUES_MAX: Final = 100
 
 # Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS

@@ -265,10 +265,11 @@ CLEAR: Final = 0
 DESTROY: Final = 1
 BULK: Final = 2
 
-TASK_STATES: Final = ("running", "completed", "cancelled")
+TASK_STATES: Final = ("running", "completed", "cancelled", "queued")
 TASK_RUNNING: Final = 0
 TASK_COMPLETED: Final = 1
 TASK_CANCELLED: Final = 2
+TASK_QUEUED: Final = 3  # its set of jobs is still being sent
 
 
 @final
@@ -340,6 +341,9 @@ class Task:
         self.cursor: bytes = b""
         self.stirred: bool = False
         self.rounds: int = 0
+        # An undo: the task that it takes back. And that one: the task that does it.
+        self.undoes: str = ""
+        self.undone_by: str = ""
         self.created_ns: int = 0
         self.updated_ns: int = 0
         self.finished_ns: int = 0

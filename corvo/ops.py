@@ -78,7 +78,7 @@ PROMOTE: Final = _op(18, "Promote", "t")  # now_ns
 RECLAIM: Final = _op(19, "Reclaim", "t")  # now_ns
 # task_id (empty = keep no record of it), job_ids, all (instead of job_ids), action (an index of
 # model.ACTIONS), arguments (layout ACTION_LAYOUT)
-BULK_ACTION: Final = _op(20, "BulkAction", "sSfub")
+BULK_ACTION: Final = _op(20, "BulkAction", "sSfubf")
 CLEAN_UNIQUE: Final = _op(21, "CleanUnique", "B")  # row keys of locks whose time is over
 ACK_BATCH: Final = _op(23, "AckBatch", "B", LEASES)  # Ack payloads
 # queues, worker_id, hostname, lease_ns, reply_size_max, count
@@ -116,6 +116,8 @@ PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
 # job_id of the first job that has ended while dependents have not heard of it. Every entry goes on
 # telling them; this op sees to it that there is one.
 SETTLE: Final = _op(73, "Settle", "s")
+BULK_ADD: Final = _op(74, "BulkAdd", "sSf")  # task_id, more job ids, whether there are still more
+BULK_UNDO: Final = _op(75, "BulkUndo", "ss")  # task_id of the undo, task_id of what is undone
 
 # Ops that this version does not have. Their numbers are taken all the same; an entry that holds one
 # stops the node. Two have no use here: the window of a rate limit drops what is over by itself, and

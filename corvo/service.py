@@ -120,7 +120,7 @@ class Service:
 
     def act(self, action: str, job_id: str, arguments: bytes, slot: Slot) -> None:
         """Propose an action on one job; the result is a list with its word or error."""
-        values = ("", [job_id], False, ACTIONS.index(action), arguments)
+        values = ("", [job_id], False, ACTIONS.index(action), arguments, False)
         self.submit(ops.BULK_ACTION, values, slot)
 
     def watch_task(self, task_id: str, slot: Slot) -> None:
@@ -130,7 +130,7 @@ class Service:
     def _look_at_tasks(self) -> None:
         for task_id in list(self._task_watches):
             task = self.machine.task(task_id)
-            if task is None or not task.running():
+            if task is None or task.finished_ns:
                 for callback, argument in self._task_watches.pop(task_id):
                     callback(argument, task)
 

@@ -273,13 +273,13 @@ class Driver:
 
     def act(self, action: str, *ids: str, **arguments: Any) -> Any:
         """What came of an action on one job, or a list for several."""
-        values = ([*ids], False, ACTIONS.index(action), encode_arguments(**arguments))
+        values = ([*ids], False, ACTIONS.index(action), encode_arguments(**arguments), False)
         results: list[Any] = self.do(ops.BULK_ACTION, "", *values)
         return results[0] if len(ids) == 1 else results
 
     def bulk(self, action: str, *ids: str, task_id: str = "bulk_1", **arguments: Any) -> Task:
         """A task on the given jobs, or on all, as far as its first step brings it."""
-        values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments))
+        values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments), False)
         task: Task = self.do(ops.BULK_ACTION, task_id, *values)
         return task
 

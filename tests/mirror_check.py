@@ -72,17 +72,16 @@ async def check_view(view: View, base: MemoryBase) -> None:
         wanted.append(rows.queue_values(keys.parse_queue(key), queue))
     assert sorted(await table("SELECT * FROM queues")) == sorted(wanted)
     jobs = read_jobs(base)
-    names = ", ".join(schema.FIXED + schema.CHANGING)
-    stored = await table(f"SELECT number, {names} FROM jobs")
+    columns = schema.REQUIRED + schema.OPTIONAL
+    stored = await table(f"SELECT {', '.join(columns)} FROM jobs ORDER BY id")
     numbers = {row[1]: row[0] for row in stored}
-    wanted = [
-        rows.fixed_values(job) + rows.changing_values(job, queues[job.queue_number].name)
-        for job in jobs.values()
-    ]
-    plain = [tuple(value or None for value in row[1:]) for row in stored]
-    assert sorted(plain, key=lambda row: row[0]) == [
-        tuple(value or None for value in row) for row in sorted(wanted)
-    ]
+    assert [row[1] for row in stored] == sorted(jobs)
+    for row in stored:
+        job = jobs[row[1]]
+        shape, values = rows.new_values(job, row[0], queues[job.queue_number].name)
+        wanted_row = dict(zip(schema.columns_of(shape), values, strict=True))
+        plain = {name: value for name, value in zip(columns, row, strict=True) if value}
+        assert plain == {name: value for name, value in wanted_row.items() if value}
     await _check_parts(table, base, jobs, numbers)
     await _check_facets(table, view)
     await table("INSERT INTO jobs_fts (jobs_fts) VALUES ('integrity-check')")

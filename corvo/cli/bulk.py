@@ -2,6 +2,7 @@
 
 import sys
 import time
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -14,6 +15,8 @@ from corvo.model import ACTIONS, HOLD_ACTIONS, PRIORITY_NAMES
 _PATH = "/api/v1/jobs/bulk"
 _POLL_S = 0.2
 _TARGETS = {"move": "move_to_queue", "change_priority": "priority"}
+_UNDO = "undo"
+_UNDOABLE = ("retry", "cancel", "move", "change_priority")
 
 
 class Result(msgspec.Struct):
@@ -36,7 +39,7 @@ class _Named(msgspec.Struct):
 
 
 @click.command()
-@click.argument("action", type=click.Choice(ACTIONS))
+@click.argument("action", type=click.Choice((*ACTIONS, _UNDO)))
 @click.argument("target", required=False)
 @click.option("--filter", "filter_", type=JSON, help="Act on the jobs that a filter finds.")
 @click.option("--all", "all_", is_flag=True, help="Act on every job that the action is for.")
@@ -65,7 +68,18 @@ def bulk(
 
     TARGET is the queue of move, or the priority of change_priority. Without --filter and --all the
     job ids come from standard input: one a line, a JSON array of ids or of jobs, or a job a line.
+
+    `bulk undo ID` takes a retry, cancel, move or change_priority of the last hour back, for jobs to
+    which nothing has happened since.
     """
+    if action == _UNDO:
+        given = [filter_ is not None, all_, dry_run, *map(bool, options.values())]
+        if target is None or any(given):
+            raise ValidationError(
+                "undo takes the id of a bulk operation, and no option but --async"
+            )
+        _run(session, f"/api/v1/bulk/{quote(target, safe='')}/undo", {}, background)
+        return
     body: dict[str, object] = {"action": action, **_options(action, target, options)}
     if all_:
         if not (yes or dry_run):
@@ -80,16 +94,30 @@ def bulk(
         found = session.decode(answer, Result)
         session.show(answer, f"Would affect: {found.matched} jobs", *found.sample)
         return
+    result = _run(session, _PATH, body, background)
+    if action in _UNDOABLE and result.affected and _for_people():
+        click.echo(f"To take it back: corvo bulk undo {result.bulk_operation_id}", err=True)
+
+
+def _for_people() -> bool:
+    return sys.stderr.isatty()
+
+
+def _run(session: Session, path: str, body: dict[str, object], background: bool) -> Result:
+    """Ask for it, wait until it is done, and say what came of it."""
     begun = time.monotonic()
-    answer = session.client.post(_PATH, {**body, **({"async": True} if background else {})})
+    answer = session.client.post(path, {**body, **({"async": True} if background else {})})
     result = session.decode(answer, Result)
+    task_id = result.bulk_operation_id
     if result.status == "processing":
         answer, result = _follow(session.client, result, quiet=session.as_json)
+        result.bulk_operation_id = task_id
     took_ms = (time.monotonic() - begun) * 1000
     lines = [f"Affected: {result.affected} jobs ({took_ms:.0f}ms)"]
     if result.skipped or result.conflicts:
         lines.append(f"Skipped: {result.skipped}, conflicts: {result.conflicts}")
     session.show(answer, *lines)
+    return result
 
 
 def _options(action: str, target: str | None, options: dict[str, object]) -> dict[str, object]:
@@ -119,7 +147,7 @@ def _follow(client: Client, accepted: Result, quiet: bool) -> tuple[bytes, Resul
                 share = 100 * result.processed // max(1, result.total)
                 text = f"Progress: {result.processed}/{result.total} ({share}%)"
                 click.echo(f"\r{text}", nl=False, err=True)
-            if result.status != "running":
+            if result.status not in ("queued", "running"):
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:

@@ -72,6 +72,7 @@ cdef class Core:
         was_held=cython.bint
     )
     cpdef move(self, Lane lane, Job job, int state, bint tail=*)
+    cpdef come_back(self, Lane lane, Job job, int state)
     cdef _move(self, Lane lane, Lane target, Job job, int state, bint tail)
     cdef _handed_out(self, Lane lane, Job job)
 

@@ -403,6 +403,14 @@ class Core:
             # The leader may have dropped the entry because the job was active.
             self.expiring.push(index_rows.expires_ns(job), place(job))
 
+    def come_back(self, lane: Lane, job: Job, state: int) -> None:
+        """`move` to a state that the job had before; what belongs to that is in the job again."""
+        self.move(lane, job, state)
+        if not ENDED[state]:
+            self.store.places[place(job)] = job
+            if index_rows.expires_ns(job):
+                self.expiring.push(index_rows.expires_ns(job), place(job))
+
     def transfer(self, lane: Lane, target: Lane, job: Job) -> None:
         """Take a job out of its queue and to the tail of another one, in the same state."""
         before = place(job)

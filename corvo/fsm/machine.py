@@ -37,9 +37,11 @@ from corvo.limits import (
     EVENT_TRIM_BLOCKS_MAX,
     EVENTS_LOOKED_AT_MAX,
     PAGE_MAX,
+    TASK_QUEUED_NS,
 )
 from corvo.model import (
     ACTIVE,
+    TASK_QUEUED,
     Batch,
     ErrorRecord,
     Job,
@@ -103,6 +105,8 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.MOVE_JOB.number: people.move_job,
     ops.BULK_ACTION.number: tasks.bulk_action,
     ops.BULK_STEP.number: tasks.bulk_step,
+    ops.BULK_ADD.number: tasks.bulk_add,
+    ops.BULK_UNDO.number: tasks.bulk_undo,
     ops.CLEAR_QUEUE.number: tasks.clear_queue,
     ops.DELETE_QUEUE.number: tasks.delete_queue,
     ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
@@ -216,6 +220,7 @@ class Machine:
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
         SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
+<<<<<<< HEAD
         ClearQueue, DeleteQueue -> Task; BulkAction -> Task, or without a task id a list with the
         word or CorvoError of each job; BulkStep -> Task | None; Promote, Reclaim, PromoteDue,
         ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
@@ -223,6 +228,15 @@ class Machine:
         of new jobs (int); RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the
         holder (str); PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had
         as its result.
+=======
+        ClearQueue, DeleteQueue -> Task; BulkAction, BulkAdd, BulkUndo -> Task, BulkAction without a
+        task id a list with the word or CorvoError of each job; BulkStep -> Task | None; PromoteDue,
+        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
+        TrimEvents -> None;
+        SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
+        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
+        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
+>>>>>>> mirror7
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """
@@ -469,6 +483,14 @@ class Machine:
     def running_tasks(self) -> list[Task]:
         """Tasks that have steps to come, for BulkStep."""
         return self._core.running
+
+    def given_up_tasks(self, now_ns: int) -> list[Task]:
+        """Tasks whose set of jobs has not grown for so long that nobody sends the rest any more."""
+        return [
+            task
+            for task in self._core.tasks.values()
+            if task.state == TASK_QUEUED and task.updated_ns + TASK_QUEUED_NS <= now_ns
+        ]
 
     def task_results(
         self, task: Task, start: int, kind: int, limit: int

@@ -10,8 +10,10 @@ when it is accepted:
   seq is below the cut that their queue had then. A job can change its state behind the walk, so the
   walk goes round again until it finds nothing more to do.
 
-What came of each job of a bulk is kept in chunks: a byte for each id, OUTCOMES and below, or
-STATE_BASE + state for a job whose state did not allow the action.
+A set of ids that is too large for one entry comes in several; until the last one is there the
+task is *queued*. What came of each job of a bulk is kept in chunks: a byte for each id, OUTCOMES
+and below, or STATE_BASE + state for a job whose state did not allow the action. The *undo* of a
+bulk is a task that goes through these chunks again.
 """
 
 from typing import Final
@@ -19,12 +21,12 @@ from typing import Final
 from corvo import feed, ops
 from corvo._fast import keys
 from corvo._fast.codec import decode_fields
-from corvo.errors import InvalidState, NotFound
-from corvo.fsm import endings, people, states
+from corvo.errors import Conflict, InvalidState, NotFound
+from corvo.fsm import endings, people, states, undo
 from corvo.fsm.core import Core
 from corvo.fsm.people import Arguments
 from corvo.kv import documents
-from corvo.limits import STEP_JOBS, TASK_KEPT_NS, TASKS_MAX
+from corvo.limits import BULK_UNDO_NS, STEP_JOBS, TASK_KEPT_NS, TASKS_MAX
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -42,6 +44,8 @@ from corvo.model import (
     STATES,
     TASK_CANCELLED,
     TASK_COMPLETED,
+    TASK_QUEUED,
+    TASK_RUNNING,
     Job,
     Task,
 )
@@ -159,10 +163,12 @@ def bulk_action(core: Core, payload: bytes) -> object:
     everything: bool
     action: int
     arguments: bytes
-    task_id, ids, everything, action, arguments = decode_fields(ops.BULK_ACTION.layout, payload)
+    more: bool
+    fields = decode_fields(ops.BULK_ACTION.layout, payload)
+    task_id, ids, everything, action, arguments, more = fields
     if not task_id:
         return [_outcome(core, job_id, action, Arguments(arguments)) for job_id in ids]
-    task = _accept(core, task_id, BULK)
+    task = _accept(core, task_id, BULK, TASK_QUEUED if more else TASK_RUNNING)
     task.action = action
     task.arguments = arguments
     if everything:
@@ -171,13 +177,77 @@ def bulk_action(core: Core, payload: bytes) -> object:
             task.cut_numbers.append(number)
             task.cut_seqs.append(core.numbered[number].queue.next_seq)
     else:
-        task.total = len(ids)
-        for at in range(0, len(ids), STEP_JOBS):
-            row = documents.encode_chunk(ids[at : at + STEP_JOBS], b"")
-            core.store.set_chunk(task, task.chunks, row)
-            task.chunks += 1
-    _step(core, task, STEP_JOBS)
+        _add(core, task, ids)
+    if not more:
+        _step(core, task, STEP_JOBS)
     return task
+
+
+def bulk_add(core: Core, payload: bytes) -> object:
+    """More jobs for a task that is queued."""
+    task_id: str
+    ids: list[str]
+    more: bool
+    task_id, ids, more = decode_fields(ops.BULK_ADD.layout, payload)
+    task = core.tasks.get(task_id)
+    if task is None:
+        return NotFound(f'bulk operation "{task_id}" not found')
+    if task.state != TASK_QUEUED:
+        return InvalidState(f'bulk operation "{task_id}" takes no more jobs')
+    _add(core, task, ids)
+    task.updated_ns = core.stamp_ns
+    core.store.touch_task(task)
+    if not more:
+        task.state = TASK_RUNNING
+        core.running.append(task)
+    return task
+
+
+def bulk_undo(core: Core, payload: bytes) -> object:
+    """Take back what a task has done, in steps."""
+    task_id: str
+    undone_id: str
+    task_id, undone_id = decode_fields(ops.BULK_UNDO.layout, payload)
+    undone = core.tasks.get(undone_id)
+    if undone is None:
+        return NotFound(f'bulk operation "{undone_id}" not found')
+    refusal = _no_undo(core, undone)
+    if refusal:
+        return Conflict(f'bulk operation "{undone_id}" {refusal}')
+    task = _accept(core, task_id, BULK)
+    task.action = undone.action
+    task.undoes = undone_id
+    task.total = undone.counts[DONE]
+    task.chunks = undone.next_chunk
+    undone.undone_by = task_id
+    core.store.touch_task(undone)
+    if not task.chunks:
+        _finish(core, task, TASK_COMPLETED)
+    else:
+        _step(core, task, STEP_JOBS)
+    return task
+
+
+def _no_undo(core: Core, task: Task) -> str:
+    """Why a task cannot be taken back; empty if it can."""
+    if task.kind != BULK or task.action not in undo.UNDOABLE or task.undoes:
+        return "cannot be undone"
+    if not task.finished_ns:
+        return "has not ended"
+    if task.undone_by:
+        return f'is undone by "{task.undone_by}"'
+    if task.finished_ns + BULK_UNDO_NS <= core.stamp_ns:
+        return "ended too long ago to be undone"
+    return ""
+
+
+def _add(core: Core, task: Task, ids: list[str]) -> None:
+    """The task is about these jobs, too."""
+    task.total += len(ids)
+    for at in range(0, len(ids), STEP_JOBS):
+        row = documents.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
+        core.store.set_chunk(task, task.chunks, row)
+        task.chunks += 1
 
 
 def bulk_step(core: Core, payload: bytes) -> object:
@@ -189,7 +259,7 @@ def bulk_step(core: Core, payload: bytes) -> object:
     task = core.tasks.get(task_id)
     if task is None:
         return NotFound(f'bulk operation "{task_id}" not found')
-    if not task.running():
+    if task.finished_ns or (task.state == TASK_QUEUED and not stop):
         return task
     if not stop:
         _step(core, task, max(1, min(limit, STEP_JOBS)))
@@ -203,8 +273,10 @@ def bulk_step(core: Core, payload: bytes) -> object:
 # The life of a task.
 
 
-def _accept(core: Core, task_id: str, kind: int) -> Task:
+def _accept(core: Core, task_id: str, kind: int, state: int = TASK_RUNNING) -> Task:
     task = Task(task_id, kind)
+    task.state = state
+    task.updated_ns = core.stamp_ns
     task.created_ns = core.stamp_ns
     dropped = 0
     for other_id in sorted(core.tasks):
@@ -212,18 +284,21 @@ def _accept(core: Core, task_id: str, kind: int) -> Task:
         old = other.finished_ns + TASK_KEPT_NS <= core.stamp_ns
         if dropped == _DROPPED_MAX or not (old or len(core.tasks) >= TASKS_MAX):
             break
-        if not other.running():
+        if other.finished_ns:
             core.store.delete_task(other)
             del core.tasks[other_id]
             dropped += 1
     core.put_task(task)
+    core.store.touch_task(task)
     return task
 
 
 def _finish(core: Core, task: Task, state: int) -> None:
     task.state = state
     task.finished_ns = core.stamp_ns
-    core.running.remove(task)
+    if task in core.running:
+        core.running.remove(task)
+    core.store.touch_task(task)
     lane = core.numbered.get(task.queue_number)
     if task.kind == BULK or lane is None:
         return
@@ -237,6 +312,8 @@ def _step(core: Core, task: Task, limit: int) -> None:
     core.store.touch_task(task)
     if task.kind != BULK:
         _delete_doomed(core, task, limit)
+    elif task.undoes:
+        _act_on_undone(core, task)
     elif task.cut_numbers or not task.chunks:
         _act_on_walk(core, task, limit)
     else:
@@ -254,37 +331,89 @@ def _delete_doomed(core: Core, task: Task, limit: int) -> None:
 
 
 def _act_on_chunk(core: Core, task: Task) -> None:
-    ids, _ = documents.decode_chunk(core.store.chunk(task, task.next_chunk))
+    ids, _, _ = documents.decode_chunk(core.store.chunk(task, task.next_chunk))
     arguments = Arguments(task.arguments)
-    outcomes = bytearray()
+    seen = _Seen(core, task)
     for job_id in ids:
-        code = _code(core, job_id, _outcome(core, job_id, task.action, arguments))
-        task.counts[kind_of(code)] += 1
-        outcomes.append(code)
-    core.store.set_chunk(task, task.next_chunk, documents.encode_chunk(ids, bytes(outcomes)))
+        before = seen.before(core.find(job_id))
+        seen.note(job_id, _outcome(core, job_id, task.action, arguments), before)
+    seen.keep(task.next_chunk)
+    _next_chunk(core, task)
+
+
+def _next_chunk(core: Core, task: Task) -> None:
     task.next_chunk += 1
     if task.next_chunk == task.chunks:
         _finish(core, task, TASK_COMPLETED)
 
 
+def _act_on_undone(core: Core, task: Task) -> None:
+    undone = core.tasks.get(task.undoes)
+    if undone is None:  # forgotten meanwhile
+        _finish(core, task, TASK_CANCELLED)
+        return
+    row = core.store.chunk(undone, task.next_chunk)
+    seen = _Seen(core, task)
+    for job_id, code, before in zip(*documents.decode_chunk(row), strict=True):
+        if code != DONE:
+            continue
+        job = core.find(job_id)
+        if job is None:
+            seen.note(job_id, NotFound(""), None)
+        else:
+            seen.note(job_id, undo.undo(core, job, task.action, before), None)
+    seen.keep(task.next_chunk)
+    _next_chunk(core, task)
+
+
+class _Seen:
+    """What comes of the jobs of one step, and what each was like before if that can be undone."""
+
+    def __init__(self, core: Core, task: Task) -> None:
+        self.core = core
+        self.task = task
+        self.ids: list[str] = []
+        self.outcomes = bytearray()
+        self.undoable: bool = task.action in undo.UNDOABLE and not task.undoes
+        self.befores: list[bytes] = []
+
+    def before(self, job: Job | None) -> undo.Before | None:
+        """To be asked before the action."""
+        return undo.Before(self.core, job) if job is not None and self.undoable else None
+
+    def note(self, job_id: str, outcome: object, before: undo.Before | None) -> None:
+        """What came of a job."""
+        code = _code(self.core, job_id, outcome)
+        self.task.counts[kind_of(code)] += 1
+        self.ids.append(job_id)
+        self.outcomes.append(code)
+        if not self.undoable:
+            return
+        job = self.core.store.find(job_id) if code == DONE else None
+        self.befores.append(b"" if job is None or before is None else before.encode(job))
+
+    def keep(self, number: int) -> None:
+        """Write it as a chunk of the task."""
+        row = documents.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
+        self.core.store.set_chunk(self.task, number, row)
+
+
 def _act_on_walk(core: Core, task: Task, limit: int) -> None:
     arguments = Arguments(task.arguments)
     jobs, end = _walk(core, task, limit)
-    ids: list[str] = []
-    outcomes = bytearray()
+    seen = _Seen(core, task)
     for job in jobs:
         if _nothing_to_do(job, task.action, arguments):
             continue
-        code = _code(core, job.id, people.BY_NUMBER[task.action](core, job, arguments))
-        if code == DONE:
+        before = seen.before(job)
+        outcome = people.BY_NUMBER[task.action](core, job, arguments)
+        if isinstance(outcome, str):
             task.stirred = True
         elif task.rounds:
             continue  # refused before, and counted then
-        task.counts[kind_of(code)] += 1
-        ids.append(job.id)
-        outcomes.append(code)
-    if ids:
-        core.store.set_chunk(task, task.chunks, documents.encode_chunk(ids, bytes(outcomes)))
+        seen.note(job.id, outcome, before)
+    if seen.ids:
+        seen.keep(task.chunks)
         task.chunks += 1
         task.next_chunk += 1
     if not end:
@@ -384,7 +513,7 @@ def results(
     skip = start % STEP_JOBS
     stop = min(task.next_chunk, first + _RESULT_CHUNKS_MAX)
     for number in range(first, stop):
-        ids, outcomes = documents.decode_chunk(core.store.chunk(task, number))
+        ids, outcomes, _ = documents.decode_chunk(core.store.chunk(task, number))
         for i in range(skip, len(ids)):
             if kind_of(outcomes[i]) != kind:
                 continue

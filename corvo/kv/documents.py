@@ -13,7 +13,8 @@ unset costs one byte; only those that a user can set past the year 2554 are `t`.
 - *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`. *Log*, *log block*: see
   `corvo.kv.log_documents`.
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
-- *Task chunk*: job ids, and a byte for each that says what came of it (none before it is done).
+- *Task chunk*: job ids, a byte for each that says what came of it (none before it is done), and for
+  each what an undo of it needs (`corvo.fsm.undo`; none of tasks that cannot be undone).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
   then the fields: stamp, full key, fingerprint of the request, outcome.
 - *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
@@ -47,8 +48,8 @@ DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
-TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfuuuu"
-CHUNK_LAYOUT: Final = "Sb"
+TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfussuuu"
+CHUNK_LAYOUT: Final = "SbB"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
 BATCH_LAYOUT: Final = "bbbuuuuuu"
@@ -343,6 +344,8 @@ def encode_task(task: Task) -> bytes:
             task.cursor,
             task.stirred,
             task.rounds,
+            task.undoes,
+            task.undone_by,
             task.created_ns,
             task.updated_ns,
             task.finished_ns,
@@ -373,6 +376,8 @@ def decode_task(task_id: str, data: bytes) -> Task:
         task.cursor,
         task.stirred,
         task.rounds,
+        task.undoes,
+        task.undone_by,
         task.created_ns,
         task.updated_ns,
         task.finished_ns,
@@ -380,15 +385,15 @@ def decode_task(task_id: str, data: bytes) -> Task:
     return task
 
 
-def encode_chunk(ids: list[str], outcomes: bytes) -> bytes:
+def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
     """Some of the jobs of a task."""
-    return encode_fields(CHUNK_LAYOUT, (ids, outcomes))
+    return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
 
 
-def decode_chunk(data: bytes) -> tuple[list[str], bytes]:
-    """(job ids, outcomes)"""
-    ids, outcomes = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
-    return ids, outcomes
+def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
+    """(job ids, outcomes, what an undo needs)"""
+    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
+    return ids, outcomes, befores
 
 
 def encode_error(record: ErrorRecord) -> bytes:

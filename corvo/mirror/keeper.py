@@ -37,6 +37,9 @@ _QUESTIONS: Final = {
     "facets": search.facets,
     "ids": search.ids,
     "fulltext": search.fulltext,
+    "throughput": search.throughput,
+    "history": search.history,
+    "latency": search.latency,
 }
 
 
@@ -188,6 +191,11 @@ class Keeper:
         self._rebuilds += 1
         self._build_ms = round((time.monotonic() - self._build_began) * 1000)
         assert self._serving is not None
+        if old is not None:
+            try:
+                await self._serving.adopt(old)
+            except Failure as error:
+                logger.warning("the reports of %s are lost: %s", old.path, error)
         await self._serving.checkpoint()
         if old is not None:
             await old.discard()

@@ -270,10 +270,20 @@ def _select(source: str, params: list[Any], rest: list[Sql], order: Order, limit
     return f"{text} {order.clause} LIMIT ?", [*values, limit]
 
 
+def matching_ids(filter: Filter, doomed: Doomed, limit: int, numbers: list[int]) -> Sql:
+    """SQL for (number, id) of the first of these rows that match, in their order."""
+    return matches(filter, doomed, "j.number, j.id", limit, numbers, "ORDER BY j.number")
+
+
 def matches(
-    filter: Filter, doomed: Doomed, what: str, limit: int, numbers: list[int] | None
+    filter: Filter,
+    doomed: Doomed,
+    what: str,
+    limit: int,
+    numbers: list[int] | None,
+    order: str = "",
 ) -> Sql:
-    """SQL for one column of the first rows that match, in no order. `numbers` are all rows that can
+    """SQL for some columns of the first rows that match. `numbers` are all rows that can
     match, if they are not too many to be listed."""
     source = "jobs j"
     values: list[Any] = []
@@ -284,4 +294,8 @@ def matches(
     text = f"SELECT {what} FROM {source}"
     if rest:
         text += " WHERE " + " AND ".join(condition for condition, _ in rest)
-    return f"{text} LIMIT ?", [*values, *(value for _, more in rest for value in more), limit]
+    return f"{text} {order} LIMIT ?", [
+        *values,
+        *(value for _, more in rest for value in more),
+        limit,
+    ]

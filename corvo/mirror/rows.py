@@ -63,26 +63,77 @@ def plain(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def fixed_values(job: Job) -> Values:
-    """By schema.FIXED; what is not set is empty or 0, here and in `changing_values`."""
-    extras = job.extras or _NO_EXTRAS
-    return (
+def new_values(job: Job, number: int, queue: str) -> tuple[int, list[object]]:
+    """A row of jobs by its shape: schema.REQUIRED, then those of schema.OPTIONAL whose bits are set
+    in the shape; what is not set is left out."""
+    values: list[object] = [
+        number,
         job.id,
         job.payload.decode(),
         job.max_retries,
         BACKOFFS[job.backoff],
         job.base_delay_ms,
         job.max_delay_ms,
-        job.unique_key.decode(),
+        min(job.created_ns, DUE_MAX_NS),
+        queue,
+        job.queue_number,
+        job.seq,
+        STATES[job.state],
+        job.priority,
+        job.attempt,
+        job.error_count,
+        job.event_seq,
+    ]
+    shape = 0
+    bit = 1
+    for value in (
+        job.unique_key,
+        job.tags,
+        job.progress,
+        job.checkpoint,
+        job.result,
+    ):
+        if value:
+            values.append(value.decode())
+            shape |= bit
+        bit += bit
+    for word in (job.parent_id, job.schedule_id, job.worker_id, job.hostname):
+        if word:
+            values.append(word)
+            shape |= bit
+        bit += bit
+    for at_ns in (
+        job.lease_expires_ns,
+        job.scheduled_ns,
+        job.started_ns,
+        job.completed_ns,
+        job.failed_ns,
+    ):
+        if at_ns:
+            values.append(min(at_ns, DUE_MAX_NS))
+            shape |= bit
+        bit += bit
+    rest = _rest_of(job) if job.extras is not None or job.unique_key or job.provider_error else ()
+    for item in rest:
+        if item:
+            values.append(item)
+            shape |= bit
+        bit += bit
+    return shape, values
+
+
+def _rest_of(job: Job) -> tuple[object, ...]:
+    """What few jobs have: the end of schema.OPTIONAL."""
+    extras = job.extras or _NO_EXTRAS
+    return (
         UNIQUE_UNTIL[job.unique_until] if job.unique_key else "",
+        int(job.provider_error),
         extras.batch_id,
-        job.tags.decode(),
-        job.parent_id,
         extras.chain_id,
         extras.chain_step,
         extras.group_key,
-        job.schedule_id,
-        min(job.created_ns, DUE_MAX_NS),
+        extras.hold_reason if job.state == HELD else "",
+        min(extras.expires_ns, DUE_MAX_NS),
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -10,10 +11,11 @@ from msgspec import Raw
 
 from corvo import limits
 from corvo.errors import MirrorUnavailable
-from corvo.mirror import filters, query, rows
+from corvo.mirror import filters, query, reports, rows
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
 from corvo.mirror.filters import Filter
+from corvo.mirror.tally import ALL
 from corvo.mirror.view import View
 from corvo.model import PRIORITY_NAMES
 from corvo.times import format_time
@@ -24,6 +26,7 @@ _FEW: Final = 4_096  # rows that are read and sorted rather than found in order
 _READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
 _LISTED: Final = 50_000  # rows that are named to SQL one by one
 _COUNT_WITHIN_S: Final = 0.5
+_NOBODY: Final = -1  # the number of no queue
 _DOCUMENTS: Final = 100  # read at once, until a page is full
 _TEXTS: Final = (
     "id, queue, state, priority, attempt, max_retries, unique_key, batch_id, worker_id, parent_id,"
@@ -212,16 +215,30 @@ async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int
         return ranked(await database.within(_WITHIN_S, text, (numbers, key)))
 
 
-async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> list[str]:
-    """The ids of the jobs that match, up to a limit."""
+async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> dict[str, Any]:
+    """The ids of the jobs that match, in order of their rows, up to a limit: {ids, next, upto}.
+    `after` is the row that the page before ended with, which `next` says (0 = there are no more);
+    `upto` is the last row that there was when the first page was asked for."""
     filter = filters.parse(arguments["filter"])
-    possible, _ = view.facets.select(filter)
-    if not possible:
-        return []
-    numbers, limit = _listed(possible), arguments["limit"]
-    text, values = query.matches(filter, view.doomed, "j.id", limit, numbers)
+    possible, exact = view.facets.select(filter)
+    after, limit = arguments["after"], arguments["limit"]
+    upto = arguments["upto"] or (view.facets.all.max() if view.facets.all else 1)
+    found: list[str] = []
+    listed = limit if exact else _LISTED
     async with view.reader() as database:
-        return [row[0] for row in await database.within(_WITHIN_S, text, values)]
+        while len(found) < limit:
+            numbers = list(islice(possible.iter_equal_or_larger(after + 1), listed))
+            while numbers and numbers[-1] > upto:
+                numbers.pop()
+            if not numbers:
+                after = 0
+                break
+            wanted = limit - len(found)
+            text, values = query.matching_ids(filter, view.doomed, wanted, numbers)
+            matching = await database.within(_WITHIN_S, text, values)
+            found += [job_id for _, job_id in matching]
+            after = matching[-1][0] if len(matching) == wanted else numbers[-1]
+    return {"ids": found, "next": after, "upto": upto}
 
 
 async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
@@ -259,6 +276,39 @@ async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> byt
         document["created_at"] = format_time(created_ns)
         results.append(document)
     return _finish({"q": words, "results": results}, began, stale)
+
+
+async def throughput(view: View, arguments: Mapping[str, Any], _stale: bool) -> bytes:
+    """What happened in each of the last minutes: [{minute, enqueued, completed, failed}]."""
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    async with view.reader() as database:
+        return _ENCODE(await reports.throughput(database, number, now_ns, arguments["minutes"]))
+
+
+async def history(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """Points of charts: {points, duration_ms}."""
+    began = time.monotonic()
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    minutes, step = arguments["minutes"], arguments["step"]
+    async with view.reader() as database:
+        points = await reports.history(database, number, now_ns, minutes, step)
+    return _finish({"step_seconds": 60 * step, "points": points}, began, stale)
+
+
+async def latency(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+    """How long jobs waited and ran: {delivery, run, duration_ms}."""
+    began = time.monotonic()
+    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    async with view.reader() as database:
+        found = await reports.latencies(database, number, now_ns, arguments["period_ns"])
+    return _finish({**found}, began, stale)
+
+
+def _reported(view: View, arguments: Mapping[str, Any]) -> int:
+    """The number that the reports know a queue by. One that the mirror does not know yet has none,
+    and so nothing to tell."""
+    queue = arguments["queue"]
+    return (view.queue_number(queue) or _NOBODY) if queue else ALL
 
 
 def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:

@@ -27,17 +27,19 @@ from corvo.kv.meta import decode_meta
 from corvo.kv.outbox import Changed, decode_changed, decode_state
 from corvo.kv.reader import Reader, Snapshot
 from corvo.kv.rows import after
-from corvo.mirror import rows, schema
+from corvo.mirror import reports, rows, schema
 from corvo.mirror.database import Database, Failure
-from corvo.mirror.facets import Facets, Place
+from corvo.mirror.facets import Facets
 from corvo.mirror.query import Doomed
-from corvo.model import STATES, Job, Queue
+from corvo.mirror.reports import Reports
+from corvo.mirror.rounds import Changes, Found, Round
+from corvo.model import Queue
 
 _READERS: Final = 2
 _FULLTEXT_ROWS: Final = 500
 _LOAD_ROWS: Final = 20_000
 _FIND = (
-    "SELECT number, id, queue, state, priority, error_count FROM jobs"
+    "SELECT number, id, queue, state, priority, error_count, IFNULL(started_at, 0) FROM jobs"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
 
@@ -49,32 +51,6 @@ _INDEXING: Final = b"indexes"  # stands for a key behind all others: indexes hav
 
 class Missed(Exception):
     """The outbox no longer has what comes behind the watermark: another file has to be made."""
-
-
-class Found:
-    """What the file has of a job."""
-
-    __slots__ = ("errors", "number", "place")
-
-    def __init__(self, number: int, place: Place, errors: int) -> None:
-        self.number = number
-        self.place = place
-        self.errors = errors
-
-
-class Round:
-    """What one step has read."""
-
-    def __init__(self) -> None:
-        self.watermark = 0
-        self.behind = False  # there is more in the outbox
-        self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
-        self.ids: dict[str, None] = {}
-        self.jobs: list[Job] = []
-        self.gone: list[str] = []
-        self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
-        self.others = Changed()
-        self.queues: list[tuple[str, Queue | None]] = []
 
 
 class View:
@@ -97,6 +73,7 @@ class View:
         self._readers: asyncio.Queue[Database] = asyncio.Queue()
         self._opened: list[Database] = []
         self._queues: dict[int, Queue] = {}
+        self._reports = Reports()
         self._next_number = 1
         self._fulltext = 0
 
@@ -114,7 +91,7 @@ class View:
     async def _prepare(self, epoch: bytes, floor: int) -> None:
         writer = self._writer
         if not await writer.all("SELECT 1 FROM sqlite_master WHERE name = 'about'"):
-            await writer.script("BEGIN;" + schema.TABLES + "COMMIT;")
+            await writer.script("BEGIN;" + schema.TABLES + reports.TABLES + "COMMIT;")
         about = await writer.all("SELECT version, epoch, watermark, scan, fulltext FROM about")
         if not about:
             values = (schema.VERSION, epoch, floor, b"", 0)
@@ -155,6 +132,7 @@ class View:
                 queue = queue_documents.decode_queue(keys.parse_queue(key), row)
                 self._queues[queue.number] = queue
         self._note_queues()
+        await self._reports.load(self._writer)
 
     async def close(self) -> None:
         """Close all connections, once nobody reads any more."""
@@ -162,6 +140,17 @@ class View:
             await self._readers.get()
         for database in (*self._opened, self._writer):
             await database.close()
+
+    async def adopt(self, old: "View") -> None:
+        """Take over the reports of the file that served before."""
+        await reports.adopt(self._writer, str(old.path.absolute()))
+
+    def queue_number(self, name: str) -> int:
+        """The number of a queue; 0 when there is none of this name."""
+        for queue in self._queues.values():
+            if queue.name == name and not queue.destroyed:
+                return queue.number
+        return 0
 
     async def discard(self) -> None:
         """Close it and delete the file."""
@@ -195,7 +184,9 @@ class View:
         if not count and read.watermark == self.watermark and read.scan == self.scan:
             return False
         found = await self._find(read.ids)
-        self._read_documents(read, found)
+        with self._reader.snapshot() as snapshot:
+            self._queues = read.read_documents(snapshot, found, self._queues)
+            read.find_oldest(snapshot)
         await self._write(read, found)
         self.watermark = read.watermark
         self.scan = read.scan
@@ -220,7 +211,9 @@ class View:
             if self.scan == b"":
                 self._take_all_others(snapshot, read.others)
             stored = snapshot.get(keys.META)
-            applied = 0 if stored is None else decode_meta(stored).applied_index
+            meta = None if stored is None else decode_meta(stored)
+            applied = 0 if meta is None else meta.applied_index
+            read.stamp_ns = 0 if meta is None else meta.stamp_ns
             if applied < self.watermark:
                 raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
@@ -274,112 +267,32 @@ class View:
     async def _find(self, ids: Iterable[str]) -> dict[str, Found]:
         if not ids:
             return {}
+        found = await self._writer.all(_FIND, (rows.json_list(ids),))
         return {
-            job_id: Found(number, (queue, state, priority, errors > 0), errors)
-            for number, job_id, queue, state, priority, errors in await self._writer.all(
-                _FIND, (rows.json_list(ids),)
-            )
+            job_id: Found(number, queue, state, priority, errors, started_ns)
+            for number, job_id, queue, state, priority, errors, started_ns in found
         }
-
-    def _read_documents(self, read: Round, found: dict[str, Found]) -> None:
-        """The documents as they are now. They are copied under the snapshot and decoded later."""
-        copies = []
-        with self._reader.snapshot() as snapshot:
-            get = snapshot.get
-            for name in dict.fromkeys(read.others.queues):
-                row = get(keys.queue(name))
-                queue = None if row is None else queue_documents.decode_queue(name, row)
-                read.queues.append((name, queue))
-            for job_id in read.ids:
-                head = get(keys.job(job_id))
-                if head is None:
-                    read.gone.append(job_id)
-                    continue
-                job = documents.decode_head(job_id, head)
-                extras = get(keys.extras(job_id)) if job.has_extras else None
-                body = get(keys.body(job_id)) if job.body_apart else None
-                copies.append((job, body, get(keys.data(job_id)), extras))
-                old = found.get(job_id)
-                for slot in range(0 if old is None else old.errors, job.error_count):
-                    row = get(keys.error(job_id, slot))
-                    assert row is not None, f"job {job_id} lacks error record {slot}"
-                    read.errors.append((job_id, slot, row))
-            self._name_queues(snapshot, read, [copy[0] for copy in copies])
-        for job, body, data, extras in copies:
-            if job.body_apart:
-                assert body is not None, f"job {job.id} has no body"
-                documents.decode_body(job, body)
-            if data is not None:
-                documents.decode_data(job, data)
-            if extras is not None:
-                job.extras = documents.decode_extras(job.id, extras)
-            read.jobs.append(job)
-
-    def _name_queues(self, snapshot: Snapshot, read: Round, jobs: list[Job]) -> None:
-        """Know the name of each queue that a job stands in. A queue that was made behind the
-        watermark is taken in early."""
-        gone = {name for name, queue in read.queues if queue is None}
-        if gone:
-            kept = self._queues.items()
-            self._queues = {n: queue for n, queue in kept if queue.row_name() not in gone}
-        for _, queue in read.queues:
-            if queue is not None:
-                self._queues[queue.number] = queue
-        if all(job.queue_number in self._queues for job in jobs):
-            return
-        for key, row in snapshot.scan(keys.QUEUE):
-            name = keys.parse_queue(key)
-            queue = queue_documents.decode_queue(name, row)
-            if queue.number not in self._queues:
-                self._queues[queue.number] = queue
-                read.queues.append((name, queue))
 
     # ---- writing ----
 
     async def _write(self, read: Round, found: dict[str, Found]) -> None:
         writer = self._writer
-        new: list[tuple[int, Job]] = []
-        fixed: list[rows.Values] = []
-        changing: list[rows.Values] = []
-        for job in read.jobs:
-            old = found.get(job.id)
-            values = rows.changing_values(job, self._queues[job.queue_number].name)
-            if old is None:
-                number = self._next_number + len(new)
-                new.append((number, job))
-                fixed.append((number, *rows.fixed_values(job), *values))
-            else:
-                changing.append((*values, old.number))
-        numbers = {job.id: number for number, job in new}
-        numbers |= {job_id: old.number for job_id, old in found.items()}
-        tags = {number: rows.tags_of(job) for number, job in new if job.tags}
+        changes = Changes(read, found, self._queues, self._next_number, self._fulltext)
         gone = [found[job_id] for job_id in read.gone if job_id in found]
-        moved = [
-            (old.number, self._queues[job.queue_number].name)
-            for job in read.jobs
-            if (old := found.get(job.id)) is not None
-            and old.number <= self._fulltext
-            and old.place[0] != self._queues[job.queue_number].name
-        ]
         await writer.run("BEGIN IMMEDIATE")
         try:
             gone_tags = await self._delete_jobs(gone)
-            await self._forget_texts([number for number, _ in moved])
-            await writer.many(schema.INSERT_JOB, fixed)
-            await writer.many(schema.UPDATE_JOB, changing)
-            await self._learn_texts([number for number, _ in moved])
-            pairs = [(k, v, number) for number, own in tags.items() for k, v in own.items()]
-            await writer.many("INSERT INTO job_tags VALUES (?, ?, ?)", pairs)
+            await self._forget_texts(changes.requeued)
+            for shape, new in changes.inserts.items():
+                await writer.many(schema.insert_job(shape), new)
+            await writer.many(schema.UPDATE_JOB, changes.updates)
+            await self._learn_texts(changes.requeued)
+            await writer.many("INSERT INTO job_tags VALUES (?, ?, ?)", changes.tags)
             await writer.many(
-                "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    rows.error_values(
-                        numbers[job_id], slot, job_id, documents.decode_error(job_id, row)
-                    )
-                    for job_id, slot, row in read.errors
-                ],
+                "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.errors
             )
             await self._write_others(read)
+            await self._reports.write(writer, read, changes.tally, self._queues)
             await writer.run(
                 "UPDATE about SET watermark = ?, scan = ?", (read.watermark, read.scan)
             )
@@ -389,30 +302,12 @@ class View:
                 await writer.run("ROLLBACK")
             raise
         self._written = True
-        self._next_number += len(new)
-        self._count(read, found, new, tags, gone, gone_tags)
-
-    def _count(
-        self,
-        read: Round,
-        found: dict[str, Found],
-        new: list[tuple[int, Job]],
-        tags: dict[int, dict[str, str]],
-        gone: list[Found],
-        gone_tags: dict[int, dict[str, str]],
-    ) -> None:
-        facets = self.facets
-        facets.add([(number, self._place(job), tags.get(number, _NO_TAGS)) for number, job in new])
-        for job in read.jobs:
-            old = found.get(job.id)
-            if old is not None:
-                facets.move(old.number, old.place, self._place(job))
+        self._next_number = changes.next_number
+        self.facets.add(changes.places)
+        for number, before, after_ in changes.moves:
+            self.facets.move(number, before, after_)
         for old in gone:
-            facets.remove(old.number, old.place, gone_tags.get(old.number, {}))
-
-    def _place(self, job: Job) -> Place:
-        name = self._queues[job.queue_number].name
-        return name, STATES[job.state], job.priority, job.error_count > 0
+            self.facets.remove(old.number, old.place, gone_tags.get(old.number, _NO_TAGS))
 
     async def _delete_jobs(self, gone: list[Found]) -> dict[int, dict[str, str]]:
         """Delete rows; the tags they had."""

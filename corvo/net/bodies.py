@@ -241,6 +241,12 @@ class PriorityBody(_Body):
     priority: str | int | None = None
 
 
+class UndoBody(_Body, rename={"async_": "async"}):
+    """POST /bulk/{id}/undo."""
+
+    async_: bool = False
+
+
 class BulkBody(_Body, rename={"async_": "async"}):
     """POST /jobs/bulk."""
 

@@ -15,7 +15,15 @@ from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.groups import Group
 from corvo.fsm.machine import Machine
-from corvo.limits import DUE_MAX_NS, MS_NS, SECOND_NS, WORKER_OFFLINE_NS, WORKER_STALE_NS
+from corvo.fsm.undo import UNDOABLE
+from corvo.limits import (
+    BULK_UNDO_NS,
+    DUE_MAX_NS,
+    MS_NS,
+    SECOND_NS,
+    WORKER_OFFLINE_NS,
+    WORKER_STALE_NS,
+)
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -375,6 +383,12 @@ def task_document(task: Task) -> dict[str, Any]:
     document["updated_at"] = format_time(task.updated_ns)
     if task.finished_ns:
         document["finished_at"] = format_time(task.finished_ns)
+    if task.undoes:
+        document["undoes"] = task.undoes
+    if task.undone_by:
+        document["undone_by"] = task.undone_by
+    elif task.kind == BULK and task.action in UNDOABLE and task.finished_ns and not task.undoes:
+        document["undo_until"] = format_time(task.finished_ns + BULK_UNDO_NS)
     return document
 
 

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """What this server sends as it happens: its open streams, and the kinds of them."""
+=======
+"""What this server sends as it happens: its open streams, and the three kinds of them."""
+>>>>>>> mirror7
 
 from corvo.clock import Clock
 from corvo.config import Config
@@ -6,6 +10,7 @@ from corvo.fsm.machine import Machine
 from corvo.net.event_streams import EventStreams
 from corvo.net.lifecycle_streams import LifecycleStreams
 from corvo.net.open_streams import OpenStreams
+from corvo.net.task_streams import TaskStreams
 from corvo.net.text_streams import TextStreams
 from corvo.pipeline import Loop, Pipeline
 
@@ -20,9 +25,13 @@ class Live:
         self.streams = OpenStreams(loop)
         self.events = EventStreams(loop, clock, machine, pipeline)
         self.texts = TextStreams(machine, self.streams)
+<<<<<<< HEAD
         self.lifecycles = LifecycleStreams(loop, clock, config)
 
     def end_all(self) -> None:
         """The server stops."""
         self.streams.end_all()
         self.lifecycles.end_all()
+=======
+        self.tasks = TaskStreams(loop, machine, self.streams)
+>>>>>>> mirror7

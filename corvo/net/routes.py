@@ -14,6 +14,7 @@ from corvo.net.handlers.flow import Flow
 from corvo.net.handlers.jobs import Jobs
 from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.queues import Queues
+from corvo.net.handlers.reports import Reports
 from corvo.net.handlers.rpc import Rpc
 from corvo.net.handlers.schedules import Schedules
 from corvo.net.handlers.search import Search
@@ -61,6 +62,7 @@ def routes(
         ("GET", "/bulk/{id}", bulk.get),
         ("GET", "/bulk/{id}/results", bulk.results),
         ("POST", "/bulk/{id}/cancel", bulk.cancel),
+        ("POST", "/bulk/{id}/undo", bulk.undo),
         ("GET", "/schedules", schedules.list),
         ("POST", "/schedules", schedules.create),
         ("GET", "/schedules/{id}", schedules.get),
@@ -77,7 +79,7 @@ def routes(
     ]
     rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
     rows += _search(Search(service)) + _streams(Streams(service, live))
-    rows += _cluster(ClusterVerbs(members))
+    rows += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
@@ -130,6 +132,7 @@ def _streams(streams: Streams) -> list[_Row]:
     return [
         ("GET", "/events", streams.events),
         ("GET", "/jobs/{id}/stream", streams.job),
+        ("GET", "/bulk/{id}/progress", streams.task),
     ]
 
 
@@ -151,6 +154,15 @@ def _search(search: Search) -> list[_Row]:
         ("GET", "/search/fulltext", search.fulltext),
         ("GET", "/dead", search.dead),
         ("POST", "/admin/rebuild-sqlite", search.rebuild),
+    ]
+
+
+def _reports(reports: Reports) -> list[_Row]:
+    """What happened in the last day."""
+    return [
+        ("GET", "/metrics/throughput", reports.throughput),
+        ("GET", "/metrics/history", reports.history),
+        ("GET", "/metrics/latency", reports.latency),
     ]
 
 

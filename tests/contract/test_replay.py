@@ -726,7 +726,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
         task_id = "" if how == "plain" else f"bulk_{self.next_id:03}"
         self.next_id += 1
         values = ([] if how == "all" else ids, how == "all", ACTIONS.index(action), arguments)
-        result = self.do(ops.BULK_ACTION, task_id, *values)
+        result = self.do(ops.BULK_ACTION, task_id, *values, False)
         self.finish_task(task_id)
         expected = [self.acted(job_id, action, where, fields) for job_id in ids]
         if how == "plain":

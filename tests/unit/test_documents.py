@@ -174,6 +174,8 @@ TASK = {
     "cursor": BYTES,
     "stirred": st.booleans(),
     "rounds": U63,
+    "undoes": TEXT,
+    "undone_by": TEXT,
     "created_ns": U63,
     "updated_ns": U63,
     "finished_ns": U63,
@@ -342,9 +344,10 @@ def test_tasks(values: dict[str, Any]) -> None:
     assert again.id == "bulk_1" and read(again, TASK) == values
 
 
-@given(st.lists(TEXT, max_size=4), BYTES)
-def test_task_chunks(ids: list[str], outcomes: bytes) -> None:
-    assert documents.decode_chunk(documents.encode_chunk(ids, outcomes)) == (ids, outcomes)
+@given(st.lists(TEXT, max_size=4), BYTES, st.lists(BYTES, max_size=4))
+def test_task_chunks(ids: list[str], outcomes: bytes, befores: list[bytes]) -> None:
+    row = documents.encode_chunk(ids, outcomes, befores)
+    assert documents.decode_chunk(row) == (ids, outcomes, befores)
 
 
 @given(st.fixed_dictionaries(BATCH))
@@ -550,7 +553,13 @@ def _golden_extras() -> Extras:
 
 def _golden_task() -> Task:
     values = {"action": 3, "arguments": b"a", "total": 300, "counts": [1, 2, 3], "chunks": 3}
-    values |= {"next_chunk": 1, "cut_numbers": [3], "cut_seqs": [301], "cursor": b"k"}
+    values |= {
+        "next_chunk": 1,
+        "cut_numbers": [3],
+        "cut_seqs": [301],
+        "cursor": b"k",
+        "undone_by": "bulk_2",
+    }
     return filled(Task("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True})
 
 
@@ -602,7 +611,7 @@ DOCUMENTS = {
     "worker": lambda: documents.encode_worker(_golden_worker()),
     "schedule": lambda: documents.encode_schedule(_golden_schedule()),
     "task": lambda: documents.encode_task(_golden_task()),
-    "task chunk": lambda: documents.encode_chunk(["job_A1", "job_A2"], b"\0\x11"),
+    "task chunk": lambda: documents.encode_chunk(["job_A1", "job_A2"], b"\0\x11", [b"b", b""]),
     "error record": lambda: documents.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
     "batch": lambda: documents.encode_batch(_golden_batch()),

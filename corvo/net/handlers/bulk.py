@@ -1,6 +1,8 @@
 """Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
 comes when it is done, or at once with an id to ask for."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from corvo import checks, limits, ops
@@ -12,7 +14,7 @@ from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
 from corvo.net.actions import encode_arguments, hold_values
-from corvo.net.bodies import BulkBody, decode, json_value, plain_value
+from corvo.net.bodies import BulkBody, UndoBody, decode, json_value, plain_value
 from corvo.net.documents import reply_json, task_counts, task_document
 from corvo.net.handlers.search import Asking, refuse_stale
 from corvo.net.queries import Query
@@ -23,6 +25,25 @@ _ASYNC_ABOVE = 10_000
 _COUNTED_AT_ONCE = 500
 _IDS_AT_ONCE = 10_000
 _REASONS = ("done", "not_found", "conflict")
+
+
+@dataclass(slots=True)
+class Selection:
+    """The jobs that a filter finds, on their way from the mirror into a task: page by page, so that
+    no entry and no message is large however many they are."""
+
+    filter: dict[str, Any]
+    body: BulkBody
+    action: int
+    arguments: bytes
+    task_id: str
+    index: int  # of the log, which the mirror has to know
+    guard: tuple[bytes, bytes] | None
+    began_ns: int
+    after: int = 0  # rows up to here have been looked at
+    upto: int = 0  # rows behind came later and do not count; 0 = not known yet
+    matched: int = 0  # of a dry run, like `sample`
+    sample: list[str] | None = None
 
 
 class Bulk:
@@ -47,11 +68,19 @@ class Bulk:
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
-        request.context = self._service.guard, body, action, arguments
-        question = {"filter": given, "limit": limits.BULK_IDS_MAX + 1}
-        index = self._asking.current_index()
-        self._asking.ask(request, "ids", question, index, self._on_found)
+        selection = Selection(
+            given,
+            body,
+            action,
+            arguments,
+            self._service.new_task_id(),
+            self._asking.current_index(),
+            self._service.guard,
+            self._service.clock.monotonic_ns(),
+        )
+        self._select(request, selection)
 
+<<<<<<< HEAD
     def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
         """The next of very many ids; `known` are those before them."""
         try:
@@ -69,18 +98,65 @@ class Bulk:
         """The filter has become a set of jobs."""
         guard, body, action, arguments = request.context
         self._service.guard = guard
+=======
+    def _select(self, request: Request, selection: Selection) -> None:
+        """Ask for the next jobs of a selection."""
+        request.context = selection
+        question: dict[str, Any] = {"filter": selection.filter, "limit": limits.TASK_IDS_MAX}
+        question |= {"after": selection.after, "upto": selection.upto}
+        self._asking.ask(request, "ids", question, selection.index, self._on_selected)
+
+    def _on_selected(self, request: Request, found: dict[str, Any], stale: bool) -> None:
+        """Some jobs were found: they are counted, or go into the task."""
+        selection: Selection = request.context
+        first = not selection.upto
+        selection.after, selection.upto = found["next"], found["upto"]
+        ids: list[str] = found["ids"]
+        more = selection.after > 0
+>>>>>>> mirror7
         try:
             refuse_stale(stale)
-            if len(ids) > limits.BULK_IDS_MAX:
-                raise ValidationError(
-                    f"filter matches more than {limits.BULK_IDS_MAX} jobs: say more in it",
-                    field="filter",
-                )
-            self._act(request, body, action, ids, arguments)
+            if selection.body.dry_run:
+                self._count_selected(request, ids)
+            elif first:
+                self._service.guard = selection.guard
+                settings = selection.action, selection.arguments, more
+                values = (selection.task_id, ids, False, *settings)
+                self._service.submit(ops.BULK_ACTION, values, (self._on_added, request))
+            else:
+                rest = (selection.task_id, ids, more)
+                self._service.submit(ops.BULK_ADD, rest, (self._on_added, request))
         except CorvoError as error:
             reply_error(request, error)
         finally:
             self._service.guard = None
+
+    def _on_added(self, request: Request, result: Any) -> None:
+        selection: Selection = request.context
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        elif selection.after and result.id == selection.task_id and not request.abandoned:
+            try:
+                self._select(request, selection)
+            except CorvoError as error:
+                reply_error(request, error)
+        else:  # all are there, or it is the task of an earlier request
+            in_background = selection.body.async_ or result.total > _ASYNC_ABOVE
+            request.context = in_background, selection.began_ns
+            self._on_accepted(request, result)
+
+    def _count_selected(self, request: Request, ids: list[str]) -> None:
+        selection: Selection = request.context
+        sample = selection.sample = selection.sample or []
+
+        def counted(matched: int) -> None:
+            selection.matched = matched
+            if selection.after:
+                self._select(request, selection)
+            else:
+                _reply_dry_run(request, matched, sample)
+
+        self._count(request, selection.action, ids, selection.matched, sample, counted)
 
     def _act(
         self, request: Request, body: BulkBody, action: int, ids: list[str], arguments: bytes
@@ -90,15 +166,19 @@ class Bulk:
             if body.all:
                 matched, sample = self._service.machine.matching(action, SAMPLE)
                 _reply_dry_run(request, matched, sample)
-            else:
-                self._count(request, action, ids, 0, sample)
+                return
+
+            def counted(matched: int) -> None:
+                _reply_dry_run(request, matched, sample)
+
+            self._count(request, action, ids, 0, sample, counted)
             return
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
             in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
         request.context = in_background, self._service.clock.monotonic_ns()
         task_id = self._service.new_task_id()
-        values = (task_id, ids, body.all, action, arguments)
+        values = (task_id, ids, body.all, action, arguments, False)
         self._service.submit(ops.BULK_ACTION, values, (self._on_accepted, request))
 
     def get(self, request: Request) -> None:
@@ -109,6 +189,15 @@ class Bulk:
         """Do not go on with an action; what is done stays done."""
         values = (self._service.task(request.params[0]).id, 0, True)
         self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
+
+    def undo(self, request: Request) -> None:
+        """Take back what an action has done, where nothing has happened since."""
+        body = decode(request.body or b"{}", UndoBody)
+        task = self._service.task(request.params[0])
+        in_background = body.async_ or task.counts[DONE] > _ASYNC_ABOVE
+        request.context = in_background, self._service.clock.monotonic_ns()
+        values = (self._service.new_task_id(), task.id)
+        self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
 
     def results(self, request: Request) -> None:
         """What came of the jobs, one kind at a time."""
@@ -129,9 +218,15 @@ class Bulk:
         reply_json(request, 200, document)
 
     def _count(
-        self, request: Request, action: int, ids: list[str], matched: int, sample: list[str]
+        self,
+        request: Request,
+        action: int,
+        ids: list[str],
+        matched: int,
+        sample: list[str],
+        then: Callable[[int], None],
     ) -> None:
-        """The jobs that the action would be done to, a few at a time."""
+        """The jobs that the action would be done to, a few at a time; `then` gets their number."""
         if request.abandoned:
             return
         for job_id in ids[:_COUNTED_AT_ONCE]:
@@ -142,9 +237,9 @@ class Bulk:
                     sample.append(job_id)
         rest = ids[_COUNTED_AT_ONCE:]
         if rest:
-            self._service.pipeline.later(self._count, request, action, rest, matched, sample)
+            self._service.pipeline.later(self._count, request, action, rest, matched, sample, then)
         else:
-            _reply_dry_run(request, matched, sample)
+            then(matched)
 
     def _on_accepted(self, request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
@@ -152,12 +247,12 @@ class Bulk:
             return
         # The answer of an earlier request knows the task as it was then.
         task: Task = self._service.machine.task(result.id) or result
-        if task.running() and request.context[0]:
-            progress = f"/api/v1/bulk/{task.id}"
+        if not task.finished_ns and request.context[0]:
+            progress = f"/api/v1/bulk/{task.id}/progress"
             document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
             document |= {"estimated_total": task.total, "progress_url": progress}
             reply_json(request, 202, document)
-        elif task.running():
+        elif not task.finished_ns:
             self._service.watch_task(task.id, (self._on_finished, request))
         else:
             self._on_finished(request, task)

@@ -46,7 +46,7 @@ class Search:
         if type(limit) is not int or not 1 <= limit <= limits.SEARCH_PAGE_MAX:
             limit = limits.SEARCH_PAGE_DEFAULT
         arguments = {"filter": fields, **page, "limit": limit}
-        self._asking.ask(request, "search", arguments, min_index(request), _reply)
+        self._asking.ask(request, "search", arguments, min_index(request), reply_mirrored)
 
     def dead(self, request: Request) -> None:
         """A page of the dead jobs."""
@@ -69,7 +69,7 @@ class Search:
             raise ValidationError("filter must be an object", field="filter")
         filters.parse(fields)
         arguments = {"filter": fields, "by": _dimensions(by)}
-        self._asking.ask(request, "facets", arguments, min_index(request), _reply)
+        self._asking.ask(request, "facets", arguments, min_index(request), reply_mirrored)
 
     def fulltext(self, request: Request) -> None:
         """The jobs with some words in payload, tags or queue, the best matches first."""
@@ -82,7 +82,7 @@ class Search:
             raise ValidationError(f"q has {size} bytes (limit {limits.SEARCH_TEXT_SIZE_MAX})")
         limit = query.integer("limit", limits.SEARCH_PAGE_DEFAULT, 1, limits.FULLTEXT_PAGE_MAX)
         arguments = {"q": words, "limit": limit}
-        self._asking.ask(request, "fulltext", arguments, min_index(request), _reply)
+        self._asking.ask(request, "fulltext", arguments, min_index(request), reply_mirrored)
 
     def rebuild(self, request: Request) -> None:
         """Build the mirror again from all documents; the answer comes when that is done."""
@@ -166,7 +166,8 @@ def _dimensions(by: Any) -> list[str]:
     return list(dict.fromkeys(by))
 
 
-def _reply(request: Request, document: bytes, stale: bool) -> None:
+def reply_mirrored(request: Request, document: bytes, stale: bool) -> None:
+    """Answer with what the mirror said."""
     request.reply(200, document, _STALE if stale else b"")
 
 

@@ -27,6 +27,7 @@ class Streams:
         self._streams = live.streams
         self._events = live.events
         self._texts = live.texts
+        self._tasks = live.tasks
 
     def events(self, request: Request) -> None:
         """Events of everything, or of what the filters name, from now on or behind an event."""
@@ -65,6 +66,11 @@ class Streams:
                 ends.park(wait)
             else:
                 end(request)
+
+    def task(self, request: Request) -> None:
+        """How far a task on many jobs is, until it has ended."""
+        Query(request)
+        self._tasks.subscribe(request, self._service.task(request.params[0]))
 
 
 def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filter:

@@ -118,6 +118,30 @@ def test_an_interrupt_leaves_it_going(
     assert status == 1 and "goes on with bulk_1" in err
 
 
+def test_undo(server: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_POLL_S", 0)
+    server.can("POST", "/api/v1/bulk/bulk_1/undo", DONE)
+    status, out, err = run("bulk", "undo", "bulk_1")
+    assert (status, err) == (0, "") and out.startswith("Affected: 2 jobs (")
+    accepted = {"bulk_operation_id": "bulk_2", "status": "processing"}
+    server.can("POST", "/api/v1/bulk/bulk_1/undo", accepted, 202)
+    server.can("GET", "/api/v1/bulk/bulk_2", {**DONE, "status": "completed"})
+    assert run("bulk", "undo", "bulk_1", "--async").status == 0
+    assert server.bodies == [{}, {"async": True}]
+    for words in ((), ("bulk_1", "--all"), ("bulk_1", "--reason", "x")):
+        assert run("bulk", "undo", *words).err.startswith("Error: undo takes the id")
+
+
+def test_people_are_told_how_to_undo(
+    server: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "_for_people", lambda: True)
+    for action, told in (("retry", True), ("delete", False)):
+        server.can("POST", BULK, DONE)
+        err = run("bulk", action, "--all", "--yes").err
+        assert (err == "To take it back: corvo bulk undo bulk_1\n") is told
+
+
 def test_a_target_where_there_is_none(run: Any) -> None:
     assert run("bulk", "retry", "other", "--all", "--yes").err.startswith("Error: retry has no")
 

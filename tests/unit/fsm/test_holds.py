@@ -131,7 +131,7 @@ def test_of_two_decisions_in_one_entry_the_first_counts(
 ) -> None:
     driver.enqueue("j", extras=encode_extras(hold=True))
     steps: list[Any] = [
-        (ops.BULK_ACTION, ("", ["j"], False, ACTIONS.index(name), encode_arguments()))
+        (ops.BULK_ACTION, ("", ["j"], False, ACTIONS.index(name), encode_arguments(), False))
         for name in (first, second)
     ]
     (won,), (lost,) = driver.entry(*steps)

@@ -1,0 +1,244 @@
+"""What happened in the last day, by the minute: for charts and histograms.
+
+Three tables beside the jobs, written in the same transaction as the rows they are counted from, so
+that a killed process counts nothing twice and forgets nothing. Queue 0 stands for all queues.
+
+- `report_minutes`: jobs enqueued and completed, and attempts failed, in the minute in which that
+  happened, however late the mirror heard of it.
+- `report_states`: jobs of each state, and since when the oldest ready one has been waiting, at the
+  end of each minute in which the queue has changed; other minutes are as the one before.
+- `report_latencies`: how many jobs waited, from ready to started, and ran, from started to
+  completed, how long. Only first deliveries count: a retry waits because it has to.
+
+A job that was gone before the mirror saw it is in none of them. A file that is built anew counts
+the jobs that there are, and takes over what the one before it knew. Rows older than a day go, and
+the oldest of them earlier when there are too many.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from corvo import limits
+from corvo.limits import REPORT_KEPT_NS, REPORT_ROWS_MAX, SECOND_NS
+from corvo.mirror.database import Database
+from corvo.mirror.rounds import Round
+from corvo.mirror.tally import ALL, BOUNDS_NS, MINUTE_NS, SLOT_NS, Tally
+from corvo.model import STATES, Queue
+from corvo.times import format_time
+
+KINDS: Final = ("delivery", "run")  # tally.DELIVERY, tally.RUN
+_PRUNE_NS: Final = 600 * SECOND_NS
+_STATE_COLUMNS: Final = ", ".join(STATES)
+TABLES: Final = f"""
+CREATE TABLE report_minutes (
+    queue      INTEGER NOT NULL,
+    minute     INTEGER NOT NULL,
+    enqueued   INTEGER NOT NULL,
+    completed  INTEGER NOT NULL,
+    failed     INTEGER NOT NULL,
+    PRIMARY KEY (queue, minute)
+) WITHOUT ROWID;
+CREATE TABLE report_states (
+    queue         INTEGER NOT NULL,
+    minute        INTEGER NOT NULL,
+    {", ".join(f"{name} INTEGER NOT NULL" for name in STATES)},
+    oldest_ready  INTEGER NOT NULL,
+    PRIMARY KEY (queue, minute)
+) WITHOUT ROWID;
+CREATE TABLE report_latencies (
+    queue   INTEGER NOT NULL,
+    kind    INTEGER NOT NULL,
+    slot    INTEGER NOT NULL,
+    bucket  INTEGER NOT NULL,
+    count   INTEGER NOT NULL,
+    PRIMARY KEY (queue, kind, slot, bucket)
+) WITHOUT ROWID;
+"""
+_NAMES: Final = ("report_minutes", "report_states", "report_latencies")
+_ADD_MINUTES: Final = (
+    "INSERT INTO report_minutes VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+    " enqueued = enqueued + excluded.enqueued, completed = completed + excluded.completed,"
+    " failed = failed + excluded.failed"
+)
+_ADD_LATENCIES: Final = (
+    "INSERT INTO report_latencies VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET count = count + excluded.count"
+)
+_LAST_STATES: Final = (
+    "SELECT * FROM report_states s WHERE queue != ? AND minute ="
+    " (SELECT max(minute) FROM report_states t WHERE t.queue = s.queue)"
+)
+_PUT_STATES: Final = (
+    f"INSERT OR REPLACE INTO report_states VALUES ({', '.join('?' * (3 + len(STATES)))})"
+)
+# Of what two files know, the one that saw more is right.
+_ADOPT: Final = (
+    "INSERT INTO report_minutes SELECT * FROM old.report_minutes WHERE true ON CONFLICT DO UPDATE"
+    " SET enqueued = max(enqueued, excluded.enqueued), completed = max(completed,"
+    " excluded.completed), failed = max(failed, excluded.failed)",
+    "INSERT OR IGNORE INTO report_states SELECT * FROM old.report_states",
+    "INSERT INTO report_latencies SELECT * FROM old.report_latencies WHERE true"
+    " ON CONFLICT DO UPDATE SET count = max(count, excluded.count)",
+)
+
+
+class Reports:
+    """Writes the reports of one file."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, tuple[int, ...]] = {}  # the last row of each queue
+        self._pruned_ns = 0
+
+    async def load(self, writer: Database) -> None:
+        """Go on with a file that there is."""
+        self._states = {row[0]: row for row in await writer.all(_LAST_STATES, (ALL,))}
+
+    async def write(
+        self, writer: Database, read: Round, tally: Tally, queues: dict[int, Queue]
+    ) -> None:
+        """What a round adds, inside its transaction."""
+        await writer.many(_ADD_MINUTES, tally.minutes())
+        await writer.many(_ADD_LATENCIES, tally.latencies())
+        if read.queues:
+            changed = [queue for _, queue in read.queues if queue is not None]
+            for queue in changed:
+                counts = [queue.jobs(state) for state in range(len(STATES))]
+                since_ns = read.oldest.get(queue.number, 0)
+                row = _states_row(queue.number, read.stamp_ns, counts, since_ns)
+                self._states[queue.number] = row
+            self._states = {n: row for n, row in self._states.items() if n in queues}
+            found = [self._states[q.number] for q in changed if q.number in self._states]
+            found.append(_sum_of(read.stamp_ns, self._states.values()))
+            await writer.many(_PUT_STATES, found)
+        if read.stamp_ns - self._pruned_ns > _PRUNE_NS:
+            self._pruned_ns = read.stamp_ns
+            await prune(writer, read.stamp_ns)
+
+
+def _states_row(queue: int, stamp_ns: int, counts: list[int], oldest_ns: int) -> tuple[int, ...]:
+    """A row of report_states; `counts` by state."""
+    return queue, stamp_ns // MINUTE_NS, *counts, min(oldest_ns, limits.DUE_MAX_NS)
+
+
+def _sum_of(stamp_ns: int, rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The row of all queues, from their last rows."""
+    columns = list(zip(*rows, strict=True)) or [()] * (3 + len(STATES))
+    oldest_ns = min((since_ns for since_ns in columns[-1] if since_ns), default=0)
+    return _states_row(ALL, stamp_ns, [sum(column) for column in columns[2:-1]], oldest_ns)
+
+
+async def adopt(writer: Database, path: str) -> None:
+    """Take over what the file before this one knew."""
+    await writer.run("ATTACH DATABASE ? AS old", (path,))
+    try:
+        await writer.script(";".join(("BEGIN IMMEDIATE", *_ADOPT, "COMMIT")))
+    finally:
+        await writer.run("DETACH DATABASE old")
+
+
+async def prune(writer: Database, now_ns: int) -> None:
+    """Forget what is older than a day, or than as much of it as there is room for. Of the states of
+    a queue the last row before that stays: it says how the day began."""
+    kept_ns = REPORT_KEPT_NS
+    while True:
+        minute, slot = (now_ns - kept_ns) // MINUTE_NS, (now_ns - kept_ns) // SLOT_NS
+        await writer.run("DELETE FROM report_minutes WHERE minute < ?", (minute,))
+        await writer.run("DELETE FROM report_latencies WHERE slot < ?", (slot,))
+        await writer.run(
+            "DELETE FROM report_states AS s WHERE minute < ?1 AND EXISTS (SELECT 1 FROM"
+            " report_states t WHERE t.queue = s.queue AND t.minute > s.minute AND t.minute < ?1)",
+            (minute,),
+        )
+        counts = [(await writer.all(f"SELECT count(*) FROM {name}"))[0][0] for name in _NAMES]
+        if max(counts) <= REPORT_ROWS_MAX or kept_ns < MINUTE_NS:
+            return
+        kept_ns //= 2
+
+
+# ---- answers ----
+
+
+async def throughput(
+    database: Database, queue: int, now_ns: int, minutes: int
+) -> list[dict[str, Any]]:
+    """Of each of the last minutes, the running one included; the oldest comes first."""
+    last = now_ns // MINUTE_NS
+    first = last - minutes + 1
+    text = (
+        "SELECT minute, enqueued, completed, failed FROM report_minutes"
+        " WHERE queue = ? AND minute >= ? AND minute <= ?"
+    )
+    found = {row[0]: row[1:] for row in await database.all(text, (queue, first, last))}
+    points = []
+    for minute in range(first, last + 1):
+        enqueued, completed, failed = found.get(minute, (0, 0, 0))
+        counts = {"enqueued": enqueued, "completed": completed, "failed": failed}
+        points.append({"minute": format_time(minute * MINUTE_NS), **counts})
+    return points
+
+
+async def history(
+    database: Database, queue: int, now_ns: int, minutes: int, step: int
+) -> list[dict[str, Any]]:
+    """Points of charts, one for each `step` minutes: what happened in them, and the jobs of each
+    state at their end; those are left out while nothing is known yet."""
+    last = now_ns // MINUTE_NS
+    first = last - minutes + 1
+    text = (
+        f"SELECT minute, {_STATE_COLUMNS}, oldest_ready FROM report_states WHERE queue = ?1"
+        " AND minute <= ?3 AND minute >= IFNULL((SELECT max(minute) FROM report_states"
+        " WHERE queue = ?1 AND minute < ?2), ?2) ORDER BY minute"
+    )
+    states = await database.all(text, (queue, first, last))
+    flow = await throughput(database, queue, now_ns, minutes)
+    points: list[dict[str, Any]] = []
+    at = 0
+    current: Any = None
+    for start in range(0, minutes, step):
+        end = min(start + step, minutes)
+        while at < len(states) and states[at][0] < first + end:
+            current = states[at]
+            at += 1
+        point: dict[str, Any] = {"at": flow[start]["minute"]}
+        for name in ("enqueued", "completed", "failed"):
+            point[name] = sum(minute[name] for minute in flow[start:end])
+        if current is not None:
+            point["jobs"] = dict(zip(STATES, current[1:-1], strict=True))
+            end_ns = min((first + end) * MINUTE_NS, now_ns)
+            waits_ns = end_ns - current[-1] if current[-1] else 0
+            point["oldest_ready_seconds"] = round(max(0, waits_ns) / SECOND_NS, 3)
+        points.append(point)
+    return points
+
+
+async def latencies(
+    database: Database, queue: int, now_ns: int, period_ns: int
+) -> dict[str, dict[str, Any]]:
+    """A histogram of each kind; its bounds are in seconds, its counts those of all up to them."""
+    text = (
+        "SELECT kind, bucket, sum(count) FROM report_latencies"
+        " WHERE queue = ? AND kind IN (0, 1) AND slot >= ? AND slot <= ? GROUP BY kind, bucket"
+    )
+    slots = (now_ns - period_ns) // SLOT_NS, now_ns // SLOT_NS
+    counts = [[0] * (len(BOUNDS_NS) + 1) for _ in KINDS]
+    for kind, bucket, count in await database.all(text, (queue, *slots)):
+        counts[kind][bucket] = count
+    return {name: _histogram(counts[kind]) for kind, name in enumerate(KINDS)}
+
+
+def _histogram(counts: list[int]) -> dict[str, Any]:
+    names = [bound / SECOND_NS for bound in BOUNDS_NS]
+    bounds: list[float | str] = [*names, "+Inf"]
+    upto = [sum(counts[: n + 1]) for n in range(len(counts))]
+    total = upto[-1]
+    summary: dict[str, Any] = {"count": total}
+    if total:
+        for name, share in (("p50", 50), ("p90", 90), ("p99", 99)):
+            summary[name] = next(
+                bound
+                for bound, count in zip(bounds, upto, strict=True)
+                if count * 100 >= total * share
+            )
+    pairs = zip(bounds, upto, strict=True)
+    summary["buckets"] = [{"le": bound, "count": count} for bound, count in pairs]
+    return summary

@@ -1,0 +1,47 @@
+"""Disturb the mirror of a loaded server in every way, for long, and print what came of it.
+
+python tools/mirror_faults.py --seconds 60 --kills 50
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import mirror_faults
+from mirror_faults import Row
+
+VOLUME_SIZE = 256 << 20
+
+
+def main() -> None:
+    """One trial for each fault."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--kills", type=int, default=50)
+    options = parser.parse_args()
+    print("| fault | times | lives | errors | p50 / p99 ms before | during | most lag |", end="")
+    print(" caught up s | jobs equal |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    faults = [
+        ("stalled", mirror_faults.stalled, options.seconds),
+        ("killed", mirror_faults.killed, options.kills),
+        ("deleted", mirror_faults.deleted, options.seconds),
+    ]
+    for name, fault, amount in faults:
+        with tempfile.TemporaryDirectory() as path:
+            show(mirror_faults.run(name, fault, amount, Path(path) / "data", 10))
+    with tempfile.TemporaryDirectory() as path:
+        data_dir = Path(path) / "data"
+        with mirror_faults.small_volume(data_dir, VOLUME_SIZE):
+            show(mirror_faults.run("no space", mirror_faults.full, options.seconds, data_dir, 10))
+
+
+def show(row: Row) -> None:
+    """A line of the table."""
+    before, during = (f"{p50:.1f} / {p99:.1f}" for p50, p99 in (row.before_ms, row.during_ms))
+    counts = f"{row.times} | {row.lives:,} | {row.errors} | {before} | {during} | {row.lag}"
+    print(f"| {row.fault} | {counts} | {row.caught_up_s:.1f} | {row.jobs:,} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
