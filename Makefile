@@ -27,13 +27,8 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-<<<<<<< HEAD
-.PHONY: help server build test test-full check format test-pure debug kills faults images sim mutants
-.PHONY: fuzz h2spec conformance bench bench-micro compare clean
-=======
-.PHONY: help server build test check format test-pure debug kills mirror-faults images sim mutants fuzz h2spec
-.PHONY: bench bench-micro compare clean
->>>>>>> mirror7
+.PHONY: help server build test test-full check format test-pure debug kills faults mirror-faults images sim
+.PHONY: mutants fuzz h2spec conformance bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -70,14 +65,12 @@ debug: $(DEBUG)/built  ## The same suite against a build with symbols and bounds
 kills: build  ## Kill a loaded server at random moments and at every failpoint (ROUNDS=200)
 	PYTHONPATH=tests $(BIN)/python tools/kills.py --rounds $(ROUNDS) $(ARGS)
 
-<<<<<<< HEAD
 faults: build  ## Break clusters under load: kills, links, disks, clocks (ROUNDS=3 ONLY=A5,A7-ring)
 	PYTHONPATH=.:tests $(BIN)/python tools/cluster_faults.py --only "$(ONLY)" \
 	  $(if $(filter command line environment,$(origin ROUNDS)),--rounds $(ROUNDS)) $(ARGS)
-=======
+
 mirror-faults: build  ## Stall, kill, delete and starve the mirror of a loaded server (ARGS="--seconds 60 --kills 50")
 	PYTHONPATH=tests $(BIN)/python tools/mirror_faults.py $(ARGS)
->>>>>>> mirror7
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)

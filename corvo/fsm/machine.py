@@ -220,23 +220,14 @@ class Machine:
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
         SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
-<<<<<<< HEAD
-        ClearQueue, DeleteQueue -> Task; BulkAction -> Task, or without a task id a list with the
-        word or CorvoError of each job; BulkStep -> Task | None; Promote, Reclaim, PromoteDue,
+        ClearQueue, DeleteQueue -> Task; BulkAction, BulkAdd, BulkUndo -> Task, BulkAction without a
+        task id a list with the word or CorvoError of each job; BulkStep -> Task | None; Promote,
+        Reclaim, PromoteDue,
         ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
         TrimEvents -> None; SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count
         of new jobs (int); RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the
         holder (str); PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had
         as its result.
-=======
-        ClearQueue, DeleteQueue -> Task; BulkAction, BulkAdd, BulkUndo -> Task, BulkAction without a
-        task id a list with the word or CorvoError of each job; BulkStep -> Task | None; PromoteDue,
-        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
-        TrimEvents -> None;
-        SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count of new jobs (int);
-        RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the holder (str);
-        PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had as its result.
->>>>>>> mirror7
         A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
         raised: the node must stop, for it would not know what the others do.
         """

@@ -58,12 +58,9 @@ REPLAYABLE: Final = frozenset(
         ops.MOVE_JOB,
         ops.DELETE_JOB,
         ops.BULK_ACTION,
-<<<<<<< HEAD
         ops.BULK_STEP,
-=======
         ops.BULK_ADD,
         ops.BULK_UNDO,
->>>>>>> mirror7
         ops.PAUSE_QUEUE,
         ops.RESUME_QUEUE,
         ops.CLEAR_QUEUE,

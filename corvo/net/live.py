@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """What this server sends as it happens: its open streams, and the kinds of them."""
-=======
-"""What this server sends as it happens: its open streams, and the three kinds of them."""
->>>>>>> mirror7
 
 from corvo.clock import Clock
 from corvo.config import Config
@@ -25,13 +21,10 @@ class Live:
         self.streams = OpenStreams(loop)
         self.events = EventStreams(loop, clock, machine, pipeline)
         self.texts = TextStreams(machine, self.streams)
-<<<<<<< HEAD
         self.lifecycles = LifecycleStreams(loop, clock, config)
+        self.tasks = TaskStreams(loop, machine, self.streams)
 
     def end_all(self) -> None:
         """The server stops."""
         self.streams.end_all()
         self.lifecycles.end_all()
-=======
-        self.tasks = TaskStreams(loop, machine, self.streams)
->>>>>>> mirror7

@@ -80,7 +80,6 @@ class Bulk:
         )
         self._select(request, selection)
 
-<<<<<<< HEAD
     def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
         """The next of very many ids; `known` are those before them."""
         try:
@@ -92,13 +91,18 @@ class Bulk:
         if rest:
             self._service.pipeline.later(self._check, request, rest, known)
         else:
-            self._service.pipeline.later(self._on_found, request, list(known), False)
+            self._service.pipeline.later(self._on_checked, request, list(known))
 
-    def _on_found(self, request: Request, ids: list[str], stale: bool) -> None:
-        """The filter has become a set of jobs."""
+    def _on_checked(self, request: Request, ids: list[str]) -> None:
         guard, body, action, arguments = request.context
         self._service.guard = guard
-=======
+        try:
+            self._act(request, body, action, ids, arguments)
+        except CorvoError as error:
+            reply_error(request, error)
+        finally:
+            self._service.guard = None
+
     def _select(self, request: Request, selection: Selection) -> None:
         """Ask for the next jobs of a selection."""
         request.context = selection
@@ -113,7 +117,6 @@ class Bulk:
         selection.after, selection.upto = found["next"], found["upto"]
         ids: list[str] = found["ids"]
         more = selection.after > 0
->>>>>>> mirror7
         try:
             refuse_stale(stale)
             if selection.body.dry_run:
