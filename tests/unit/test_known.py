@@ -11,11 +11,12 @@ from corvo._fast.replies import H1Context, Request
 from corvo.limits import SECOND_NS
 from corvo.net.server import HttpLimits
 
-FIELDS = (
-    "method path query host content_type content_length authorization api_key cookie request_id"
-    " idempotency_key namespace min_index client_name client_version forwarded expect rare body"
-    " keep_alive head_only params"
-).split()
+FIELDS = [
+    *("method", "path", "query", "host", "content_type", "content_length", "authorization"),
+    *("api_key", "cookie", "request_id", "idempotency_key", "namespace", "min_index"),
+    *("client_name", "client_version", "forwarded", "expect", "rare", "body", "keep_alive"),
+    *("head_only", "params"),
+]
 LINES = (
     b"Content-Type: application/json",
     b"X-Corvo-Namespace: n",
