@@ -4,7 +4,7 @@ What arrives while the last entry is on its way to the disk becomes the next ent
 timer, and a lone request waits for one flush and nothing else. *Seal late*: when an entry is
 committed it is first applied and answered, then the loop reads its sockets once, then the next
 entry is sealed, so that the clients just answered can still join it. *Gather*: while each turn of
-the loop brings more, entries are not sealed closer together than half a millisecond, because each
+the loop brings more, entries are not sealed closer together than a millisecond, because each
 costs a flush and two wake-ups, whatever is in it.
 
 A request in flight is a slot (a callback and its argument) and not a task, future or timer. Slots

@@ -148,6 +148,7 @@ FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {
+    "corvo/_fast/http1.py": "one state machine: from the bytes of a connection to its requests",
     "corvo/consensus/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/pipeline.py": "one state machine: ops on their way from batch to flight to answer",
 }

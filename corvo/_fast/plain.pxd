@@ -1,5 +1,5 @@
 cdef unsigned char _VERSION
-cdef unsigned long long _HIGH_BITS
+cdef unsigned long long _ONES, _HIGH_BITS, _SPACES, _QUOTES, _BACKSLASHES
 cdef int _DEPTH_MAX, _NAME_SIZE_MAX
 cdef unsigned char _TAB, _LF, _CR, _SPACE, _QUOTE, _COMMA, _MINUS, _DOT
 cdef unsigned char _ZERO, _NINE, _COLON, _LIST, _BACKSLASH, _LIST_END

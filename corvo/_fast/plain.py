@@ -21,7 +21,9 @@ _NAME_SIZE_MAX = 127  # one byte of length
 _TAB, _LF, _CR, _SPACE, _QUOTE, _COMMA, _MINUS, _DOT = 9, 10, 13, 32, 34, 44, 45, 46
 _ZERO, _NINE, _COLON, _LIST, _BACKSLASH, _LIST_END = 48, 57, 58, 91, 92, 93
 _OBJECT, _OBJECT_END, _DELETE = 123, 125, 127
-_HIGH_BITS = 0x8080808080808080
+# Eight bytes each, for looking at eight at once.
+_ONES, _HIGH_BITS = 0x0101010101010101, 0x8080808080808080
+_SPACES, _QUOTES, _BACKSLASHES = _SPACE * _ONES, _QUOTE * _ONES, _BACKSLASH * _ONES
 
 
 @cython.cfunc
@@ -45,14 +47,14 @@ def _skip_string(
     c: cython.uchar
     if cython.compiled:
         # Eight at once, as long as none of them is a quote, a backslash or a control character.
-        w: cython.ulonglong
+        w: cython.ulonglong = 0
         while at + 8 <= end:
             memcpy(cython.address(w), p + at, 8)
-            if (
-                ((w - 0x2020202020202020) & ~w)
-                | (((w ^ 0x2222222222222222) - 0x0101010101010101) & ~(w ^ 0x2222222222222222))
-                | (((w ^ 0x5C5C5C5C5C5C5C5C) - 0x0101010101010101) & ~(w ^ 0x5C5C5C5C5C5C5C5C))
-            ) & _HIGH_BITS:
+            quotes: cython.ulonglong = w ^ _QUOTES
+            slashes: cython.ulonglong = w ^ _BACKSLASHES
+            controls: cython.ulonglong = (w - _SPACES) & ~w
+            found: cython.ulonglong = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes)
+            if (controls | found) & _HIGH_BITS:
                 break
             at += 8
     while at < end:

@@ -5,6 +5,9 @@ from corvo._fast.meters import RouteMeter
 from corvo._fast.refusals import Refusals
 from corvo.errors import CorvoError
 
+def join(a: bytes, b: bytes, c: bytes, d: bytes, e: bytes, f: bytes, g: bytes) -> bytes:
+    """Seven pieces in a row."""
+
 class H1Context:
     """What all connections of one server share: limits, clock, body budget, request ids."""
 

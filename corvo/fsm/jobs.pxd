@@ -34,6 +34,12 @@ cdef Fetched _start(
     Core core, Lane lane, Job job, str worker_id, str hostname, long long lease_ns, bytes worker
 )
 
+cdef dict _WORKER_DATA
+
+cdef bytes _new_worker_data(str worker_id)
+
+
+@cython.locals(data=bytes)
 cdef bytes _worker_data(str worker_id)
 
 

@@ -60,6 +60,8 @@ _FETCH: Final = states.FETCH
 _ACK: Final = states.ACK
 _ENQUEUED: Final = feed.ENQUEUED
 _STARTED: Final = feed.STARTED
+_WORKER_DATA: Final[dict[str, bytes]] = {}
+_WORKERS_MAX: Final = 1_024
 _reader = Reader()
 _ATTEMPT_DATA: Final = [b'{"attempt":%d' % attempt for attempt in range(64)]
 
@@ -265,7 +267,16 @@ def _start(
 
 
 def _worker_data(worker_id: str) -> bytes:
-    """End of the data of a started event."""
+    """End of the data of a started event. Most fetches are of few workers."""
+    data = _WORKER_DATA.get(worker_id)
+    if data is None:
+        if len(_WORKER_DATA) == _WORKERS_MAX:
+            _WORKER_DATA.clear()
+        data = _WORKER_DATA[worker_id] = _new_worker_data(worker_id)
+    return data
+
+
+def _new_worker_data(worker_id: str) -> bytes:
     plain = worker_id.isascii() and worker_id.isprintable()
     if plain and '"' not in worker_id and "\\" not in worker_id:
         return b',"worker_id":"' + worker_id.encode() + b'"}'

@@ -14,9 +14,9 @@ SEED_BITS: Final = 32
 
 def build_token(fencing: int, seed: int) -> str:
     """The token of the lease with this fencing number and these 32 bits."""
-    text = _PAIRS[(seed >> 20) & 1023] + _PAIRS[(seed >> 10) & 1023] + _PAIRS[seed & 1023]
-    text = _DIGITS[seed >> 30] + text
+    pairs = f"{_PAIRS[(seed >> 20) & 1023]}{_PAIRS[(seed >> 10) & 1023]}{_PAIRS[seed & 1023]}"
+    text = f"{_DIGITS[seed >> 30]}{pairs}"
     while fencing >= 1024:
-        text = _PAIRS[fencing & 1023] + text
+        text = f"{_PAIRS[fencing & 1023]}{text}"
         fencing >>= 10
     return (_PAIRS[fencing] if fencing >= 32 else _DIGITS[fencing] if fencing else "") + text

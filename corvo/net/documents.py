@@ -62,6 +62,7 @@ from corvo.net.composition import ties_document
 from corvo.times import format_duration, format_time
 
 _ENCODE = msgspec.json.Encoder().encode
+_SECOND_NS = SECOND_NS
 
 
 def reply_json(request: Request, status: int, document: Any) -> None:
@@ -71,6 +72,8 @@ def reply_json(request: Request, status: int, document: Any) -> None:
 
 def fetched_document(job: Fetched) -> bytes:
     """A delivered job, as fetch answers it."""
+    runs = f',"attempt":{job.attempt},"max_retries":{job.max_retries}'
+    lease = f',"lease_duration":{job.lease_ns // _SECOND_NS},"fencing":{job.fencing}'
     parts = [
         b'{"job_id":"',
         job.job_id.encode(),
@@ -78,10 +81,7 @@ def fetched_document(job: Fetched) -> bytes:
         _ENCODE(job.queue),
         b',"payload":',
         job.payload,
-        b',"attempt":%d,"max_retries":%d,"lease_duration":%d,"fencing":%d,"lease_token":"'
-        % (job.attempt, job.max_retries, job.lease_ns // SECOND_NS, job.fencing),
-        job.token.encode(),
-        b'"',
+        f'{runs}{lease},"lease_token":"{job.token}"'.encode(),
     ]
     if job.checkpoint:
         parts += (b',"checkpoint":', job.checkpoint)

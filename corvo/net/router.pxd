@@ -31,7 +31,10 @@ cdef class Router:
     cpdef handle(self, Request request)
     cdef _handle_headers(self, Request request, Route route)
 
-    @cython.locals(node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple)
+    @cython.locals(
+        node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple,
+        raw=cython.p_const_uchar, size=cython.Py_ssize_t
+    )
     cpdef tuple match(self, str method, bytes path)
 
     @cython.locals(node=_Node)

@@ -87,12 +87,14 @@ class Router:
         params: tuple[str, ...] = ()
         node = self._literal.get(path)
         if node is None:
+            raw = path  # in C a pointer, of which slices are cheap
+            size = len(path)
             cut = path.rfind(b"/") + 1
-            node = self._leading.get(path[:cut])
-            if node is None or cut == len(path) or _PERCENT in path:
+            node = self._leading.get(raw[:cut])
+            if node is None or cut == size or _PERCENT in path:
                 node, params = self._walk(path)
             else:
-                params = (_decode(path[cut:]),)
+                params = (_decode(raw[cut:size]),)
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
             allow = _allowed(node.routes)

@@ -11,11 +11,12 @@ from corvo._fast.replies import H1Context, Request
 from corvo.limits import SECOND_NS
 from corvo.net.server import HttpLimits
 
-FIELDS = (
-    "method path query host content_type content_length authorization api_key cookie request_id"
-    " idempotency_key namespace min_index client_name client_version forwarded expect rare body"
-    " keep_alive head_only params"
-).split()
+FIELDS = [
+    *("method", "path", "query", "host", "content_type", "content_length", "authorization"),
+    *("api_key", "cookie", "request_id", "idempotency_key", "namespace", "min_index"),
+    *("client_name", "client_version", "forwarded", "expect", "rare", "body", "keep_alive"),
+    *("head_only", "params"),
+]
 LINES = (
     b"Content-Type: application/json",
     b"X-Corvo-Namespace: n",
@@ -37,8 +38,8 @@ LINES = (
 class Front:
     """Connections that share what is known."""
 
-    def __init__(self) -> None:
-        self.context = H1Context(HttpLimits(), lambda: SECOND_NS, lambda: b"now", b"t-")
+    def __init__(self, **limits: int) -> None:
+        self.context = H1Context(HttpLimits(**limits), lambda: SECOND_NS, lambda: b"now", b"t-")
         self.peers = [H1Conn(self.context) for _ in range(2)]
 
     def say(self, data: bytes) -> list[Request]:
@@ -116,8 +117,7 @@ def test_a_known_head_in_pieces_and_in_a_pipeline() -> None:
 
 
 def test_limits_hold_for_known_heads() -> None:
-    front = Front()
-    front.context.bodies_size = HttpLimits().bodies_in_flight_size_max - 5
+    front = Front(bodies_in_flight_size_max=5)
     front.say(message([]))
     assert front.known(message([]))
     peer = H1Conn(front.context)

@@ -1,8 +1,13 @@
 cimport cython
 
 from corvo._fast.replies cimport Request
+from corvo.model cimport Fetched
+from corvo.net.documents cimport fetched_document
+from corvo.ops cimport Op
 from corvo.service cimport Service
 from corvo.waiting cimport Wait
+
+cdef Op _ACK
 
 
 @cython.final
@@ -17,3 +22,8 @@ cdef class WorkerVerbs:
     @cython.locals(wait=Wait)
     cdef _wait(self, Request request, tuple asked, bint batch, answer)
     cpdef ack(self, Request request)
+
+
+@cython.locals(request=Request)
+cpdef on_fetched(Wait wait, jobs)
+cpdef on_acked(Request request, result)

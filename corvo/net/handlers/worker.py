@@ -38,6 +38,7 @@ _REFUSED_ACK = ("-", "", b"", b"", b"")
 # Bodies of fetches that are remembered with what they ask for.
 _ASKED_MAX = 1_024
 _ASKED_SIZE_MAX = 512
+_ACK = ops.ACK
 Asked = tuple[list[str], str, bytes, int]  # queues, worker, op, how long to wait
 
 
@@ -64,7 +65,7 @@ class WorkerVerbs:
                 if len(self._asked) == _ASKED_MAX:
                     self._asked.clear()
                 self._asked[request.body] = asked
-        self._wait(request, asked, False, self._on_fetched)
+        self._wait(request, asked, False, on_fetched)
 
     def fetch_batch(self, request: Request) -> None:
         """200 with the jobs that are there, empty when none came in time."""
@@ -113,16 +114,6 @@ class WorkerVerbs:
         self._service.pipeline.abandon(request.context)
 
     @staticmethod
-    def _on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
-        request = wait.request
-        if isinstance(jobs, CorvoError):
-            reply_error(request, jobs)
-        elif jobs:
-            request.reply(200, fetched_document(jobs[0]))
-        else:
-            request.reply(204)
-
-    @staticmethod
     def _on_batch_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
         if isinstance(jobs, CorvoError):
             reply_error(wait.request, jobs)
@@ -139,11 +130,11 @@ class WorkerVerbs:
             payload = plain_ack(request.params[0], request.body)
             # A job that has a schema gets no result here: the general way says what is wrong.
             if payload and not service.machine.result_schema(request.params[0], ""):
-                service.pipeline.submit(ops.ACK, payload, (self._on_acked, request))
+                service.pipeline.submit(_ACK, payload, (on_acked, request))
                 return
         body = decode_optional(request.body, AckBody)
         job_id = check_job_id(request.params[0])
-        service.submit(ops.ACK, self.ack_values(job_id, body), (self._on_acked, request))
+        service.submit(_ACK, self.ack_values(job_id, body), (on_acked, request))
 
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
@@ -186,13 +177,6 @@ class WorkerVerbs:
     def _checkpoint(self, raw: Raw) -> bytes:
         size_max = self._service.config.max_checkpoint_size
         return checks.json_size(json_value(raw), "checkpoint", size_max)
-
-    @staticmethod
-    def _on_acked(request: Request, result: Any) -> None:
-        if isinstance(result, CorvoError):
-            reply_error(request, result)
-        else:
-            request.reply(200, b'{"status":"ok","state":"completed"}')
 
     @staticmethod
     def _on_batch_acked(request: Request, result: Any) -> None:
@@ -308,6 +292,25 @@ class WorkerVerbs:
             reply_error(request, result)
         else:
             reply_json(request, 200, {"status": "released", "state": STATES[result]})
+
+
+def on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
+    """Answer a fetch of one job."""
+    request: Request = wait.request
+    if isinstance(jobs, CorvoError):
+        reply_error(request, jobs)
+    elif jobs:
+        request.reply(200, fetched_document(jobs[0]))
+    else:
+        request.reply(204)
+
+
+def on_acked(request: Request, result: Any) -> None:
+    """Answer an ack."""
+    if isinstance(result, CorvoError):
+        reply_error(request, result)
+    else:
+        request.reply(200, b'{"status":"ok","state":"completed"}')
 
 
 def _delta(text: str) -> str:
