@@ -38,7 +38,7 @@ from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
-from corvo.limits import BODY_INSIDE_SIZE_MAX, SECOND_NS
+from corvo.limits import BODY_INSIDE_SIZE_MAX, DUE_IDS_MAX, SECOND_NS
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -936,9 +936,12 @@ class Program(ModelQueues, RuleBasedStateMachine):
             for job_id, job in self.jobs.items()
             if job.state in WAITING and job.due_ns <= self.now_ns
         }
+        named = limit < 5  # else the op says the time
+        limit = limit if named else DUE_IDS_MAX
         while ids := self.lived.due_promotions(self.now_ns, limit):
             assert ids == self.reborn.due_promotions(self.now_ns, limit)
-            assert self.do(ops.PROMOTE_DUE, ids) <= len(ids)
+            step = (ops.PROMOTE_DUE, ids) if named else (ops.PROMOTE, self.now_ns)
+            assert self.do(*step) <= len(ids)
             for job_id in ids:
                 if job_id not in self.jobs:  # doomed
                     continue
@@ -957,9 +960,12 @@ class Program(ModelQueues, RuleBasedStateMachine):
             for job_id, job in self.jobs.items()
             if job.state == ACTIVE and job.expires_ns <= self.now_ns
         }
+        named = limit < 5
+        limit = limit if named else DUE_IDS_MAX
         while ids := self.lived.due_leases(self.now_ns, limit):
             assert ids == self.reborn.due_leases(self.now_ns, limit)
-            assert self.do(ops.EXPIRE_LEASES, ids) <= len(ids)
+            step = (ops.EXPIRE_LEASES, ids) if named else (ops.RECLAIM, self.now_ns)
+            assert self.do(*step) <= len(ids)
             for job_id in ids:
                 if job_id not in self.jobs:  # doomed
                     continue
