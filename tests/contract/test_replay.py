@@ -82,8 +82,6 @@ class Program(ModelQueues, RuleBasedStateMachine):
         self.dependents: dict[str, set[str]] = {}
         self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
 
-    # Both machines.
-
     def entry(self, *steps: Step) -> list[Any]:
         self.follow()
         index = self.lived.applied_index + 1
@@ -895,7 +893,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
     def remove_workers(self, age_s: int) -> None:
         self.do(ops.REMOVE_STALE_WORKERS, self.now_ns - age_s * SECOND_NS)
 
-    @rule(seconds=SECONDS, limit=st.integers(1, 5))
+    @rule(seconds=SECONDS, limit=st.sampled_from([1, 2, 3, 4, DUE_IDS_MAX]))
     def time_passes(self, seconds: int, limit: int) -> None:
         """The leader's timers see to all that is due, in slices."""
         self.now_ns += seconds * SECOND_NS
@@ -936,12 +934,10 @@ class Program(ModelQueues, RuleBasedStateMachine):
             for job_id, job in self.jobs.items()
             if job.state in WAITING and job.due_ns <= self.now_ns
         }
-        named = limit < 5  # else the op says the time
-        limit = limit if named else DUE_IDS_MAX
+        op = ops.PROMOTE_DUE if limit < DUE_IDS_MAX else ops.PROMOTE  # which says the time
         while ids := self.lived.due_promotions(self.now_ns, limit):
             assert ids == self.reborn.due_promotions(self.now_ns, limit)
-            step = (ops.PROMOTE_DUE, ids) if named else (ops.PROMOTE, self.now_ns)
-            assert self.do(*step) <= len(ids)
+            assert self.do(op, ids if op is ops.PROMOTE_DUE else self.now_ns) <= len(ids)
             for job_id in ids:
                 if job_id not in self.jobs:  # doomed
                     continue
@@ -960,12 +956,10 @@ class Program(ModelQueues, RuleBasedStateMachine):
             for job_id, job in self.jobs.items()
             if job.state == ACTIVE and job.expires_ns <= self.now_ns
         }
-        named = limit < 5
-        limit = limit if named else DUE_IDS_MAX
+        op = ops.EXPIRE_LEASES if limit < DUE_IDS_MAX else ops.RECLAIM
         while ids := self.lived.due_leases(self.now_ns, limit):
             assert ids == self.reborn.due_leases(self.now_ns, limit)
-            step = (ops.EXPIRE_LEASES, ids) if named else (ops.RECLAIM, self.now_ns)
-            assert self.do(*step) <= len(ids)
+            assert self.do(op, ids if op is ops.EXPIRE_LEASES else self.now_ns) <= len(ids)
             for job_id in ids:
                 if job_id not in self.jobs:  # doomed
                     continue
