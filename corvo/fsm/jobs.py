@@ -73,7 +73,7 @@ def _attempt_data(attempt: int) -> bytes:
 def enqueue(core: Core, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
     job, queue, extras = read_enqueue(payload)
-    refusal = core.no_room(queue)
+    refusal: CorvoError | None = core.no_room(queue)
     if refusal is None and extras:
         refusal = _extras_refusal(core, extras, "")
     return create(core, job, queue, extras) if refusal is None else refusal
@@ -237,7 +237,7 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
         job, queue, extras = read_enqueue(item)
-        refusal = core.no_room(queue)
+        refusal: CorvoError | None = core.no_room(queue)
         if refusal is None and extras:
             refusal = _extras_refusal(core, extras, batch_id)
         if refusal is not None:

@@ -16,6 +16,7 @@ that can be given back to the file system.
 import errno
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -223,6 +224,7 @@ def _check_size(path: Path, env: lmdb.Environment) -> None:
         return
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)  # no report of what is meant to happen
         try:
             with env.begin() as transaction, transaction.cursor() as cursor:
                 for _ in cursor:

@@ -186,8 +186,8 @@ def test_a_schedule_is_an_outcome() -> None:
 def test_every_op_is_replayable_or_has_a_reason_not_to_be() -> None:
     own_answer = {ops.FETCH, ops.FETCH_BATCH, ops.HEARTBEAT}
     by_the_leader = {ops.PROMOTE_DUE, ops.EXPIRE_LEASES, ops.FIRE_SCHEDULE, ops.SETTLE}
-    by_the_leader |= {ops.EXPIRE_JOBS, ops.PURGE_JOBS, ops.CLEAN_UNIQUE, ops.BULK_STEP}
-    by_the_leader |= {ops.REMOVE_STALE_WORKERS, ops.TRIM_EVENTS, ops.PURGE_BATCHES}
+    by_the_leader |= {ops.EXPIRE_JOBS, ops.PURGE_JOBS, ops.CLEAN_UNIQUE, ops.PURGE_BATCHES}
+    by_the_leader |= {ops.REMOVE_STALE_WORKERS, ops.TRIM_EVENTS, ops.PROMOTE, ops.RECLAIM}
     others = {op.number for op in own_answer | by_the_leader | {ops.IDEMPOTENT}}
     assert REPLAYABLE.isdisjoint(others)
     assert REPLAYABLE | others == set(_APPLY)
