@@ -11,7 +11,8 @@ Rules, in the order in which a crash would find out:
 - Disk space is reserved a segment ahead. An append never runs out of space: it is refused before
   it is written.
 - A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
-  then filled with zeros.
+  then filled with zeros. While a former spare waits for its name as a segment there is no other:
+  it would take its place in the directory.
 - A failed write or flush is final: flushing again would report success for pages the kernel has
   dropped. Only a restart reads the truth.
 
@@ -498,6 +499,8 @@ class Wal:
             self._sealed.append((old.path, old.head.first_index))
             self._retiring = None
             done()
+            if self._reserve_at == _NEVER:  # somebody wanted it meanwhile
+                self.reserve()
 
         self._enqueue(_Job(old, offset, end, SYNC_DATA, _nothing))
         self._enqueue(_Job(new, 0, start, SYNC_DATA, self._name_segment))
@@ -607,9 +610,9 @@ class Wal:
 
     def reserve(self) -> bool:
         """Have the next segment at hand, or being prepared. False when the disk is full."""
-        if self.rolling:
-            return not self.full  # until it has its name the new segment is the file `spare`
         self._reserve_at = _NEVER
+        if self._retiring is not None:
+            return not self.full
         if self._spare_fd < 0 and self.failed is None and not self._recycle():
             fd = self._create("spare")
             if fd >= 0:
@@ -642,7 +645,7 @@ class Wal:
 
     def _recycle(self) -> bool:
         """Make the spare out of the oldest segment, if that is free."""
-        if not self._attached or self.rolling or not self._is_free(0):
+        if not self._attached or self._retiring is not None or not self._is_free(0):
             return False
         path, _ = self._sealed[0]
         try:
