@@ -640,7 +640,7 @@ class Wal:
     def reserve(self) -> bool:
         """Have the next segment at hand, or being prepared. False when the disk is full."""
         self._reserve_at = _NEVER
-        if self.rolling:
+        if self._retiring is not None:
             return not self.full
         if self._spare_fd < 0 and self.failed is None and not self._recycle():
             fd = self._create("spare")
@@ -674,7 +674,7 @@ class Wal:
 
     def _recycle(self) -> bool:
         """Make the spare out of the oldest segment, if that is free."""
-        if not self._attached or self.rolling or not self._is_free(0):
+        if not self._attached or self._retiring is not None or not self._is_free(0):
             return False
         path, _ = self._sealed[0]
         try:

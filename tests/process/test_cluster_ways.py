@@ -218,7 +218,7 @@ def check_nodes(
 
 def test_f26_a_damaged_state_is_noticed(tmp_path: Path) -> None:
     """A row of a follower is changed on its disk. The next change of that job gives it away."""
-    with running_cluster(tmp_path) as cluster:
+    with running_cluster(tmp_path, 3, "--no-mirror") as cluster:
         leader = cluster.wait_leader()
         job_id = leader.api().enqueue("q")
         cluster.wait_equal()
