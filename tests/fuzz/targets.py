@@ -352,7 +352,8 @@ def rpc_message(data: bytes) -> None:
         return
     again = protobuf.decode(message, protobuf.encode(message, values), 1_000)
     assert repr(again) == repr(protobuf.decode(message, protobuf.encode(message, again), 1_000))
-    if "seconds" not in repr(values) and "nanos" not in repr(values):  # not each has a text
+    # Not each time has a text, and JSON has one NaN where the wire has many.
+    if not any(mark in repr(values) for mark in ("seconds", "nanos", ": nan")):
         text = proto_json.encode(message, values)
         assert protobuf.encode(message, proto_json.decode(message, text, 1_000)) == (
             protobuf.encode(message, again)

@@ -671,7 +671,7 @@ def test_bad_payload_is_never_sent(server: Any, run: Any, text: str) -> None:
         ("fetch", "Missing argument 'QUEUE...'"),
         ("schedules craete x", "No such command 'craete'"),
         ("fetch q --count 513", "513 is not in the range"),
-        ("bench --protocol rpc", 'invalid --protocol "rpc" (expected http)'),
+        ("bench --protocol tcp", 'invalid --protocol "tcp" (expected http, h2, rpc)'),
         ("bench --jobs 0", "0 is not in the range"),
         ("completion tcsh", "'tcsh' is not one of"),
         ("--nope", "No such option '--nope'"),
