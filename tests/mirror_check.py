@@ -78,7 +78,8 @@ async def check_view(view: View, base: MemoryBase) -> None:
     assert [row[1] for row in stored] == sorted(jobs)
     for row in stored:
         job = jobs[row[1]]
-        shape, values = rows.new_values(job, row[0], queues[job.queue_number].name)
+        shape, values = rows.new_values(job, queues[job.queue_number].name)
+        values[0] = row[0]
         wanted_row = dict(zip(schema.columns_of(shape), values, strict=True))
         plain = {name: value for name, value in zip(columns, row, strict=True) if value}
         assert plain == {name: value for name, value in wanted_row.items() if value}
