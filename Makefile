@@ -70,7 +70,7 @@ faults: build  ## Break clusters under load: kills, links, disks, clocks (ROUNDS
 	  $(if $(filter command line environment,$(origin ROUNDS)),--rounds $(ROUNDS)) $(ARGS)
 
 mirror-faults: build  ## Stall, kill, delete and starve the mirror of a loaded server (ARGS="--seconds 60 --kills 50")
-	PYTHONPATH=tests $(BIN)/python tools/mirror_faults.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tools/disturb_mirror.py $(ARGS)
 
 images: build  ## Cut the power in recorded workloads and start from what is left (COUNT=100)
 	PYTHONPATH=tests $(BIN)/python tools/images.py --count $(COUNT) $(ARGS)

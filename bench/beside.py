@@ -55,7 +55,7 @@ def _wait(mirror: bool) -> int:
     """The pid of the sidecar, once all is there."""
     while True:
         try:
-            state = Client(PORT).mirror()
+            state = Client(PORT).ask("GET", "/cluster/status")["sqlite_mirror"]
         except OSError:
             time.sleep(0.05)
             continue

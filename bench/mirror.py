@@ -50,8 +50,8 @@ FAR_NS = 4_000_000_000_000_000_000
 ROUNDS = 200
 
 
-def fill(data_dir: Path, count: int) -> None:
-    """A base with that many jobs."""
+def fill(data_dir: Path, count: int, states: list[int] | None = None) -> None:
+    """A base with that many jobs; `states` are those of the jobs in turn, else any."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
     base = Base.open(data_dir)
@@ -63,7 +63,8 @@ def fill(data_dir: Path, count: int) -> None:
         rows: list[tuple[bytes, bytes]] = []
         for position in range(start, min(start + STEP, count)):
             stamp_ns = began_ns + position * 1_000
-            job = _job(ids.new(stamp_ns), position, stamp_ns, chance, queues)
+            state = chance.randrange(len(STATES)) if states is None else states[position]
+            job = _job(ids.new(stamp_ns), position, stamp_ns, chance, queues, state)
             rows.append((keys.job(job.id), documents.encode_head(job)))
             rows.append((keys.body(job.id), documents.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
@@ -83,13 +84,18 @@ def fill(data_dir: Path, count: int) -> None:
 
 
 def _job(
-    job_id: str, position: int, stamp_ns: int, chance: random.Random, queues: list[Queue]
+    job_id: str,
+    position: int,
+    stamp_ns: int,
+    chance: random.Random,
+    queues: list[Queue],
+    state: int,
 ) -> Job:
     job = Job(job_id)
     queue = chance.choice(queues)
     job.queue_number, job.seq = queue.number, queue.next_seq
     queue.next_seq += 1
-    job.state = chance.randrange(len(STATES))
+    job.state = state
     job.priority = chance.randrange(PRIORITIES)
     queue.counts[job.state * PRIORITIES + job.priority] += 1
     job.created_ns = job.ready_ns = stamp_ns

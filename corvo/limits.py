@@ -215,7 +215,7 @@ SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS
 # The mirror. Documents of one of its transactions, rows of the base read under one snapshot, and
 # how long a search may take and may wait for the mirror to catch up.
 MIRROR_DOCUMENTS: Final = 2_000
-MIRROR_SCAN_ROWS: Final = 2_000
+MIRROR_SCAN_ROWS: Final = 5_000
 MIRROR_WAIT_NS: Final = 2 * SECOND_NS
 SEARCH_NS: Final = 10 * SECOND_NS
 REBUILD_WAIT_NS: Final = 3600 * SECOND_NS

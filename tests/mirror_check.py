@@ -12,7 +12,7 @@ from corvo.kv import documents, queue_documents
 from corvo.kv.memory import MemoryBase
 from corvo.mirror import rows, schema
 from corvo.mirror.view import View
-from corvo.model import PRIORITY_NAMES, STATES
+from corvo.model import PRIORITY_NAMES, STATES, Queue
 
 T = TypeVar("T")
 
@@ -78,12 +78,14 @@ async def check_view(view: View, base: MemoryBase) -> None:
     assert [row[1] for row in stored] == sorted(jobs)
     for row in stored:
         job = jobs[row[1]]
-        shape, values = rows.new_values(job, row[0], queues[job.queue_number].name)
+        shape, values = rows.new_values(job, queues[job.queue_number].name)
+        values[0] = row[0]
         wanted_row = dict(zip(schema.columns_of(shape), values, strict=True))
         plain = {name: value for name, value in zip(columns, row, strict=True) if value}
         assert plain == {name: value for name, value in wanted_row.items() if value}
     await _check_parts(table, base, jobs, numbers)
     await _check_facets(table, view)
+    await _check_reports(table, queues)
     await table("INSERT INTO jobs_fts (jobs_fts) VALUES ('integrity-check')")
 
 
@@ -120,6 +122,22 @@ async def _check_parts(table: Any, base: MemoryBase, jobs: Any, numbers: dict[st
         locks.append((key, full_key.decode(), job_id, expires_ns or None))
     text = "SELECT key, unique_key, job_id, expires_at FROM unique_locks"
     assert sorted(await table(text)) == sorted(locks)
+
+
+async def _check_reports(table: Any, queues: dict[int, Queue]) -> None:
+    """All queues together are the sum of the queues, and what a queue was last is what it is."""
+    sums = "sum(enqueued), sum(completed), sum(failed) FROM report_minutes"
+    everywhere = await table(f"SELECT minute, {sums} WHERE queue = 0 GROUP BY minute")
+    assert everywhere == await table(f"SELECT minute, {sums} WHERE queue != 0 GROUP BY minute")
+    names = ", ".join(STATES)
+    text = f"SELECT {names} FROM report_states WHERE queue = ? ORDER BY minute DESC LIMIT 1"
+    total = [0] * len(STATES)
+    for queue in queues.values():
+        counts = [queue.jobs(state) for state in range(len(STATES))]
+        assert await table(text, (queue.number,)) == [tuple(counts)]
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+    if queues:
+        assert await table(text, (0,)) == [tuple(total)]
 
 
 async def _check_facets(table: Any, view: View) -> None:

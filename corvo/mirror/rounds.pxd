@@ -32,7 +32,7 @@ cdef class Changes:
     cdef public Tally tally
     cdef public unsigned long long next_number
 
-    @cython.locals(shape=cython.uint, alike=list, tags=dict)
-    cdef _add(self, Job job, unsigned long long number, str queue, tuple place)
+    @cython.locals(tags=dict)
+    cdef _add(self, Job job, unsigned long long number, tuple place)
     cdef _change(self, Job job, Found old, str queue, tuple place, unsigned long long fulltext)
     cdef _add_errors(self, Round read)

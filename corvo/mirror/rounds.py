@@ -145,25 +145,29 @@ class Changes:
         self.errors: list[rows.Values] = []
         self.tally = Tally(read.stamp_ns)
         self.numbers: dict[str, int] = {}
-        number = next_number
+        self.next_number = next_number
+        new: dict[int, list[tuple[Job, Place]]] = {}
         for job in read.jobs:
             queue = queues[job.queue_number].name
             place = (queue, STATES[job.state], job.priority, job.error_count > 0)
             old = found.get(job.id)
             if old is None:
-                self._add(job, number, queue, place)
-                number += 1
+                shape, values = rows.new_values(job, queue)
+                if shape not in new:
+                    new[shape] = []
+                    self.inserts[shape] = []
+                new[shape].append((job, place))
+                self.inserts[shape].append(values)
             else:
                 self._change(job, old, queue, place, fulltext)
-        self.next_number = number
+        for shape, jobs in new.items():  # rows go in in order of their numbers
+            for values, (job, place) in zip(self.inserts[shape], jobs, strict=True):
+                values[0] = self.next_number
+                self._add(job, self.next_number, place)
+                self.next_number += 1
         self._add_errors(read)
 
-    def _add(self, job: Job, number: int, queue: str, place: Place) -> None:
-        shape, values = rows.new_values(job, number, queue)
-        alike = self.inserts.get(shape)
-        if alike is None:
-            alike = self.inserts[shape] = []
-        alike.append(values)
+    def _add(self, job: Job, number: int, place: Place) -> None:
         tags = _NO_TAGS
         if job.tags:
             tags = rows.tags_of(job)

@@ -63,11 +63,11 @@ def plain(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def new_values(job: Job, number: int, queue: str) -> tuple[int, list[object]]:
-    """A row of jobs by its shape: schema.REQUIRED, then those of schema.OPTIONAL whose bits are set
-    in the shape; what is not set is left out."""
+def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
+    """A row of jobs by its shape: schema.REQUIRED (with 0 as its number), then those of
+    schema.OPTIONAL whose bits are set in the shape; what is not set is left out."""
     values: list[object] = [
-        number,
+        0,
         job.id,
         job.payload.decode(),
         job.max_retries,

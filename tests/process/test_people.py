@@ -387,7 +387,7 @@ def test_bulk_in_the_background(api: Api, queue: str) -> None:
     status, answer = api.post("/jobs/bulk", body)
     assert (status, answer["status"], answer["estimated_total"]) == (202, "processing", 450)
     path = f"/bulk/{answer['bulk_operation_id']}"
-    assert answer["progress_url"] == f"/api/v1{path}"
+    assert answer["progress_url"] == f"/api/v1{path}/progress"
     until(lambda: api.ok("GET", path)["status"] == "completed", "it goes on for ever")
     assert api.ok("GET", path)["affected"] == 450 and api.queue(queue)["cancelled"] == 450
     assert api.ok("POST", f"{path}/cancel")["status"] == "completed"

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from consistency import check_machine
 from fsm_driver import Driver, encode_arguments, encode_extras
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from corvo import feed, ops
 from corvo.errors import Conflict, InvalidState, NotFound
@@ -271,6 +273,49 @@ def test_undo_of_a_walk_over_all_jobs(driver: Driver) -> None:
     bulk(driver, "cancel")
     assert undo(driver).counts[DONE] == 2 * STEP_JOBS
     check(driver)
+
+
+KINDS = st.sampled_from(["pending", "scheduled", "retrying", "dead", "completed", "held"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(KINDS, st.integers(0, 2), st.booleans()), min_size=1, max_size=8),
+    st.sampled_from(["retry", "cancel", "move", "change_priority"]),
+    st.booleans(),
+)
+def test_a_bulk_and_its_undo_change_nothing(
+    jobs: list[tuple[str, int, bool]], action: str, restarted: bool
+) -> None:
+    driver = Driver()
+    for n, (kind, priority, keyed) in enumerate(jobs):
+        make(driver, f"j{n}", kind, priority=priority, unique_key=b"k%d" % n if keyed else b"")
+    ids = [f"j{n}" for n in range(len(jobs))]
+    before = [vars_of(driver, job_id) for job_id in ids]
+    task = bulk(driver, action, *ids, target="there", priority=1)
+    if restarted:
+        driver.restart()
+    undone = undo(driver)
+    check(driver)
+    assert undone.counts == [task.counts[DONE], 0, 0]
+    assert [vars_of(driver, job_id) for job_id in ids] == before
+
+
+def make(driver: Driver, job_id: str, kind: str, **fields: Any) -> None:
+    """A job in that state; the queue has no other ready job meanwhile."""
+    queue = f"of-{job_id}"
+    fields |= {"queue": queue, "max_retries": 1 if kind == "dead" else 3}
+    if kind == "scheduled":
+        fields["scheduled_ns"] = driver.now_ns + 3_600 * SECOND_NS
+    driver.enqueue(job_id, **fields)
+    if kind == "held":
+        driver.act("hold", job_id)
+    elif kind in ("retrying", "dead", "completed"):
+        job = driver.take(queue)
+        if kind == "completed":
+            driver.ack(job.job_id, job.token)
+        else:
+            driver.fail(job.job_id, job.token)
 
 
 # ---- sets that come in several entries ----

@@ -1,6 +1,6 @@
 """Disturb the mirror of a loaded server in every way, for long, and print what came of it.
 
-python tools/mirror_faults.py --seconds 60 --kills 50
+python tools/disturb_mirror.py --seconds 60 --kills 50
 """
 
 import argparse
@@ -18,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--only", default="", help="stalled, killed, deleted or no space")
     options = parser.parse_args()
     print("| fault | times | lives | errors | p50 / p99 ms before | during | most lag |", end="")
     print(" caught up s | jobs equal |")
@@ -28,8 +29,12 @@ def main() -> None:
         ("deleted", mirror_faults.deleted, options.seconds),
     ]
     for name, fault, amount in faults:
+        if options.only not in ("", name):
+            continue
         with tempfile.TemporaryDirectory() as path:
             show(mirror_faults.run(name, fault, amount, Path(path) / "data", 10))
+    if options.only not in ("", "no space"):
+        return
     with tempfile.TemporaryDirectory() as path:
         data_dir = Path(path) / "data"
         with mirror_faults.small_volume(data_dir, VOLUME_SIZE):
