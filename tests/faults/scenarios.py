@@ -472,7 +472,10 @@ def behind_a_killed(fight: Round) -> None:
 
 
 def _fall_behind(fight: Round) -> ServerProcess:
+    """Who does; from a moment on when no copy of an earlier fault keeps the log long."""
     cluster = fight.cluster
+    copies = [node.data_dir / "outgoing" for node in cluster.nodes]
+    eventually(lambda: not any(path.exists() for path in copies), "copies stay")
     victim = fight.draw.choice(cluster.rest())
     fight.hit()
     victim.kill()
