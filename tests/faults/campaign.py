@@ -23,7 +23,7 @@ class Scenario:
 
     name: str
     what: str
-    act: "Callable[[Round], None]"
+    act: "Callable[[Trial], None]"
     limit_s: float
     count: int = 3
     network: bool = False
@@ -44,7 +44,7 @@ class Result:
     failed: str = ""  # it could not be brought to an end, or was not possible here
 
 
-class Round:
+class Trial:
     """What a scenario works with: the cluster, the load, and the moments of its faults."""
 
     def __init__(self, cluster: FaultyCluster, load: Load, number: int, draw: Random) -> None:
@@ -102,7 +102,7 @@ def run_round(
     load.start()
     load.wait_more(WARM_UP)
     judge = Judge(cluster, load, Before(cluster.term(), cluster.stamp_ns()))
-    one = Round(cluster, load, number, Random(f"{seed} {name}"))
+    one = Trial(cluster, load, number, Random(f"{seed} {name}"))
     scenario.act(one)
     cluster.heal()
     load.wait_more(_GOES_ON)
