@@ -88,10 +88,15 @@ class Load:
         ]
         self._producers = self._threads[:PRODUCERS]
 
-    def start(self) -> None:
-        """Begin."""
+    def __enter__(self) -> "Load":
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nobody calls any more, whatever is unfinished."""
+        self._producing.clear()
+        self._over.set()
 
     def wait_more(self, count: int, wait_s: float = 60) -> None:
         """Until so many more enqueues and ends of jobs are acknowledged."""
@@ -180,7 +185,8 @@ class Load:
             if status in (200, 201):
                 break
             assert status in (0, 504, *_NOTHING_DONE), (status, answer)
-            time.sleep(_PAUSE_S)
+            if self._over.wait(_PAUSE_S):
+                return
         self.record.answer(number, True)
         self.record.enqueued(key, answer["job_id"])
         with self._changed:
