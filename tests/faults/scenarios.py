@@ -464,8 +464,8 @@ def behind_a_killed(trial: Trial) -> None:
     victim = _fall_behind(trial)
     victim.start()
     sender = _wait_arriving(trial.cluster)
-    trial.hit()
     sender.kill()
+    trial.hit()  # until it is back, or the copy is there, one node alone has all
     sender.start()
     trial.writes_go_on()
     _wait_installed(trial.cluster, victim)
@@ -674,7 +674,7 @@ SCENARIOS = (
         "A18-sender",
         "the same, and the leader is killed",
         behind_a_killed,
-        3,
+        _RESTART_S,
         failpoints=_SNAPSHOTS,
     ),
     Scenario("A19", "two join, a follower and the leader leave", come_and_go, 3),
