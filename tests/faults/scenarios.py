@@ -30,21 +30,21 @@ _RESTART_S = 5.0
 
 
 def kill_leader(trial: Trial) -> None:
-    victim = trial.cluster.lead()
-    trial.hit()
-    victim.kill()
-    trial.writes_go_on()
+    for _ in range(5):
+        _kill(trial, trial.cluster.lead())
 
 
 def kill_any(trial: Trial) -> None:
-    cluster = trial.cluster
     for _ in range(5):
-        victim = trial.draw.choice(cluster.nodes)
-        trial.hit()
-        victim.kill()
-        trial.writes_go_on()
-        victim.start()
-        cluster.wait_caught_up(victim)
+        _kill(trial, trial.draw.choice(trial.cluster.nodes))
+
+
+def _kill(trial: Trial, victim: ServerProcess) -> None:
+    trial.hit()
+    victim.kill()
+    trial.writes_go_on()
+    victim.start()
+    trial.cluster.wait_caught_up(victim)
 
 
 def kill_all(trial: Trial) -> None:
@@ -453,7 +453,7 @@ def _full(name: str, what: str, act: Callable[[Trial], None], limit_s: float) ->
 
 
 SCENARIOS = (
-    Scenario("A1", "kill -9 of the leader", kill_leader, _ELECTION_S),
+    Scenario("A1", "kill -9 of the leader, five times", kill_leader, _ELECTION_S),
     Scenario("A2", "kill -9 of any node, five times", kill_any, _ELECTION_S),
     Scenario("A3", "kill -9 of all nodes", kill_all, _RESTART_S),
     Scenario("A4", "kill -9 at each failpoint", kill_at_points, 3, failpoints=_SMALL_LOG),
