@@ -12,6 +12,7 @@ from random import Random
 from faults.arena import FaultyCluster
 from faults.judge import Before, Judge
 from faults.load import Load
+from faults.machines import Unavailable
 
 WARM_UP = 60  # enqueues and ends before the fault
 _GOES_ON = 40  # after it
@@ -23,7 +24,7 @@ class Scenario:
 
     name: str
     what: str
-    act: "Callable[[Round], None]"
+    act: "Callable[[Trial], None]"
     limit_s: float
     count: int = 3
     network: bool = False
@@ -44,7 +45,7 @@ class Result:
     failed: str = ""  # it could not be brought to an end, or was not possible here
 
 
-class Round:
+class Trial:
     """What a scenario works with: the cluster, the load, and the moments of its faults."""
 
     def __init__(self, cluster: FaultyCluster, load: Load, number: int, draw: Random) -> None:
@@ -83,7 +84,9 @@ def run(
             for number in range(rounds):
                 run_round(cluster, scenario, result, number, seed)
                 told()
-        except AssertionError:
+        except Unavailable:
+            raise
+        except Exception:  # whatever it is, the other faults have their turn
             last = [line for node in cluster.nodes for line in node.log[-15:]]
             logs = "".join(line for line in last if "level=" in line and "starting" not in line)
             result.failed = f"{traceback.format_exc(limit=-4)}\n{logs}"
@@ -98,16 +101,15 @@ def run_round(
 ) -> None:
     """One of them."""
     name = f"{scenario.name}.{number}"
-    load = Load(cluster.nodes, name, seed)
-    load.start()
-    load.wait_more(WARM_UP)
-    judge = Judge(cluster, load, Before(cluster.term(), cluster.stamp_ns()))
-    one = Round(cluster, load, number, Random(f"{seed} {name}"))
-    scenario.act(one)
-    cluster.heal()
-    load.wait_more(_GOES_ON)
-    cluster.wait_healthy()
-    judge.drain()
+    with Load(cluster.nodes, name, seed) as load:
+        load.wait_more(WARM_UP)
+        judge = Judge(cluster, load, Before(cluster.term(), cluster.stamp_ns()))
+        one = Trial(cluster, load, number, Random(f"{seed} {name}"))
+        scenario.act(one)
+        cluster.heal()
+        load.wait_more(_GOES_ON)
+        cluster.wait_healthy()
+        judge.drain()
     judge.check()
     result.rounds += 1
     result.counts += judge.counts

@@ -37,6 +37,11 @@ class Client:
         self._turn = draw.randrange(100)
         self._lines: dict[tuple[str, int], http.client.HTTPConnection] = {}
 
+    @property
+    def is_patient(self) -> bool:
+        """Whether it gives a node time."""
+        return self._patience_s == PATIENCE_S
+
     def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
@@ -69,7 +74,7 @@ class Load:
     def __init__(self, nodes: list[ServerProcess], name: str, seed: int) -> None:
         self.record = Record()
         self.queues = [f"{name}-a", f"{name}-b"]
-        self.tries_max = 0  # of one enqueue, from first to last
+        self.tries_max = 0  # of one enqueue of a patient client
         self.odd: list[str] = []
         self._nodes = nodes
         self._name = name
@@ -88,10 +93,15 @@ class Load:
         ]
         self._producers = self._threads[:PRODUCERS]
 
-    def start(self) -> None:
-        """Begin."""
+    def __enter__(self) -> "Load":
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nobody calls any more, whatever is unfinished."""
+        self._producing.clear()
+        self._over.set()
 
     def wait_more(self, count: int, wait_s: float = 60) -> None:
         """Until so many more enqueues and ends of jobs are acknowledged."""
@@ -180,12 +190,14 @@ class Load:
             if status in (200, 201):
                 break
             assert status in (0, 504, *_NOTHING_DONE), (status, answer)
-            time.sleep(_PAUSE_S)
+            if self._over.wait(_PAUSE_S):
+                return
         self.record.answer(number, True)
         self.record.enqueued(key, answer["job_id"])
         with self._changed:
             self._written.append((sent_ns, time.monotonic_ns()))
-            self.tries_max = max(self.tries_max, tries)
+            if client.is_patient:
+                self.tries_max = max(self.tries_max, tries)
             self._recent = [*self._recent[-20:], (key, answer["job_id"])]
             self._changed.notify_all()
 

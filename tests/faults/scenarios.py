@@ -3,20 +3,24 @@
 import contextlib
 import random
 import signal
-import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from crash.points import FAILPOINTS
-from faults.arena import FaultyCluster, name_of
-from faults.campaign import Round, Scenario
-from faults.machines import eventually
+from faults.arena import name_of
+from faults.campaign import Scenario, Trial
+from faults.changes import (
+    behind,
+    behind_a_killed,
+    behind_and_killed,
+    change_and_kill,
+    come_and_go,
+    replace_all,
+    storm,
+)
+from faults.machines import MIB, eventually
 from harness import ServerProcess, refused
 
-from corvo.consensus.peers import MESSAGES, NONCE_SIZE, WIRE_VERSION, Dialling, Hello
-
-MIB = 1024 * 1024
 HOUR_NS = 3_600 * 10**9
 _ELECTION_S = 2.0  # at default time-outs, with room for a busy machine
 _RESTART_S = 5.0
@@ -25,223 +29,223 @@ _RESTART_S = 5.0
 # ---- processes ----
 
 
-def kill_leader(fight: Round) -> None:
-    victim = fight.cluster.lead()
-    fight.hit()
-    victim.kill()
-    fight.writes_go_on()
-
-
-def kill_any(fight: Round) -> None:
-    cluster = fight.cluster
+def kill_leader(trial: Trial) -> None:
     for _ in range(5):
-        victim = fight.draw.choice(cluster.nodes)
-        fight.hit()
-        victim.kill()
-        fight.writes_go_on()
-        victim.start()
-        cluster.wait_caught_up(victim)
+        _kill(trial, trial.cluster.lead())
 
 
-def kill_all(fight: Round) -> None:
-    for node in fight.cluster.nodes:
+def kill_any(trial: Trial) -> None:
+    for _ in range(5):
+        _kill(trial, trial.draw.choice(trial.cluster.nodes))
+
+
+def _kill(trial: Trial, victim: ServerProcess) -> None:
+    trial.hit()
+    victim.kill()
+    trial.writes_go_on()
+    victim.start()
+    trial.cluster.wait_caught_up(victim)
+
+
+def kill_all(trial: Trial) -> None:
+    for node in trial.cluster.nodes:
         node.kill()
-    fight.hit()
-    fight.cluster.heal()
-    fight.writes_go_on()
+    trial.hit()
+    trial.cluster.heal()
+    trial.writes_go_on()
 
 
-def pause_leader(fight: Round) -> None:
-    cluster = fight.cluster
+def pause_leader(trial: Trial) -> None:
+    cluster = trial.cluster
     victim = cluster.lead()
     term = cluster.term()
-    fight.hit()
+    trial.hit()
     cluster.pause(victim)
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.writes_go_on()
+    trial.load.wait_more(40)
     cluster.go_on()
     cluster.wait_caught_up(victim)
     assert cluster.term() > term
 
 
-def pause_follower(fight: Round) -> None:
-    cluster = fight.cluster
+def pause_follower(trial: Trial) -> None:
+    cluster = trial.cluster
     term = cluster.term()
-    victim = fight.draw.choice(cluster.rest())
-    fight.hit()
+    victim = trial.draw.choice(cluster.rest())
+    trial.hit()
     cluster.pause(victim)
-    fight.writes_go_on()
-    fight.load.wait_more(200)
+    trial.writes_go_on()
+    trial.load.wait_more(200)
     cluster.go_on()
     cluster.wait_caught_up(victim)
     assert cluster.term() == term, "who was away has disturbed the others"
 
 
-def stop_each(fight: Round) -> None:
+def stop_each(trial: Trial) -> None:
     """SIGTERM; the next one when the last is back."""
-    cluster = fight.cluster
+    cluster = trial.cluster
     for node in list(cluster.nodes):
-        fight.hit()
+        trial.hit()
         assert node.stop() == 0
-        fight.writes_go_on()
+        trial.writes_go_on()
         node.start()
         cluster.wait_healthy()
-    assert fight.load.tries_max <= 2, "a client had to try more than twice"
+    assert trial.load.tries_max <= 2, "a client had to try more than twice"
 
 
 # ---- links ----
 
 
-def alone(fight: Round) -> None:
-    cluster = fight.cluster
+def alone(trial: Trial) -> None:
+    cluster = trial.cluster
     old = cluster.lead()
     cluster.split([old], cluster.rest())
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
     answer = cluster.call(old, "POST", "/enqueue", {"queue": "nobody"})
     refused(answer, 503, "NO_LEADER")
 
 
-def with_one(fight: Round) -> None:
-    cluster = fight.cluster
+def with_one(trial: Trial) -> None:
+    cluster = trial.cluster
     old, rest = cluster.lead(), cluster.rest()
     cluster.split([old, rest[0]], rest[1:])
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
 
 
-def ring(fight: Round) -> None:
+def ring(trial: Trial) -> None:
     """Each node reaches its two neighbours only."""
-    nodes = fight.cluster.nodes
+    nodes = trial.cluster.nodes
     for at, node in enumerate(nodes):
         for away in (2, 3):
-            fight.cluster.cut(node, nodes[(at + away) % 5])
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+            trial.cluster.cut(node, nodes[(at + away) % 5])
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
 
 
-def bridge(fight: Round) -> None:
+def bridge(trial: Trial) -> None:
     """The leader reaches one node only; all others reach each other."""
-    cluster = fight.cluster
+    cluster = trial.cluster
     old, rest = cluster.lead(), cluster.rest()
     cluster.split([old], rest[1:])
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
 
 
-def unheard(fight: Round) -> None:
-    cluster = fight.cluster
+def unheard(trial: Trial) -> None:
+    cluster = trial.cluster
     old = cluster.lead()
     rest = cluster.rest()
     for node in rest:
         cluster.cut(old, node)
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
 
 
-def deaf(fight: Round) -> None:
-    cluster = fight.cluster
+def deaf(trial: Trial) -> None:
+    cluster = trial.cluster
     old = cluster.lead()
     rest = cluster.rest()
     for node in rest:
         cluster.cut(node, old)
-    fight.hit()
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.hit()
+    trial.writes_go_on()
+    trial.load.wait_more(40)
 
 
-def flapping(fight: Round) -> None:
+def flapping(trial: Trial) -> None:
     """Whoever leads is cut off, and back as soon as somebody else leads."""
-    cluster = fight.cluster
+    cluster = trial.cluster
     assert cluster.network is not None
     for _ in range(4):
         old = cluster.lead()
         cluster.split([old], cluster.rest())
-        fight.hit()
-        fight.writes_go_on()
+        trial.hit()
+        trial.writes_go_on()
         cluster.network.heal()
-        fight.load.wait_more(10)
+        trial.load.wait_more(10)
 
 
 # ---- disks ----
 
 
-def fill_follower(fight: Round) -> None:
-    cluster = fight.cluster
-    victim = fight.draw.choice(cluster.rest())
+def fill_follower(trial: Trial) -> None:
+    cluster = trial.cluster
+    victim = trial.draw.choice(cluster.rest())
     disk = cluster.disks[name_of(victim)]
-    fight.hit()
+    trial.hit()
     disk.fill()
-    fight.writes_go_on()
-    fight.load.wait_more(200)
+    trial.writes_go_on()
+    trial.load.wait_more(200)
     disk.free()
     cluster.wait_caught_up(victim)
 
 
-def fill_leader(fight: Round) -> None:
-    cluster = fight.cluster
+def fill_leader(trial: Trial) -> None:
+    cluster = trial.cluster
     victim = cluster.lead()
     disk = cluster.disks[name_of(victim)]
     disk.fill()
     answer = cluster.call(victim, "POST", "/enqueue", {"queue": "full", "payload": "x"})
     assert answer[0] in (200, 201, 503, 507), answer
-    fight.hit()
+    trial.hit()
     disk.free()
-    fight.writes_go_on()
+    trial.writes_go_on()
 
 
-def fill_all(fight: Round) -> None:
-    cluster = fight.cluster
+def fill_all(trial: Trial) -> None:
+    cluster = trial.cluster
     for disk in cluster.disks.values():
         disk.fill()
-    eventually(lambda: _is_full(fight), "nobody says that the disks are full")
-    fight.hit()
+    eventually(lambda: _is_full(trial), "nobody says that the disks are full")
+    trial.hit()
     for disk in cluster.disks.values():
         disk.free()
-    fight.writes_go_on()
+    trial.writes_go_on()
 
 
-def _is_full(fight: Round) -> bool:
-    leader = fight.cluster.leader()
+def _is_full(trial: Trial) -> bool:
+    leader = trial.cluster.leader()
     if leader is None:
         return True
-    answer = fight.cluster.call(leader, "POST", "/enqueue", {"queue": "full", "payload": "x"})
+    answer = trial.cluster.call(leader, "POST", "/enqueue", {"queue": "full", "payload": "x"})
     return bool(answer is not None and answer[0] in (503, 507))
 
 
-def slow_follower(fight: Round) -> None:
-    _slow(fight, fight.draw.choice(fight.cluster.rest()), 200_000)
+def slow_follower(trial: Trial) -> None:
+    _slow(trial, trial.draw.choice(trial.cluster.rest()), 200_000)
 
 
-def slow_leader(fight: Round) -> None:
-    _slow(fight, fight.cluster.lead(), 200_000)
+def slow_leader(trial: Trial) -> None:
+    _slow(trial, trial.cluster.lead(), 200_000)
 
 
-def stalled_leader(fight: Round) -> None:
-    _slow(fight, fight.cluster.lead(), 10_000_000)
+def stalled_leader(trial: Trial) -> None:
+    _slow(trial, trial.cluster.lead(), 10_000_000)
 
 
-def _slow(fight: Round, victim: ServerProcess, sync_us: int) -> None:
-    knobs = fight.cluster.knobs[name_of(victim)]
-    fight.hit()
+def _slow(trial: Trial, victim: ServerProcess, sync_us: int) -> None:
+    knobs = trial.cluster.knobs[name_of(victim)]
+    trial.hit()
     knobs.turn("sync_us", sync_us)
-    fight.writes_go_on()
-    fight.load.wait_more(40)
+    trial.writes_go_on()
+    trial.load.wait_more(40)
     knobs.turn("sync_us", 0)
 
 
-def broken_sync(fight: Round) -> None:
-    cluster = fight.cluster
+def broken_sync(trial: Trial) -> None:
+    cluster = trial.cluster
     victim = cluster.lead()
-    fight.hit()
+    trial.hit()
     cluster.knobs[name_of(victim)].turn("sync_errno", 5)
     assert cluster.wait_dead(victim) == 1
-    fight.writes_go_on()
+    trial.writes_go_on()
     victim.start()
     cluster.wait_caught_up(victim)
 
@@ -253,11 +257,11 @@ _OF_ONE_SERVER = ("hard_state", "clean_close")  # points that a node of a cluste
 _POINTS = [point for point, _ in FAILPOINTS if not any(name in point for name in _OF_ONE_SERVER)]
 
 
-def kill_at_points(fight: Round) -> None:
+def kill_at_points(trial: Trial) -> None:
     """A third of all points in a round."""
-    cluster = fight.cluster
-    for point in _POINTS[fight.number % 3 :: 3]:
-        victim = fight.draw.choice(cluster.nodes)
+    cluster = trial.cluster
+    for point in _POINTS[trial.number % 3 :: 3]:
+        victim = trial.draw.choice(cluster.nodes)
         victim.kill()
         cluster.lead()
         if "unlink" in point:  # a spare of an earlier life is deleted by each start
@@ -265,12 +269,12 @@ def kill_at_points(fight: Round) -> None:
         victim.environment = cluster.environment | {"CORVO_FAILPOINTS": f"{_SMALL_LOG},{point}"}
         with contextlib.suppress(AssertionError):
             victim.start()
-            if fight.draw.random() < 0.5:
+            if trial.draw.random() < 0.5:
                 target = {"node_id": name_of(victim)}
                 cluster.call(cluster.lead(), "POST", "/cluster/transfer", target)
         assert cluster.wait_dead(victim) == -signal.SIGKILL, victim.log[-10:]
-        fight.hit()
-        fight.writes_go_on()
+        trial.hit()
+        trial.writes_go_on()
         victim.environment = cluster.environment
         victim.start()
         cluster.wait_caught_up(victim)
@@ -279,38 +283,38 @@ def kill_at_points(fight: Round) -> None:
 # ---- clocks ----
 
 
-def leader_ahead(fight: Round) -> None:
-    _jump(fight, fight.cluster.lead(), HOUR_NS)
+def leader_ahead(trial: Trial) -> None:
+    _jump(trial, trial.cluster.lead(), HOUR_NS)
 
 
-def leader_behind(fight: Round) -> None:
-    _jump(fight, fight.cluster.lead(), -HOUR_NS)
+def leader_behind(trial: Trial) -> None:
+    _jump(trial, trial.cluster.lead(), -HOUR_NS)
 
 
-def follower_ahead(fight: Round) -> None:
-    _jump(fight, fight.draw.choice(fight.cluster.rest()), HOUR_NS)
+def follower_ahead(trial: Trial) -> None:
+    _jump(trial, trial.draw.choice(trial.cluster.rest()), HOUR_NS)
 
 
-def follower_behind(fight: Round) -> None:
-    _jump(fight, fight.draw.choice(fight.cluster.rest()), -HOUR_NS)
+def follower_behind(trial: Trial) -> None:
+    _jump(trial, trial.draw.choice(trial.cluster.rest()), -HOUR_NS)
 
 
-def _jump(fight: Round, victim: ServerProcess, wall_ns: int) -> None:
+def _jump(trial: Trial, victim: ServerProcess, wall_ns: int) -> None:
     """Nobody notices: no election, no lease that ends early. Then the node leads."""
-    cluster = fight.cluster
+    cluster = trial.cluster
     term = cluster.term()
     api = cluster.lead().api()
     api.enqueue("canary")
     lease = api.take("canary", lease_duration=60)
     later = api.enqueue("canary", scheduled_at="2100-01-01T00:00:00Z")
-    fight.hit()
+    trial.hit()
     cluster.knobs[name_of(victim)].turn("wall_ns", wall_ns)
-    fight.writes_go_on()
-    fight.load.wait_more(200)
+    trial.writes_go_on()
+    trial.load.wait_more(200)
     assert cluster.term() == term
     assert cluster.lead().api().beat(lease) == "ok"
     cluster.lead_by(victim)
-    fight.load.wait_more(200)
+    trial.load.wait_more(200)
     api = cluster.lead().api()
     assert api.beat(lease) == "ok"
     assert api.ack(lease)[0] == 200
@@ -322,42 +326,42 @@ def _jump(fight: Round, victim: ServerProcess, wall_ns: int) -> None:
 _DAMAGED = ("the log is damaged", "cannot open the base")
 
 
-def cut_tail(fight: Round) -> None:
+def cut_tail(trial: Trial) -> None:
     """The last bytes of a log that was closed cleanly are gone."""
-    victim = fight.draw.choice(fight.cluster.rest())
+    victim = trial.draw.choice(trial.cluster.rest())
     assert victim.stop() == 0
     path = _newest_segment(victim)
     data = path.read_bytes()
     end = len(data.rstrip(b"\0"))
-    begin = max(4096, end - fight.draw.randrange(1024, 65536))
+    begin = max(4096, end - trial.draw.randrange(1024, 65536))
     with path.open("r+b") as file:
         file.seek(begin)
         file.write(bytes(end - begin))
-    _come_back_empty(fight, victim)
+    _come_back_empty(trial, victim)
 
 
-def flip_byte(fight: Round) -> None:
+def flip_byte(trial: Trial) -> None:
     """In the middle of the log of a node that was killed."""
-    victim = fight.draw.choice(fight.cluster.rest())
+    victim = trial.draw.choice(trial.cluster.rest())
     victim.kill()
     path = _newest_segment(victim)
     end = len(path.read_bytes().rstrip(b"\0"))
     with path.open("r+b") as file:
-        at = fight.draw.randrange(end // 4, end // 2)
+        at = trial.draw.randrange(end // 4, end // 2)
         file.seek(at)
         byte = file.read(1)[0]
         file.seek(at)
-        file.write(bytes([byte ^ 1 << fight.draw.randrange(8)]))
-    _come_back_empty(fight, victim)
+        file.write(bytes([byte ^ 1 << trial.draw.randrange(8)]))
+    _come_back_empty(trial, victim)
 
 
-def damage_base(fight: Round) -> None:
+def damage_base(trial: Trial) -> None:
     """Both meta pages of the base are garbage."""
-    victim = fight.draw.choice(fight.cluster.rest())
+    victim = trial.draw.choice(trial.cluster.rest())
     victim.kill()
     with (_state(victim) / "data.mdb").open("r+b") as file:
         file.write(random.Random(1).randbytes(8192))
-    _come_back_empty(fight, victim)
+    _come_back_empty(trial, victim)
 
 
 def _newest_segment(node: ServerProcess) -> Path:
@@ -369,34 +373,34 @@ def _state(node: ServerProcess) -> Path:
     return node.data_dir / (current.read_text().strip() if current.exists() else "state")
 
 
-def _come_back_empty(fight: Round, victim: ServerProcess) -> None:
+def _come_back_empty(trial: Trial, victim: ServerProcess) -> None:
     """The node does not start; as documented it is removed and begins anew."""
-    cluster = fight.cluster
-    fight.hit()
+    cluster = trial.cluster
+    trial.hit()
     said = cluster.start_in_vain(victim)
     assert any(text in said for text in _DAMAGED), said
-    fight.writes_go_on()
+    trial.writes_go_on()
     cluster.remove(victim)
     cluster.join_anew(victim)
     cluster.wait_healthy()
 
 
-def lose_data(fight: Round) -> None:
+def lose_data(trial: Trial) -> None:
     """A node comes back without its data: it gets nowhere until the old one is removed."""
-    cluster = fight.cluster
-    victim = fight.draw.choice(cluster.rest())
-    fight.hit()
+    cluster = trial.cluster
+    victim = trial.draw.choice(cluster.rest())
+    trial.hit()
     victim.kill()
     for path in victim.data_dir.iterdir():
         _delete(path)
     cluster.join_anew(victim)
     eventually(lambda: any("another node" in line for line in victim.log), "nobody refuses it")
-    fight.writes_go_on()
+    trial.writes_go_on()
     rows = cluster.members()
     assert len(rows) == len(cluster.nodes), rows
     gone = next(row for row in rows if row["id"] == name_of(victim))
     assert gone["status"] == "unreachable", gone
-    fight.load.wait_more(40)
+    trial.load.wait_more(40)
     reply = cluster.call(cluster.lead(), "POST", "/cluster/remove", {"node_id": name_of(victim)})
     assert reply is not None and reply[0] == 200, reply
     cluster.wait_healthy()
@@ -411,215 +415,32 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
-def power_of_one(fight: Round) -> None:
-    _cut_power(fight, [fight.draw.choice(fight.cluster.nodes)])
+def power_of_one(trial: Trial) -> None:
+    _cut_power(trial, [trial.draw.choice(trial.cluster.nodes)])
 
 
-def power_of_majority(fight: Round) -> None:
-    _cut_power(fight, fight.draw.sample(fight.cluster.nodes, 2))
+def power_of_majority(trial: Trial) -> None:
+    _cut_power(trial, trial.draw.sample(trial.cluster.nodes, 2))
 
 
-def power_of_all(fight: Round) -> None:
-    _cut_power(fight, list(fight.cluster.nodes))
+def power_of_all(trial: Trial) -> None:
+    _cut_power(trial, list(trial.cluster.nodes))
 
 
-def _cut_power(fight: Round, victims: list[ServerProcess]) -> None:
-    cluster = fight.cluster
-    fight.hit()
+def _cut_power(trial: Trial, victims: list[ServerProcess]) -> None:
+    cluster = trial.cluster
+    trial.hit()
     for victim in victims:
         cluster.disks[name_of(victim)].cut_power()
     for victim in victims:
         victim.kill()
     if len(victims) == 1:
-        fight.writes_go_on()
+        trial.writes_go_on()
     for victim in victims:
         cluster.disks[name_of(victim)].power_on()
-    fight.hit()
+    trial.hit()
     cluster.start_together(victims)
-    fight.writes_go_on()
-
-
-# ---- snapshots ----
-
-
-def behind(fight: Round) -> None:
-    """A follower has missed more than the log keeps."""
-    victim = _fall_behind(fight)
-    victim.start()
-    _wait_installed(fight.cluster, victim)
-
-
-def behind_and_killed(fight: Round) -> None:
-    """The same, and it is killed while its snapshot arrives."""
-    victim = _fall_behind(fight)
-    victim.start()
-    _wait_arriving(fight.cluster)
-    victim.kill()
-    victim.start()
-    _wait_installed(fight.cluster, victim)
-
-
-def behind_a_killed(fight: Round) -> None:
-    """The same, and its leader is killed while it sends."""
-    victim = _fall_behind(fight)
-    victim.start()
-    sender = _wait_arriving(fight.cluster)
-    fight.hit()
-    sender.kill()
-    sender.start()
-    fight.writes_go_on()
-    _wait_installed(fight.cluster, victim)
-
-
-def _fall_behind(fight: Round) -> ServerProcess:
-    cluster = fight.cluster
-    victim = fight.draw.choice(cluster.rest())
-    fight.hit()
-    victim.kill()
-    for number in range(200):
-        payload = f"{fight.number}.{number} ".ljust(250_000, "x")
-        eventually(lambda payload=payload: _enqueue(cluster, payload), "nobody takes large jobs")
-    fight.writes_go_on()
-    return victim
-
-
-def _enqueue(cluster: FaultyCluster, payload: str) -> bool:
-    body = {"queue": "big", "payload": payload, "unique_key": payload[:10]}
-    reply = cluster.call(cluster.lead(), "POST", "/enqueue", body)
-    return bool(reply is not None and reply[0] in (200, 201))
-
-
-def _wait_arriving(cluster: FaultyCluster) -> ServerProcess:
-    def sending() -> ServerProcess | None:
-        leader = cluster.leader()
-        if leader is None or not cluster.status(leader).get("snapshot", {}).get("sending"):
-            return None
-        return leader
-
-    node: ServerProcess = eventually(sending, "nobody sends a snapshot")
-    return node
-
-
-def _wait_installed(cluster: FaultyCluster, node: ServerProcess) -> None:
-    def installed() -> bool:
-        return bool(cluster.status(node).get("snapshot", {}).get("installed"))
-
-    eventually(installed, f"{name_of(node)} gets no snapshot")
-    cluster.wait_caught_up(node)
-
-
-# ---- members ----
-
-
-def come_and_go(fight: Round) -> None:
-    """One joins, a follower is removed, one joins, the leader is removed."""
-    cluster = fight.cluster
-    for choose in (lambda: fight.draw.choice(cluster.rest()), cluster.lead):
-        cluster.join_anew(cluster.add())
-        cluster.wait_healthy()
-        victim = choose()
-        fight.hit()
-        cluster.retire(victim)
-        fight.writes_go_on()
-        cluster.wait_healthy()
-
-
-def replace_all(fight: Round) -> None:
-    cluster = fight.cluster
-    for old in list(cluster.nodes):
-        cluster.join_anew(cluster.add())
-        cluster.wait_healthy()
-        fight.hit()
-        cluster.retire(old)
-        fight.writes_go_on()
-        cluster.wait_healthy()
-
-
-def change_and_kill(fight: Round) -> None:
-    """The leader is killed while a node joins and while one is removed."""
-    cluster = fight.cluster
-    new = cluster.add()
-    cluster.join_anew(new)
-    _kill_and_start(fight)
-    cluster.wait_healthy()
-    victim = fight.draw.choice([node for node in cluster.rest() if node is not new])
-    leader = cluster.lead()
-    asked = threading.Thread(
-        target=cluster.call, args=(leader, "POST", "/cluster/remove", {"node_id": name_of(victim)})
-    )
-    asked.start()
-    _kill_and_start(fight)
-    asked.join()
-    cluster.retire(victim)
-    cluster.wait_healthy()
-
-
-def _kill_and_start(fight: Round) -> None:
-    leader = fight.cluster.lead()
-    fight.hit()
-    leader.kill()
-    fight.writes_go_on()
-    leader.start()
-
-
-# ---- strangers ----
-
-_STORM = 300
-
-
-def storm(fight: Round) -> None:
-    """Garbage, giant frames, half-open and wrong connections on the port for other nodes; in the
-    middle of it a node comes back."""
-    cluster = fight.cluster
-    leader = cluster.lead()
-    term, before = cluster.term(), _memory(leader)
-    port = int(leader.flags[3].rpartition(":")[2])
-    over = threading.Event()
-    thread = threading.Thread(target=_knock, args=(port, over))
-    fight.hit()
-    thread.start()
-    try:
-        fight.writes_go_on()
-        victim = fight.draw.choice(cluster.rest())
-        victim.kill()
-        victim.start()
-        cluster.wait_caught_up(victim)
-        fight.load.wait_more(100)
-        assert cluster.term() == term
-    finally:
-        over.set()
-        thread.join()
-    assert _memory(leader) - before < 64 * MIB
-
-
-def _knock(port: int, over: threading.Event) -> None:
-    wrong = Hello(WIRE_VERSION, MESSAGES, "0" * 32, "n2/0", "0" * 16, "n1/0", 1, bytes(NONCE_SIZE))
-    texts = (
-        b"",
-        b"GET / HTTP/1.1\r\n\r\n",
-        random.Random(1).randbytes(1000),
-        b"\xff\xff\xff\xff\x01" + bytes(100),
-        Dialling(wrong, bytes(32)).begin(),
-    )
-    open_ones: list[socket.socket] = []
-    turn = 0
-    while not over.is_set():
-        turn += 1
-        with contextlib.suppress(OSError):
-            line = socket.create_connection(("127.0.0.1", port), 1)
-            open_ones.append(line)
-            line.sendall(texts[turn % len(texts)])
-        if len(open_ones) > _STORM:
-            open_ones.pop(0).close()
-    for line in open_ones:
-        line.close()
-
-
-def _memory(node: ServerProcess) -> int:
-    """Resident bytes."""
-    assert node.process is not None
-    pages = Path(f"/proc/{node.process.pid}/statm").read_text().split()[1]
-    return int(pages) * 4096
+    trial.writes_go_on()
 
 
 _OWN_DISK = 400 * MIB
@@ -627,12 +448,12 @@ _LOG_OF_DISK = f"wal.segment_size={8 * MIB}"
 _SNAPSHOTS = f"wal.segment_size={MIB},raft.log_kept_size={MIB // 4}"
 
 
-def _full(name: str, what: str, act: Callable[[Round], None], limit_s: float) -> Scenario:
+def _full(name: str, what: str, act: Callable[[Trial], None], limit_s: float) -> Scenario:
     return Scenario(name, what, act, limit_s, disk_size=_OWN_DISK, failpoints=_LOG_OF_DISK)
 
 
 SCENARIOS = (
-    Scenario("A1", "kill -9 of the leader", kill_leader, _ELECTION_S),
+    Scenario("A1", "kill -9 of the leader, five times", kill_leader, _ELECTION_S),
     Scenario("A2", "kill -9 of any node, five times", kill_any, _ELECTION_S),
     Scenario("A3", "kill -9 of all nodes", kill_all, _RESTART_S),
     Scenario("A4", "kill -9 at each failpoint", kill_at_points, 3, failpoints=_SMALL_LOG),
@@ -671,7 +492,7 @@ SCENARIOS = (
         "A18-sender",
         "the same, and the leader is killed",
         behind_a_killed,
-        3,
+        _RESTART_S,
         failpoints=_SNAPSHOTS,
     ),
     Scenario("A19", "two join, a follower and the leader leave", come_and_go, 3),
