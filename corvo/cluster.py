@@ -36,6 +36,7 @@ from corvo.net.gate import Gate
 from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
+from corvo.net.text_streams import TextStreams
 from corvo.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class Cluster:
         self.snapshots.clean()
         self.members.start(self._where)
 
-    def guard(self, router: Router, server: Server) -> None:
+    def guard(self, router: Router, server: Server, texts: TextStreams) -> None:
         """Stand between the front end and the router."""
         proxy = self.proxy = Proxy(self._loop, self._clock.elapsed_ns, self._on_returned)
         self.gate = Gate(
@@ -136,6 +137,16 @@ class Cluster:
         )
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
+        self.leadership.on_change += [self._on_leader, texts.cut_all]
+
+    def _on_leader(self) -> None:
+        """Somebody leads, or nobody does now."""
+        assert self.proxy is not None
+        leader = self._log.leader_id
+        if leader == self._log.node_id:
+            self.proxy.turn_to("")
+        elif leader:
+            self.proxy.turn_to(http_address(self._log.conf, leader))
 
     def _on_returned(self, request: Request, until_ns: int) -> None:
         assert self.gate is not None

@@ -230,7 +230,7 @@ class Node:
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
         if cluster is not None:
-            cluster.guard(router, server)
+            cluster.guard(router, server, self.live.texts)
         self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind

@@ -608,7 +608,9 @@ def forwarding_that_never_was(server: ServerProcess) -> None:
     assert api.call("GET", "/queues", None, spoofed)[0] == 200
     packet = post_bytes("/enqueue", {"queue": "q"})
     head = b"X-Corvo-Forwarded: 1\r\n" * 2
-    assert b" 400 " in converse(server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)])
+    assert b" 400 " in converse(
+        server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)]
+    )
     api.close()
 
 

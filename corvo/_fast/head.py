@@ -36,6 +36,7 @@ RARE: Final = frozenset(
         b"grpc-timeout",
         b"grpc-encoding",
         b"x-corvo-from",
+        b"x-corvo-waited",
     )
 )
 _RARE_SIZE_MIN = 12

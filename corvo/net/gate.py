@@ -3,6 +3,7 @@
 Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
 that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
 anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
+So is the text that workers stream, which is not replicated.
 
 While nobody leads requests are held, for a moment: an election takes less than that. So are
 requests whose op was lost with a leadership: they were not done, and are asked for again as if they
@@ -36,7 +37,15 @@ _LOCAL_PATHS: Final = frozenset(
         b"/corvo.v1.WorkerService/Subscribe",
     )
 )
+_TEXT: Final = b"/stream"  # the end of its path
 _TICK_S: Final = 0.1
+
+
+def _is_local(request: Request) -> bool:
+    """Whether any node can serve it."""
+    if request.method in _LOCAL_METHODS:
+        return not request.path.endswith(_TEXT)
+    return request.path in _LOCAL_PATHS
 
 
 class Gate:
@@ -74,7 +83,7 @@ class Gate:
         """Serve, pass on, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
-        elif request.method in _LOCAL_METHODS or request.path in _LOCAL_PATHS:
+        elif _is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request)
             else:

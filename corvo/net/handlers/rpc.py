@@ -184,7 +184,7 @@ class Rpc:
 
     def _grpc(self, request: Request, method: str, content_type: bytes) -> None:
         """A method by gRPC."""
-        if isinstance(request.conn, ReplyQueue):
+        if isinstance(request.conn, ReplyQueue) and request.forwarded is None:
             raise VersionNotSupported("gRPC needs HTTP/2")
         form = _GRPC.get(content_type)
         if form is None:
