@@ -21,7 +21,6 @@ from h2_peer import (
     COMPRESSION_ERROR,
     ENHANCE_YOUR_CALM,
     FLOODS,
-    FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GET,
     POST,
@@ -377,6 +376,8 @@ def too_many_connections(server: ServerProcess) -> None:
 
 # ---- HTTP/2 ----
 
+_FETCH: Pairs = [*POST[:3], (":path", "/api/v1/fetch")]
+
 # Floods of one kind of frame: their class, and whether they cost one token of a budget a frame.
 _FLOOD_CLASSES = {
     "rapid reset": (12, False),
@@ -428,12 +429,9 @@ def _goaway(answer: bytes) -> int:
 @attack(13, 'corvo_http_refusals_total{reason="')
 def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
     """Each is a fault of the connection: there is no reset to farm."""
-    waits: Pairs = [*POST[:3], (":path", "/api/v1/fetch")]
     short = frames.ExtensionFrame(2, 1, body=b"\0\0\0\1")
-    wide = frames.WindowUpdateFrame(1, 2**31 - 1)
     for sent, code in (
         (frames.WindowUpdateFrame(1, 1).serialize()[:-4] + bytes(4), PROTOCOL_ERROR),
-        (wide.serialize(), FLOW_CONTROL_ERROR),
         (short.serialize(), FRAME_SIZE_ERROR),
         (frames.PriorityFrame(1, 1, 1).serialize(), PROTOCOL_ERROR),
         (data(1, b"x").serialize(), STREAM_CLOSED),
@@ -441,9 +439,21 @@ def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
     ):
         with Multiplexed(server.port) as client:
             body = data(1, b'{"queues":["none"],"timeout":60}', "END_STREAM")
-            client.send(client.peer.headers(1, waits), body)
+            client.send(client.peer.headers(1, _FETCH), body)
             client._socket.sendall(sent)
             assert client.wait_end() == code
+
+
+@attack(13, "faulty_requests")
+def windows_that_are_too_wide(server: ServerProcess) -> None:
+    """A fault of the stream, by the standard: the resets are counted."""
+    wide = 2**31 - 1
+    with Multiplexed(server.port) as client:
+        body = b'{"queues":["none"],"timeout":60}'
+        for stream in range(1, 401, 2):
+            client.send(client.peer.headers(stream, _FETCH), data(stream, body, "END_STREAM"))
+            client.send(frames.WindowUpdateFrame(stream, wide))
+        assert client.wait_end() == ENHANCE_YOUR_CALM
 
 
 @attack(15, "head_size")
