@@ -186,7 +186,7 @@ class FrameReader:
 def frame_head(size, kind, flags, stream_id):
     """The nine bytes in front of a payload."""
     if cython.compiled:
-        head: cython.uchar[9]
+        head = cython.declare(cython.uchar[9])
         head[0] = (size >> 16) & 0xFF
         head[1] = (size >> 8) & 0xFF
         head[2] = size & 0xFF
