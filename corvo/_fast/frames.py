@@ -197,7 +197,8 @@ def frame_head(size, kind, flags, stream_id):
         head[7] = (stream_id >> 8) & 0xFF
         head[8] = stream_id & 0xFF
         return cython.cast(cython.p_uchar, head)[:9]
-    return _pack(size >> 8, size & 0xFF, kind, flags, stream_id)
+    else:
+        return _pack(size >> 8, size & 0xFF, kind, flags, stream_id)
 
 
 def frame(kind, flags, stream_id, payload):
