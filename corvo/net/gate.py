@@ -44,7 +44,7 @@ _TICK_S: Final = 0.1
 def _is_local(request: Request) -> bool:
     """Whether any node can serve it."""
     if request.method in _LOCAL_METHODS:
-        return not request.path.endswith(_TEXT)
+        return request.method != "GET" or not request.path.endswith(_TEXT)
     return request.path in _LOCAL_PATHS
 
 
