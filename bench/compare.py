@@ -11,8 +11,8 @@ the medians are printed:
     ratio   of ours to the line above, by wall and by cpu
 
 Opponents: `redis-benchmark` LPUSH with an append-only file, flushed by each event loop (`always`)
-or never (`no`); beanstalkd with its log off, or flushed for each write. What is not installed is
-left out and named.
+or never (`no`), one request at a time on a connection; beanstalkd with its log off, or flushed for
+each write; nghttpd, which does no work for a request. What is not installed is left out and named.
 """
 
 import argparse
@@ -34,6 +34,8 @@ ROOT = Path(__file__).parent.parent
 LOAD = ROOT / "bench" / "load"
 SERVER_CORE, LOAD_CORE = "0", "1"
 PAYLOAD_SIZE = 147
+FEW = 64  # connections, for more than one kind of load
+_REPLY_SIZE = 82  # of an enqueue
 WARM_UP_S = 1
 
 
@@ -66,10 +68,6 @@ class Line:
 def corvo(name: str, script: str, pattern: str, *options: str) -> Line:
     """Our server under wrk."""
 
-    def server(port: int, path: str) -> list[str]:
-        bind = ["--bind", f"127.0.0.1:{port}", "--data-dir", path, "--log-level", "error"]
-        return [sys.executable, "-m", "corvo", "server", "--no-mirror", *bind, *options]
-
     def load(port: int, connections: int, seconds: int) -> list[str]:
         url = f"http://127.0.0.1:{port}/"
         wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
@@ -79,7 +77,43 @@ def corvo(name: str, script: str, pattern: str, *options: str) -> Line:
         assert "Non-2xx" not in output, output
         return float(_search(pattern, output))
 
-    return Line(name, ("wrk",), server, load, count)
+    return Line(name, ("wrk",), _our_server(*options), load, count)
+
+
+def corvo_streams(name: str, *options: str) -> Line:
+    """Our server under h2load, with 32 streams a connection."""
+    return Line(name, ("h2load",), _our_server(*options), _h2load, _count_h2load)
+
+
+def nghttpd(name: str) -> Line:
+    """A server of HTTP/2 in C++ that answers the same requests with a file, under the same load."""
+
+    def server(port: int, path: str) -> list[str]:
+        reply = Path(path) / "api" / "v1" / "enqueue"
+        reply.parent.mkdir(parents=True)
+        reply.write_bytes(b"x" * _REPLY_SIZE)
+        return ["nghttpd", "--no-tls", "-a", "127.0.0.1", "-d", path, str(port)]
+
+    return Line(name, ("nghttpd", "h2load"), server, _h2load, _count_h2load)
+
+
+def _our_server(*options: str) -> Callable[[int, str], list[str]]:
+    def server(port: int, path: str) -> list[str]:
+        bind = ["--bind", f"127.0.0.1:{port}", "--data-dir", path, "--log-level", "error"]
+        return [sys.executable, "-m", "corvo", "server", "--no-mirror", *bind, *options]
+
+    return server
+
+
+def _h2load(port: int, connections: int, seconds: int) -> list[str]:
+    url = f"http://127.0.0.1:{port}/api/v1/enqueue"
+    how = ["-t1", f"-c{connections}", "-m32", f"-D{seconds}", "-d", str(LOAD / "enqueue.json")]
+    return ["h2load", *how, "-H", "content-type: application/json", url]
+
+
+def _count_h2load(output: str, seconds: int) -> float:
+    assert " 0 4xx, 0 5xx" in output, output
+    return float(_search(r"(\d+) succeeded", output))
 
 
 def redis(name: str, fsync: str) -> Line:
@@ -124,7 +158,7 @@ LIVES = r"(\d+) lives"
 
 def comparisons(connections: int) -> list[tuple[str, Line, Line]]:
     """What is set beside what."""
-    enqueue, life = "enqueue.lua", "life.lua"
+    enqueue, life, pipelined = "enqueue.lua", "life.lua", "pipelined.lua"
     pairs = [
         (
             f"enqueue, durable, {connections} connections",
@@ -137,7 +171,7 @@ def comparisons(connections: int) -> list[tuple[str, Line, Line]]:
             corvo("corvo enqueue", enqueue, ENQUEUED, "--no-durable"),
         ),
     ]
-    if connections <= 64:
+    if connections <= FEW:
         pairs += [
             (
                 f"life by three requests, durable, {connections} connections",
@@ -148,6 +182,31 @@ def comparisons(connections: int) -> list[tuple[str, Line, Line]]:
                 f"life by three requests, not durable, {connections} connections",
                 beanstalkd("beanstalkd in memory"),
                 corvo("corvo lives", life, LIVES, "--no-durable"),
+            ),
+            (
+                f"enqueue, durable, {connections} connections, 16 requests at once on each",
+                redis("redis LPUSH, always, one", "always"),
+                corvo("corvo enqueue", pipelined, ENQUEUED),
+            ),
+            (
+                f"enqueue, not durable, {connections} connections, 16 requests at once on each",
+                redis("redis LPUSH, no, one", "no"),
+                corvo("corvo enqueue", pipelined, ENQUEUED, "--no-durable"),
+            ),
+            (
+                f"enqueue, durable, {connections} connections with 32 streams of HTTP/2",
+                redis("redis LPUSH, always, one", "always"),
+                corvo_streams("corvo enqueue"),
+            ),
+            (
+                f"enqueue, not durable, {connections} connections with 32 streams of HTTP/2",
+                redis("redis LPUSH, no, one", "no"),
+                corvo_streams("corvo enqueue", "--no-durable"),
+            ),
+            (
+                f"the same requests, {connections} connections with 32 streams of HTTP/2",
+                nghttpd("nghttpd, a file"),
+                corvo_streams("corvo enqueue", "--no-durable"),
             ),
         ]
     return pairs
@@ -222,12 +281,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="of each round")
     parser.add_argument("--connections", type=int, nargs="*", default=[64, 512])
+    parser.add_argument("--only", default="", help="measure what has this in its title")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} processors, load {load:.1f} before the start", end="")
     print(" (busy: wall figures mean little)" if load > 0.5 else "")
     for connections in options.connections:
-        pairs = comparisons(connections)
+        pairs = [pair for pair in comparisons(connections) if options.only in pair[0]]
         for _ in range(options.rounds):
             for _, theirs, ours in pairs:
                 for line in (theirs, ours):

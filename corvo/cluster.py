@@ -38,6 +38,7 @@ from corvo.net.gate import Gate
 from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
+from corvo.net.text_streams import TextStreams
 from corvo.pipeline import Pipeline
 from corvo.seeds import Seeds, raft_tls
 
@@ -157,7 +158,7 @@ class Cluster:
         """Whether the state of this node differs from that of a majority."""
         return self._started and self.agreement.is_wrong(self._log.conf.voters)
 
-    def guard(self, router: Router, server: Server) -> None:
+    def guard(self, router: Router, server: Server, texts: TextStreams) -> None:
         """Stand between the front end and the router."""
         proxy = self.proxy = Proxy(
             self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
@@ -174,6 +175,16 @@ class Cluster:
         self.leadership.on_change.append(self._turn_proxy)
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
+        self.leadership.on_change += [self._on_leader, texts.cut_all]
+
+    def _on_leader(self) -> None:
+        """Somebody leads, or nobody does now."""
+        assert self.proxy is not None
+        leader = self._log.leader_id
+        if leader == self._log.node_id:
+            self.proxy.turn_to("")
+        elif leader:
+            self.proxy.turn_to(http_address(self._log.conf, leader))
 
     def _turn_proxy(self) -> None:
         """Requests go to whoever leads now."""

@@ -1,7 +1,7 @@
 from corvo.clock cimport Clock
 
 
-cdef class Flusher:
+cdef class BaseFlusher:
     cdef object _loop, _log, _machine, _disk, _on_fatal, _timer
     cdef Clock _clock
     cdef long long _dirty_since_ns, _applied_ns

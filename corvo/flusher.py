@@ -45,7 +45,7 @@ class Flushable(Protocol):
     def flush(self) -> FlushReport: ...
 
 
-class Flusher:
+class BaseFlusher:
     """Decides when the machine's overlay goes to the base."""
 
     def __init__(

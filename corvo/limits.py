@@ -4,6 +4,7 @@ Sizes are bytes, times nanoseconds unless the name says otherwise. The values th
 configured are defaults here; `corvo.config` carries the ones in force.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 KIB: Final = 1024
@@ -315,38 +316,50 @@ LINGER_NS: Final = SECOND_NS
 LINGER_DRAINING_NS: Final = 100 * MS_NS
 DRAIN_NS: Final = 500 * MS_NS
 
-# HTTP/2: what is open at once, and what a peer may do at once and a second.
-H2_STREAMS_MAX: Final = 1_000
-H2_STREAM_WINDOW_SIZE: Final = MIB
-H2_WINDOW_SIZE: Final = 4 * MIB
-H2_FRAMES_PER_TURN: Final = 256
-H2_CONTINUATIONS_MAX: Final = 8
-H2_BLOCK_SIZE_MAX: Final = 32 * KIB
-H2_FIELDS_SIZE_FATAL: Final = 64 * KIB
-H2_CONTROL_QUEUE_MAX: Final = 1_000
-H2_LATE_MAX: Final = 1_000
-H2_RESETS: Final = (1_000, 33)
-H2_OWN_RESETS: Final = (100, 5)
-H2_OWN_RESETS_MAX: Final = 1_024
-H2_SETTINGS: Final = (100, 5)
-H2_SETTINGS_ENTRIES_MAX: Final = 64
-H2_PINGS: Final = (100, 10)
-H2_PING_STRIKES: Final = 3
-H2_PING_SPACING_NS: Final = 5 * SECOND_NS
-H2_PRIORITIES: Final = 100
-H2_PRIORITIES_PER_STREAM: Final = 10
-H2_UPDATES: Final = 1_000
-H2_UPDATES_PER_DATA: Final = 10
-H2_SLIPS: Final = (10_000, 330)
-H2_EMPTY_DATA_MAX: Final = 100
-H2_TINY_DATA: Final = 256
-H2_TINY_DATA_BUDGET: Final = 100 * H2_TINY_DATA * (H2_WINDOW_SIZE // (64 * KIB))
-H2_SMALL_DATA: Final = KIB
-H2_SMALL_DATA_WAIT_NS: Final = SECOND_NS
-H2_SETTINGS_WAIT_NS: Final = 10 * SECOND_NS
-H2_PING_IDLE_NS: Final = 30 * SECOND_NS
-H2_PING_WAIT_NS: Final = 10 * SECOND_NS
-H2_LEAVE_WAIT_NS: Final = SECOND_NS
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """HTTP/2: what is open at once, and what a peer may do at once (burst) and a second (rate)."""
+
+    streams_max: int = 1_000
+    stream_window_size: int = MIB
+    window_size: int = 4 * MIB
+    frames_per_turn: int = 256
+    continuations_max: int = 8
+    block_size_max: int = 32 * KIB
+    fields_size_fatal: int = 64 * KIB
+    control_queue_max: int = 1_000
+    late_max: int = 1_000
+    resets_burst: int = 1_000
+    resets_rate: int = 33
+    own_resets_burst: int = 100
+    own_resets_rate: int = 5
+    own_resets_max: int = 1_024
+    settings_burst: int = 100
+    settings_rate: int = 5
+    settings_entries_max: int = 64
+    pings_burst: int = 100
+    pings_rate: int = 10
+    ping_strikes: int = 3
+    ping_spacing_ns: int = 5 * SECOND_NS
+    priorities_burst: int = 100
+    priorities_per_stream: int = 10
+    updates_burst: int = 1_000
+    updates_per_data: int = 10
+    slips_burst: int = 10_000
+    slips_rate: int = 330
+    empty_data_max: int = 100
+    tiny_data: int = 256
+    tiny_data_budget: int = 100 * 256 * (4 * MIB // (64 * KIB))  # grows with the window
+    small_data: int = KIB
+    small_data_wait_ns: int = SECOND_NS
+    settings_wait_ns: int = 10 * SECOND_NS
+    ping_idle_ns: int = 30 * SECOND_NS
+    ping_wait_ns: int = 10 * SECOND_NS
+    leave_wait_ns: int = SECOND_NS
+
+
+HTTP2: Final = Http2Limits()
 
 assert PAYLOAD_SIZE_MAX < BODY_SIZE_MAX < ENTRY_SIZE_MAX
 assert RESULT_SIZE_MAX + CHECKPOINT_SIZE_MAX < BODY_SIZE_MAX
@@ -366,8 +379,8 @@ assert RPC_MESSAGE_SIZE_MAX < BODY_SIZE_MAX and HEARTBEAT_JOBS_MAX <= RPC_ITEMS_
 assert STREAM_DELTA_SIZE_MAX <= STREAM_TEXT_SIZE_MAX < STREAM_TEXTS_SIZE_MAX
 assert STREAM_PAGE_SIZE < STREAM_UNSENT_SIZE_MAX < UNSENT_SIZE_MAX
 assert PIPELINE_RESUME < PIPELINE_MAX
-assert HEAD_SIZE_MAX <= H2_BLOCK_SIZE_MAX <= H2_FIELDS_SIZE_FATAL
-assert H2_STREAM_WINDOW_SIZE <= H2_WINDOW_SIZE
+assert HEAD_SIZE_MAX <= HTTP2.block_size_max <= HTTP2.fields_size_fatal
+assert HTTP2.stream_window_size <= HTTP2.window_size
 assert PROXY_CONNECTIONS_MAX < CONNECTIONS_PER_ADDRESS_MAX
 assert PROXY_IDLE_NS < KEEP_ALIVE_IDLE_NS
 assert OUTCOME_WAIT_NS < PROXY_ANSWER_NS

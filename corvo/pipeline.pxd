@@ -3,7 +3,7 @@ cimport cython
 from corvo._fast.batch cimport Batcher
 from corvo._fast.replies cimport Request
 from corvo.clock cimport Clock
-from corvo.flusher cimport Flusher
+from corvo.flusher cimport BaseFlusher
 from corvo.ops cimport Op
 from corvo.waiting cimport Wait, WaitingFetches
 
@@ -30,7 +30,7 @@ cdef class Pipeline:
     cdef long long _deadline_armed_ns, _opening_armed_ns
     cdef public WaitingFetches waiting
     cdef public object ends
-    cdef public Flusher flusher
+    cdef public BaseFlusher flusher
     cdef public object meters
     cdef public bint open
     cdef readonly bint draining

@@ -23,7 +23,7 @@ from corvo.clock import Clock
 from corvo.consensus.log import FRAME, Entry, Log
 from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.feed import Change
-from corvo.flusher import Disk, Flushable, Flusher
+from corvo.flusher import BaseFlusher, Disk, Flushable
 from corvo.model import Fetched
 from corvo.waiting import DONE, IN_FLIGHT, PARKED, Openings, Wait, WaitingFetches, WaitingForEnds
 
@@ -151,7 +151,7 @@ class Pipeline:
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
         self.ends = WaitingForEnds(loop, clock.elapsed_ns)
-        self.flusher = Flusher(loop, clock, log, machine, disk, self._fatal)
+        self.flusher = BaseFlusher(loop, clock, log, machine, disk, self._fatal)
         self.meters = PipelineMeters()
         self.open = False
         self.draining = False

@@ -25,6 +25,6 @@ cdef class Service:
     @cython.locals(pipeline=Pipeline)
     cpdef enqueue_plain(self, PlainEnqueue plain, slot)
     cpdef Wait fetch(
-        self, list queues, str worker_id, bytes payload, bint batch, long long wait_ns, request,
+        self, list queues, str worker_id, bytes payload, bint batch, long long deadline_ns, request,
         answer
     )

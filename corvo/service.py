@@ -162,14 +162,14 @@ class Service:
         worker_id: str,
         payload: bytes,
         batch: bool,
-        wait_ns: int,
+        deadline_ns: int,
         request: Any,
         answer: Callable[[Wait, Any], None],
     ) -> Wait:
-        """Wait for jobs; `payload` is that of the Fetch, or with `batch` the FetchBatch op."""
+        """Wait for jobs; `payload` is that of the Fetch, or with `batch` the FetchBatch op, and a
+        deadline of 0 means not to wait."""
         if self.guard is not None:
             raise ValidationError("a fetch takes no Idempotency-Key: each one gets other jobs")
-        deadline_ns = self.clock.elapsed_ns() + wait_ns if wait_ns else 0
         wait = Wait(queues, worker_id, payload, batch, deadline_ns, request, answer)
         self.pipeline.fetch(wait)
         return wait

@@ -10,18 +10,23 @@ import gzip
 import resource
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import hpack
+from conversations import (
+    PATIENCE_S,
+    Multiplexed,
+    converse,
+    goaway_code,
+    read_all,
+    stalled,
+)
 from h2_peer import (
     CANCEL,
     COMPRESSION_ERROR,
     ENHANCE_YOUR_CALM,
     FLOODS,
-    FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GET,
     POST,
@@ -40,7 +45,6 @@ from corvo import limits
 
 KIB = 1024
 MIB = 1024 * KIB
-PATIENCE_S = 60.0
 HELLO = PREFACE + frames.SettingsFrame(0).serialize()
 
 _GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -121,110 +125,6 @@ def counted(api: Api, series: str) -> float:
     """What the metrics say, the sum of all series that begin like this."""
     lines = api.raw("GET", "/metrics").body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
-
-
-# ---- conversations ----
-
-
-def read_all(client: socket.socket) -> bytes:
-    """What comes until the server has had enough."""
-    answers = []
-    client.settimeout(PATIENCE_S)
-    with contextlib.suppress(ConnectionError):
-        while piece := client.recv(65_536):
-            answers.append(piece)
-    return b"".join(answers)
-
-
-def converse(port: int, sent: list[bytes]) -> bytes:
-    """All that is answered to somebody who sends, whatever is answered, and then ends."""
-    answers: list[bytes] = []
-    with connect(port) as client:
-        client.settimeout(PATIENCE_S)
-        reader = threading.Thread(target=lambda: answers.append(read_all(client)), daemon=True)
-        reader.start()
-        with contextlib.suppress(ConnectionError):
-            for piece in sent:
-                client.sendall(piece)
-            client.shutdown(socket.SHUT_WR)
-        reader.join(PATIENCE_S)
-        assert not reader.is_alive()
-    return b"".join(answers)
-
-
-class Multiplexed:
-    """One connection of HTTP/2, and what the server has said on it."""
-
-    def __init__(self, port: int, window: int = 65_535) -> None:
-        self._socket = connect(port)
-        self._socket.settimeout(PATIENCE_S)
-        self._decoder = hpack.Decoder()
-        self._rest = b""
-        self.peer = Peer()  # makes frames
-        self.frames: list[frames.Frame] = []
-        self.statuses: dict[int, int] = {}
-        settings = {frames.SettingsFrame.INITIAL_WINDOW_SIZE: window}
-        self._socket.sendall(PREFACE + frames.SettingsFrame(0, settings).serialize())
-        self.send(frames.SettingsFrame(0, flags=["ACK"]))
-
-    def __enter__(self) -> "Multiplexed":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def send(self, *sent: frames.Frame) -> None:
-        self._socket.sendall(b"".join([frame.serialize() for frame in sent]))
-
-    def ask(self, stream: int, fields: Pairs = GET) -> None:
-        self.send(self.peer.headers(stream, fields, "END_STREAM"))
-
-    def read(self, enough: Callable[[], bool]) -> None:
-        """Until it is, or the connection ends."""
-        while not enough():
-            try:
-                data = self._socket.recv(65_536)
-            except ConnectionError:
-                return
-            if not data:
-                return
-            self._rest += data
-            while len(self._rest) >= 9:
-                head = memoryview(self._rest[:9])
-                frame, size = frames.Frame.parse_frame_header(head)
-                if len(self._rest) < 9 + size:
-                    break
-                frame.parse_body(memoryview(self._rest[9 : 9 + size]))
-                self._rest = self._rest[9 + size :]
-                self.frames.append(frame)
-                if isinstance(frame, frames.HeadersFrame):
-                    fields = {str(k): str(v) for k, v in self._decoder.decode(frame.data)}
-                    self.statuses[frame.stream_id] = int(fields.get(":status", 0))
-
-    def resets(self) -> list[int]:
-        return [frame.error_code for frame in self.frames if frame.type == 3]
-
-    def wait_end(self) -> int:
-        """The code with which the server ends all."""
-        self.read(lambda: False)
-        codes = [f.error_code for f in self.frames if isinstance(f, frames.GoAwayFrame)]
-        assert codes, self.frames
-        return int(codes[-1])
-
-
-def stalled(server: ServerProcess, count: int, sent: list[bytes], pause: str) -> list[bytes]:
-    """What is answered to many who send pieces with pauses in between, and then nothing."""
-    api = server.api()
-    clients = [connect(server.port) for _ in range(count)]
-    for piece in sent:
-        for client in clients:
-            client.sendall(piece)
-        advance(api, pause)
-    api.close()
-    answers = [read_all(client) for client in clients]
-    for client in clients:
-        client.close()
-    return answers
 
 
 # ---- HTTP/1.1 ----
@@ -377,6 +277,8 @@ def too_many_connections(server: ServerProcess) -> None:
 
 # ---- HTTP/2 ----
 
+_FETCH: Pairs = [*POST[:3], (":path", "/api/v1/fetch")]
+
 # Floods of one kind of frame: their class, and whether they cost one token of a budget a frame.
 _FLOOD_CLASSES = {
     "rapid reset": (12, False),
@@ -404,7 +306,7 @@ def _enter_flood(name: str, number: int, budgeted: bool) -> None:
     burst = HELLO + b"".join(sent + sent[1:] if budgeted else sent)
 
     def run(server: ServerProcess) -> None:
-        assert _goaway(converse(server.port, [burst])) == ENHANCE_YOUR_CALM
+        assert goaway_code(converse(server.port, [burst])) == ENHANCE_YOUR_CALM
 
     run.__name__ = name
     attack(number, FLOODS[name])(run)
@@ -414,26 +316,12 @@ for _name, (_number, _budgeted) in _FLOOD_CLASSES.items():
     _enter_flood(_name, _number, _budgeted)
 
 
-def _goaway(answer: bytes) -> int:
-    code = -1
-    while len(answer) >= 9:
-        frame, size = frames.Frame.parse_frame_header(memoryview(answer[:9]))
-        if isinstance(frame, frames.GoAwayFrame) and len(answer) >= 9 + size:
-            frame.parse_body(memoryview(answer[9 : 9 + size]))
-            code = frame.error_code
-        answer = answer[9 + size :]
-    return code
-
-
 @attack(13, 'corvo_http_refusals_total{reason="')
 def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
     """Each is a fault of the connection: there is no reset to farm."""
-    waits: Pairs = [*POST[:3], (":path", "/api/v1/fetch")]
     short = frames.ExtensionFrame(2, 1, body=b"\0\0\0\1")
-    wide = frames.WindowUpdateFrame(1, 2**31 - 1)
     for sent, code in (
         (frames.WindowUpdateFrame(1, 1).serialize()[:-4] + bytes(4), PROTOCOL_ERROR),
-        (wide.serialize(), FLOW_CONTROL_ERROR),
         (short.serialize(), FRAME_SIZE_ERROR),
         (frames.PriorityFrame(1, 1, 1).serialize(), PROTOCOL_ERROR),
         (data(1, b"x").serialize(), STREAM_CLOSED),
@@ -441,9 +329,21 @@ def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
     ):
         with Multiplexed(server.port) as client:
             body = data(1, b'{"queues":["none"],"timeout":60}', "END_STREAM")
-            client.send(client.peer.headers(1, waits), body)
+            client.send(client.peer.headers(1, _FETCH), body)
             client._socket.sendall(sent)
             assert client.wait_end() == code
+
+
+@attack(13, "faulty_requests")
+def windows_that_are_too_wide(server: ServerProcess) -> None:
+    """A fault of the stream, by the standard: the resets are counted."""
+    wide = 2**31 - 1
+    with Multiplexed(server.port) as client:
+        body = b'{"queues":["none"],"timeout":60}'
+        for stream in range(1, 401, 2):
+            client.send(client.peer.headers(stream, _FETCH), data(stream, body, "END_STREAM"))
+            client.send(frames.WindowUpdateFrame(stream, wide))
+        assert client.wait_end() == ENHANCE_YOUR_CALM
 
 
 @attack(15, "head_size")
@@ -608,7 +508,9 @@ def forwarding_that_never_was(server: ServerProcess) -> None:
     assert api.call("GET", "/queues", None, spoofed)[0] == 200
     packet = post_bytes("/enqueue", {"queue": "q"})
     head = b"X-Corvo-Forwarded: 1\r\n" * 2
-    assert b" 400 " in converse(server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)])
+    assert b" 400 " in converse(
+        server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)]
+    )
     api.close()
 
 

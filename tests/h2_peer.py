@@ -5,8 +5,8 @@ from hyperframe import frame as frames
 
 from corvo._fast.http2 import H2Conn
 from corvo._fast.replies import H1Context, Request
-from corvo.limits import SECOND_NS
-from corvo.net.server import Http2Limits, HttpLimits
+from corvo.limits import SECOND_NS, Http2Limits
+from corvo.net.server import HttpLimits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PROTOCOL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED = 1, 3, 4, 5

@@ -185,7 +185,20 @@ class FrameReader:
 
 def frame_head(size, kind, flags, stream_id):
     """The nine bytes in front of a payload."""
-    return _pack(size >> 8, size & 0xFF, kind, flags, stream_id)
+    if cython.compiled:
+        head = cython.declare(cython.uchar[9])
+        head[0] = (size >> 16) & 0xFF
+        head[1] = (size >> 8) & 0xFF
+        head[2] = size & 0xFF
+        head[3] = kind
+        head[4] = flags
+        head[5] = stream_id >> 24
+        head[6] = (stream_id >> 16) & 0xFF
+        head[7] = (stream_id >> 8) & 0xFF
+        head[8] = stream_id & 0xFF
+        return cython.cast(cython.p_uchar, head)[:9]
+    else:
+        return _pack(size >> 8, size & 0xFF, kind, flags, stream_id)
 
 
 def frame(kind, flags, stream_id, payload):

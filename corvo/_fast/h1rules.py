@@ -35,7 +35,7 @@ def take_line(request, line, target_size_max):
     method: bytes = p[:first] if first >= 0 else line
     request.method = _METHODS.get(method) or method.decode("latin-1")
     request.head_only = request.method == "HEAD"
-    if first >= 0 and second < 0 and p[first + 1] == _SLASH:
+    if first >= 0 and second < 0 and p[first + 1] == _SLASH and method in _METHODS:
         raise VersionNotSupported("HTTP/0.9 is not spoken here, only 1.0 and 1.1")
     if second < 0 or find_byte(line, _SPACE, second + 1) >= 0:
         raise BadRequest("the request line is not: method, space, target, space, version")

@@ -131,8 +131,8 @@ class Control(ReplyStreams):
         if stream is not None:
             stream.window += reader.value
             if stream.window > WINDOW_MAX:
-                raise _too_wide()
-            if stream.window > 0:
+                self._reset(stream, FLOW_CONTROL_ERROR, "windows")
+            elif stream.window > 0:
                 self._unpark(stream)
         elif reader.stream_id > self._last_id:
             raise idle_stream()

@@ -17,6 +17,8 @@ cdef class FieldTable:
 cdef class Decoder:
     cdef readonly FieldTable table
     cdef Py_ssize_t _list_size_max, _list_size_fatal, _at
+    cdef bytes _known_block
+    cdef list _known_fields
 
     cdef _resize(self, bytes block)
     cdef Field _known(self, long long number)

@@ -150,13 +150,19 @@ class FieldTable:
 
 
 class Decoder:
-    """Reads the blocks of one peer, in order."""
+    """Reads the blocks of one peer, in order.
+
+    Clients say the same again and again, so the last block is kept with its fields. It means the
+    same as long as the table does not change.
+    """
 
     def __init__(self, list_size_max, list_size_fatal):
         self.table = FieldTable()
         self._list_size_max = list_size_max
         self._list_size_fatal = list_size_fatal
         self._at = 0  # behind what was read last
+        self._known_block = b""
+        self._known_fields = []
 
     def decode(self, block):
         """The fields of a whole block; None when they are too large in all to be kept.
@@ -164,8 +170,11 @@ class Decoder:
         A block that is far too large, or no valid one, is a fault of the connection. Sizes count as
         the limit that peers are told does: each field with 32 bytes on top.
         """
+        if block == self._known_block and block:
+            return self._known_fields
         p: cython.p_const_uchar = block
         end: cython.Py_ssize_t = len(block)
+        changed: cython.bint = False
         fields: list = []
         resizes: cython.int = 0
         size: cython.Py_ssize_t = 0
@@ -177,12 +186,14 @@ class Decoder:
                 resizes += 1
                 if size or resizes > _RESIZES_MAX:
                     raise _fault("a table size at the wrong place")
+                changed = True
                 self._resize(block)
                 continue
             if first & 0x80:
                 field = self._known(self._number(block, 0x7F))
             elif first & 0x40:
                 field = self._literal(block, 0x3F)
+                changed = True
                 self.table.add(field)
             else:
                 field = self._literal(block, 0x0F)
@@ -191,6 +202,10 @@ class Decoder:
                 raise ConnectionFault(ENHANCE_YOUR_CALM, "far too many fields", "header_block")
             if size <= self._list_size_max:
                 fields.append(field)
+        if size > self._list_size_max:
+            changed = True
+        self._known_block = b"" if changed else block
+        self._known_fields = fields
         return fields if size <= self._list_size_max else None
 
     def _resize(self, block):

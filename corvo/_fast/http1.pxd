@@ -12,6 +12,9 @@ cdef int _CHUNKED
 cdef int _STOPPED
 cdef long long _CHUNKED_BODY
 cdef int _LF
+cdef int _CR
+cdef int _A
+cdef int _Z
 
 
 cdef class H1Conn(ReplyQueue):

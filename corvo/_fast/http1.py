@@ -45,7 +45,7 @@ from corvo.errors import (
 
 _LINE, _FIELDS, _LENGTH, _CHUNKED, _STOPPED = 0, 1, 2, 3, 4
 _CHUNKED_BODY = CHUNKED
-_LF = 10
+_LF, _CR, _A, _Z = 10, 13, 65, 90
 
 # A request line is refused unfinished only when no method and version could still fit.
 _LINE_EXTRA_MAX: Final = 64
@@ -251,17 +251,19 @@ class H1Conn(ReplyQueue):
         if not self._began:
             self._began = True
             self._started_ns = self._read_ns
-        end: cython.Py_ssize_t = find_byte(data, _LF, pos) + 1
-        if end == 0:
-            size = len(data) - pos
-            if size > context.target_size_max + _LINE_EXTRA_MAX:
-                self._refuse(target_too_long(context.target_size_max), "head_size")
-            elif not b"A" <= data[pos : pos + 1] <= b"Z" and data[pos : pos + 1] != b"\r":
-                self._refuse(BadRequest("this is not an HTTP request"), "malformed")
-            else:
-                self._line = data[pos:]
-            return len(data)
+        # What is refused does not depend on how much of the line is there.
         p: cython.p_const_uchar = data
+        if not _A <= p[pos] <= _Z and p[pos] != _CR:
+            self._refuse(BadRequest("this is not an HTTP request"), "malformed")
+            return len(data)
+        end: cython.Py_ssize_t = find_byte(data, _LF, pos) + 1
+        size: cython.Py_ssize_t = (end or len(data)) - pos
+        if size > context.target_size_max + _LINE_EXTRA_MAX:
+            self._refuse(target_too_long(context.target_size_max), "head_size")
+            return len(data)
+        if end == 0:
+            self._line = data[pos:]
+            return len(data)
         line: bytes = p[pos:end]
         if line == b"\r\n":
             # Blank lines before a request are legal (RFC 9112 2.2); they count as its head.

@@ -3,6 +3,7 @@
 Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
 that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
 anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
+So is the text that workers stream, which is not replicated.
 
 While nobody leads requests are held, for a moment: an election takes less than that. So are
 requests whose op was lost with a leadership: they were not done, and are asked for again as if they
@@ -39,11 +40,14 @@ _LOCAL_PATHS: Final = frozenset(
         b"/corvo.v1.WorkerService/Subscribe",
     )
 )
+_TEXT: Final = b"/stream"  # the end of its path
 _TICK_S: Final = 0.1
 
 
 def _is_local(request: Request) -> bool:
-    """Whether a request is served where it arrives. A lifecycle stream is told where to go."""
+    """Whether any node can serve it. A lifecycle stream is told where to go."""
+    if request.method in _LOCAL_METHODS:
+        return request.method != "GET" or not request.path.endswith(_TEXT)
     return request.path in _LOCAL_PATHS or is_lifecycle_stream(request)
 
 
@@ -82,7 +86,7 @@ class Gate:
         """Serve, pass on, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
-        elif request.method in _LOCAL_METHODS or _is_local(request):
+        elif _is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request)
             else:

@@ -65,14 +65,18 @@ class OpenStreams:
             request.on_abandoned = None
             request.end()
 
+    def cut(self, request: Request) -> None:
+        """End a stream whose owner has yet to learn about it."""
+        self._on_abandoned(request)
+        request.end()
+
     def end_all(self) -> None:
         """The server stops."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for request in list(self._open):
-            self._on_abandoned(request)
-            request.end()
+            self.cut(request)
 
     def _on_abandoned(self, request: Request) -> None:
         found = self._open.pop(request, None)

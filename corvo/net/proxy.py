@@ -5,18 +5,21 @@ something, body), the id it has here, and `X-Corvo-Forwarded: 1`; who gets it wi
 not pass it on again. The answer comes back with status, fields and body; `X-Corvo-Index` is the
 leader's, so that a client can wait for it anywhere.
 
-One request at a time is on a connection. Fetches may wait for a minute there, so they get no more
-than their share of the connections. What finds none waits in line for a moment; too long a line is
-429. When the client of a fetch goes away its connection to the leader is cut, which is how the
-leader learns that nobody waits any more. Jobs that came for a client that has gone are given back.
+One request at a time is on a connection. Fetches may wait for a minute there, and streams stay as
+long as somebody reads, so they get no more than their share of the connections. What finds none
+waits in line for a moment; too long a line is 429. When the client of a fetch or a stream goes away
+its connection to the leader is cut, which is how the leader learns that nobody waits any more. Jobs
+that came for a client that has gone are given back.
 
 What becomes of a request when its connection breaks:
 
 - It was never sent (no connection could be made), or the leader says NO_LEADER: nothing was done.
   It goes to `on_unsent`, to be asked for again, for as long as somebody may wait for a leader.
-- It was sent and is a fetch, or carries an Idempotency-Key: the same, but if nobody is found who
-  does it, nobody knows whether it was done. A job that was handed out into the broken connection
-  comes back when its lease ends, without having used up an attempt.
+- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same, but if nobody is found
+  who does it, nobody knows whether what carries a key was done. A job that was handed out into the
+  broken connection comes back when its lease ends, without having used up an attempt. What asks for
+  a fetch again says how long it has waited already.
+- Some of its answer has been passed on: that ends there.
 - Anything else that was sent: 504 OUTCOME_UNKNOWN.
 
 A node that is stopped or cut off breaks no connection. When another one leads, what is safe to be
@@ -30,185 +33,22 @@ import json
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 from urllib.parse import quote
 
 from corvo import limits
 from corvo._fast.replies import Request, reply_error
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown, Overloaded
-from corvo.limits import SECOND_NS
+from corvo.limits import MS_NS, SECOND_NS
+from corvo.net.upstream import FORWARDED, Answer, Errand, Upstream
 
 logger = logging.getLogger(__name__)
 
-FORWARDED: Final = b"X-Corvo-Forwarded: 1\r\n"
-_FETCH: Final = b"/api/v1/fetch"
 _RELEASE: Final = "/api/v1/release/"
 _TICK_S: Final = 0.25
-_JSON: Final = b"application/json"
-# Fields of an answer that the front end writes itself.
-_OWN: Final = frozenset(
-    (
-        b"connection",
-        b"content-length",
-        b"content-type",
-        b"date",
-        b"keep-alive",
-        b"server-timing",
-        b"x-corvo-forwarded",
-        b"x-corvo-index",
-        b"x-request-id",
-    )
-)
 _NOT_DONE: Final = b'"code":"NO_LEADER"'
-
-
-class Errand:
-    """A request on its way to the leader. `request` is None when nobody waits for the answer."""
-
-    __slots__ = ("data", "is_fetch", "request", "since_ns", "until_ns")
-
-    def __init__(self, request: Request | None, data: bytes, now_ns: int) -> None:
-        self.request = request
-        self.data = data
-        self.is_fetch = request is not None and request.path.startswith(_FETCH)
-        self.since_ns = now_ns  # it came, or it was sent
-        self.until_ns = 0  # then it is too late to ask anew
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether it may be asked twice."""
-        request = self.request
-        return self.is_fetch or (request is not None and request.idempotency_key is not None)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody still waits for it."""
-        return self.request is None or not (self.request.abandoned or self.request.replied)
-
-
-class Answer:
-    """What the leader said."""
-
-    __slots__ = ("body", "content_type", "headers", "index", "last", "length", "status")
-
-    def __init__(self, head: bytes) -> None:
-        """Raises ValueError when this is not the head of an answer of ours."""
-        lines = head.split(b"\r\n")
-        if not lines[0].startswith(b"HTTP/1.1 "):
-            raise ValueError("not HTTP/1.1")
-        self.status = int(lines[0][9:12])
-        self.content_type = _JSON
-        self.index = -1
-        self.length = 0
-        self.last = False  # on its connection
-        self.headers = FORWARDED
-        self.body = b""
-        for line in lines[1:]:
-            name, _, value = line.partition(b": ")
-            name = name.lower()
-            if name == b"content-length":
-                self.length = int(value)
-            elif name == b"content-type":
-                self.content_type = value
-            elif name == b"x-corvo-index":
-                self.index = int(value)
-            elif name == b"connection":
-                self.last = value == b"close"
-            elif name == b"transfer-encoding":
-                raise ValueError("an answer in pieces")
-            elif name not in _OWN:
-                self.headers += line + b"\r\n"
-
-
-class Upstream(asyncio.Protocol):
-    """A connection to the leader, with at most one request on it."""
-
-    def __init__(self, proxy: "Proxy", address: str) -> None:
-        self.address = address
-        self.errand: Errand | None = None
-        self.idle_ns = 0
-        self._proxy = proxy
-        self._transport: asyncio.Transport | None = None
-        self._buffer = b""
-        self._pieces: list[bytes] = []  # of a body that comes in several
-        self._missing = 0
-        self._answer: Answer | None = None
-
-    # Called by the loop.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready for a request."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Collect an answer."""
-        answer = self._answer
-        if answer is None:
-            if self._buffer:
-                data = self._buffer + data
-            end = data.find(b"\r\n\r\n")
-            if end < 0 and len(data) <= limits.HEAD_SIZE_MAX:
-                self._buffer = data
-                return
-            try:
-                answer = self._answer = Answer(data[:end])
-            except ValueError as error:
-                self._give_up(str(error))
-                return
-            data = data[end + 4 :]
-            self._buffer = b""
-            self._missing = answer.length
-        self._missing -= len(data)
-        if self._missing > 0:
-            self._pieces.append(data)
-            return
-        if self._missing < 0 or self.errand is None:
-            self._give_up("more than was asked for")
-            return
-        if self._pieces:
-            data = b"".join([*self._pieces, data])
-            self._pieces = []
-        answer.body = data
-        self._answer = None
-        errand, self.errand = self.errand, None
-        if answer.last:
-            self.close()
-        self._proxy.answered(self, errand, answer)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
-        self._transport = None
-        errand, self.errand = self.errand, None
-        self._proxy.lost(self, errand)
-
-    # Called by the proxy.
-
-    @property
-    def open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
-    def send(self, errand: Errand, now_ns: int) -> None:
-        """Send a request; its answer, or the end of the connection, will come."""
-        assert self.errand is None and self._transport is not None
-        self.errand = errand
-        errand.since_ns = now_ns
-        self._transport.write(errand.data)
-        errand.data = b""  # the request has all that is needed to ask again
-
-    def close(self) -> None:
-        """Close, now that nothing is awaited."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _give_up(self, reason: str) -> None:
-        logger.warning("the answer of %s cannot be read: %s", self.address, reason)
-        self.abort()
 
 
 class Proxy:
@@ -234,16 +74,16 @@ class Proxy:
         self._elapsed_ns = elapsed_ns
         self._on_unsent = on_unsent or refuse
         self._connections_max = connections_max
-        self._fetches_max = connections_max - connections_max // 4
+        self._lasting_max = connections_max - connections_max // 4
         self._line_max = line_max
         self._tls = tls
         self._address = ""
         self._idle: list[Upstream] = []  # the last one used is the next
         self._busy: dict[Upstream, None] = {}
         self._connecting = 0
-        self._fetches = 0  # on connections or in line for one
+        self._lasting = 0  # fetches and streams on connections or in line for one
         self._line: deque[Errand] = deque()
-        self._fetch_line: deque[Errand] = deque()  # fetches beyond their share
+        self._lasting_line: deque[Errand] = deque()  # those beyond their share
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -258,10 +98,10 @@ class Proxy:
         """
         self.turn_to(address)
         now_ns = self._elapsed_ns()
-        errand = Errand(request, _encode(request, address), now_ns)
+        errand = Errand(request, _encode(request, address, now_ns), now_ns)
         errand.until_ns = until_ns or now_ns + limits.LEADER_WAIT_NS
         self.passed_on += 1
-        if errand.is_fetch:
+        if errand.lasts:
             request.on_abandoned = self._on_abandoned
         self._start(errand)
 
@@ -273,20 +113,36 @@ class Proxy:
     @property
     def in_line(self) -> int:
         """Requests that wait for a connection."""
-        return len(self._line) + len(self._fetch_line)
+        return len(self._line) + len(self._lasting_line)
+
+    def turn_to(self, address: str) -> None:
+        """The node at this address leads, or this one (empty). What may be asked again is better
+        off there, and streams are over; what else is at the old leader will be answered, one way or
+        the other."""
+        if address == self._address:
+            return
+        self._address = address
+        idle, self._idle = self._idle, []
+        for upstream in idle:
+            upstream.close()
+        for upstream in list(self._busy):
+            if upstream.errand is not None and upstream.errand.repeatable:
+                upstream.abort()
 
     def drain(self) -> None:
-        """The server stops: fetches are answered with what there is, nothing. The rest goes on."""
+        """The server stops: fetches are answered with what there is, nothing, and streams end. The
+        rest goes on."""
         waiting = [upstream.errand for upstream in self._busy if upstream.errand is not None]
-        for errand in [*waiting, *self._line, *self._fetch_line]:
+        for errand in [*waiting, *self._line, *self._lasting_line]:
             request = errand.request
-            if errand.is_fetch and errand.wanted and request is not None:
+            if not errand.lasts or request is None or request.abandoned:
+                continue
+            if errand.started:
+                self._on_abandoned(request)
+            elif errand.wanted:
                 self._on_abandoned(request)  # which takes it from the leader
                 request.on_abandoned = None
-                if request.path.endswith(b"/batch"):
-                    request.reply(200, b'{"jobs":[]}')
-                else:
-                    request.reply(204)
+                _answer_empty(request)
 
     async def close(self) -> None:
         """Close all connections. Requests that are on them have no answer."""
@@ -306,11 +162,11 @@ class Proxy:
         if self._timer is None:
             self._timer = self._loop.call_later(_TICK_S, self._tick)
         line = self._line
-        if errand.is_fetch:
-            if self._fetches >= self._fetches_max:
-                line = self._fetch_line
+        if errand.lasts:
+            if self._lasting >= self._lasting_max:
+                line = self._lasting_line
             else:
-                self._fetches += 1
+                self._lasting += 1
         elif self._idle and not line:
             self._send(self._idle.pop(), errand)
             return
@@ -329,11 +185,11 @@ class Proxy:
 
     def _end(self, errand: Errand) -> None:
         """It is neither on a connection nor in line for one any more."""
-        if not errand.is_fetch:
+        if not errand.lasts:
             return
-        self._fetches -= 1
-        while self._fetch_line and self._fetches < self._fetches_max:
-            following = self._fetch_line.popleft()
+        self._lasting -= 1
+        while self._lasting_line and self._lasting < self._lasting_max:
+            following = self._lasting_line.popleft()
             if following.wanted:
                 self._start(following)
 
@@ -346,19 +202,6 @@ class Proxy:
         return None
 
     # ---- connections ----
-
-    def turn_to(self, address: str) -> None:
-        """The node at this address leads, or this one (empty). What may be asked again is better
-        off there; what else is at the old leader will be answered, one way or the other."""
-        if address == self._address:
-            return
-        self._address = address
-        idle, self._idle = self._idle, []
-        for upstream in idle:
-            upstream.close()
-        for upstream in list(self._busy):
-            if upstream.errand is not None and upstream.errand.repeatable:
-                upstream.abort()
 
     def _connect_more(self) -> None:
         count = self.connections + self._connecting
@@ -373,7 +216,7 @@ class Proxy:
         host, _, port = place.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         tls = self._tls if scheme else None
-        upstream = Upstream(self, address)
+        upstream = Upstream(self, address, self._elapsed_ns)
         error: Exception | None = None
         try:
             async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
@@ -426,6 +269,25 @@ class Proxy:
             self._reply(errand, answer)
         self._free(upstream)
 
+    def began(self, errand: Errand, answer: Answer) -> bool:
+        """There is the head of an answer in chunks; False when nobody wants it."""
+        request = errand.request
+        if request is None or not errand.wanted:
+            return False
+        with self._index_of(request, answer):
+            request.start(answer.status, answer.headers, answer.content_type)
+        return True
+
+    def ended(self, upstream: Upstream, errand: Errand, trailers: bytes) -> None:
+        """The answer that began is complete."""
+        del self._busy[upstream]
+        self._end(errand)
+        request = errand.request
+        assert request is not None
+        request.on_abandoned = request.on_writable = None
+        request.end(trailers)
+        self._free(upstream)
+
     def lost(self, upstream: Upstream, errand: Errand | None) -> None:
         """A connection has ended, with or without a request on it."""
         self._busy.pop(upstream, None)
@@ -436,7 +298,10 @@ class Proxy:
         if errand is not None:
             self._end(errand)
             request = errand.request
-            if errand.is_fetch:
+            if errand.started and request is not None:
+                request.on_abandoned = request.on_writable = None
+                request.end()
+            elif errand.lasts:
                 errand.until_ns = self._elapsed_ns() + limits.LEADER_WAIT_NS
                 self._not_done(errand)
             elif errand.repeatable:
@@ -457,12 +322,19 @@ class Proxy:
                 self._give_back(request, answer.body)
                 return
             request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
+        if not request.replied:
+            with self._index_of(request, answer):
+                request.reply(answer.status, answer.body, answer.headers, answer.content_type)
+
+    @staticmethod
+    @contextmanager
+    def _index_of(request: Request, answer: Answer) -> Iterator[None]:
+        """A reply names the index at which it was made."""
         context = request.conn.context
         own_index = context.index
-        context.index = answer.index  # the reply names the index at which it was made
+        context.index = answer.index
         try:
-            if not request.replied:
-                request.reply(answer.status, answer.body, answer.headers, answer.content_type)
+            yield
         finally:
             context.index = own_index
 
@@ -479,8 +351,6 @@ class Proxy:
             refuse(request)
             return
         self.asked_again += 1
-        if errand.is_fetch:
-            request.body = _shorten_wait(request.body, now_ns - errand.since_ns)
         self._on_unsent(request, errand.until_ns)
 
     def _too_many(self, errand: Errand) -> None:
@@ -497,7 +367,7 @@ class Proxy:
             reply_error(request, error)
 
     def _on_abandoned(self, request: Request) -> None:
-        """The client of a fetch is gone. In line it is skipped when its turn comes."""
+        """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
         for upstream in self._busy:
             if upstream.errand is not None and upstream.errand.request is request:
                 upstream.abort()
@@ -518,11 +388,11 @@ class Proxy:
         now_ns = self._elapsed_ns()
         for upstream in list(self._busy):
             errand = upstream.errand
-            if errand is not None:
-                wait_ns = limits.PROXY_FETCH_NS if errand.is_fetch else limits.PROXY_ANSWER_NS
+            if errand is not None and not upstream.paused:
+                wait_ns = limits.PROXY_FETCH_NS if errand.lasts else limits.PROXY_ANSWER_NS
                 if now_ns - errand.since_ns > wait_ns:
                     upstream.abort()
-        for line in (self._line, self._fetch_line):
+        for line in (self._line, self._lasting_line):
             while line and now_ns - line[0].since_ns > limits.PROXY_LINE_NS:
                 errand = line.popleft()
                 if line is self._line:
@@ -536,13 +406,19 @@ class Proxy:
             self._timer = self._loop.call_later(_TICK_S, self._tick)
 
 
-def _encode(request: Request, address: str) -> bytes:
+def _encode(request: Request, address: str, now_ns: int) -> bytes:
     """The request as it goes to the leader."""
     target = request.path + b"?" + request.query if request.query else request.path
-    return _encode_for(request, address, target, request.body)
+    waited = b"X-Corvo-Waited: %d\r\n" % ((now_ns - request.arrived_ns) // MS_NS)
+    for name, value in (request.rare or {}).items():
+        if name != b"x-corvo-waited":
+            waited += name + b": " + value + b"\r\n"
+    return _encode_for(request, address, target, request.body, waited)
 
 
-def _encode_for(request: Request, address: str, target: bytes, body: bytes) -> bytes:
+def _encode_for(
+    request: Request, address: str, target: bytes, body: bytes, more: bytes = b""
+) -> bytes:
     """Another request, in the name of who sent this one."""
     parts = [
         request.method.encode(),
@@ -552,6 +428,7 @@ def _encode_for(request: Request, address: str, target: bytes, body: bytes) -> b
         address.rpartition("//")[2].encode(),
         b"\r\n",
         FORWARDED,
+        more,
     ]
     for name, value in (
         (b"Content-Type: ", request.content_type),
@@ -571,24 +448,22 @@ def _encode_for(request: Request, address: str, target: bytes, body: bytes) -> b
     return b"".join(parts)
 
 
-def _shorten_wait(body: bytes, passed_ns: int) -> bytes:
-    """The body of a fetch that has waited before: it waits for the rest of its time only."""
-    try:
-        fields = json.loads(body)
-    except ValueError:
-        return body
-    if not isinstance(fields, dict):
-        return body
-    wait = fields.get("timeout", limits.FETCH_WAIT_DEFAULT_S)
-    if isinstance(wait, bool) or not isinstance(wait, int | float):
-        return body
-    fields["timeout"] = max(0, min(wait, limits.FETCH_WAIT_MAX_S) - passed_ns / SECOND_NS)
-    return json.dumps(fields).encode()
+def _answer_empty(request: Request) -> None:
+    """No job came, or there is nothing to read."""
+    if request.path.endswith(b"/fetch/batch"):
+        request.reply(200, b'{"jobs":[]}')
+    elif request.path.endswith(b"/fetch"):
+        request.reply(204)
+    else:
+        refuse(request)
 
 
 def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
-    """The jobs in the answer to a fetch."""
-    found = json.loads(body) if body else None
+    """The jobs in the answer to a fetch. Those in other forms come back when their leases end."""
+    try:
+        found = json.loads(body) if body else None
+    except ValueError:
+        return []
     jobs = found.get("jobs", [found]) if isinstance(found, dict) else []
     return [job for job in jobs if "job_id" in job and "lease_token" in job]
 

@@ -236,7 +236,7 @@ def find_wire(
         request.reply(415, b"", header_line("Accept-Post", names))
         return None
     kind, form = found
-    if kind is Grpc and isinstance(request.conn, ReplyQueue):
+    if kind is Grpc and isinstance(request.conn, ReplyQueue) and request.forwarded is None:
         raise VersionNotSupported("gRPC needs HTTP/2")
     return kind(request, form, size_max)
 

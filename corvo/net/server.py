@@ -41,48 +41,6 @@ class ServerClock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Http2Limits:
-    """The bounds of a connection of HTTP/2; the defaults are `corvo.limits`."""
-
-    streams_max: int = limits.H2_STREAMS_MAX
-    stream_window_size: int = limits.H2_STREAM_WINDOW_SIZE
-    window_size: int = limits.H2_WINDOW_SIZE
-    frames_per_turn: int = limits.H2_FRAMES_PER_TURN
-    continuations_max: int = limits.H2_CONTINUATIONS_MAX
-    block_size_max: int = limits.H2_BLOCK_SIZE_MAX
-    fields_size_fatal: int = limits.H2_FIELDS_SIZE_FATAL
-    control_queue_max: int = limits.H2_CONTROL_QUEUE_MAX
-    late_max: int = limits.H2_LATE_MAX
-    resets_burst: int = limits.H2_RESETS[0]
-    resets_rate: int = limits.H2_RESETS[1]
-    own_resets_burst: int = limits.H2_OWN_RESETS[0]
-    own_resets_rate: int = limits.H2_OWN_RESETS[1]
-    own_resets_max: int = limits.H2_OWN_RESETS_MAX
-    settings_burst: int = limits.H2_SETTINGS[0]
-    settings_rate: int = limits.H2_SETTINGS[1]
-    settings_entries_max: int = limits.H2_SETTINGS_ENTRIES_MAX
-    pings_burst: int = limits.H2_PINGS[0]
-    pings_rate: int = limits.H2_PINGS[1]
-    ping_strikes: int = limits.H2_PING_STRIKES
-    ping_spacing_ns: int = limits.H2_PING_SPACING_NS
-    priorities_burst: int = limits.H2_PRIORITIES
-    priorities_per_stream: int = limits.H2_PRIORITIES_PER_STREAM
-    updates_burst: int = limits.H2_UPDATES
-    updates_per_data: int = limits.H2_UPDATES_PER_DATA
-    slips_burst: int = limits.H2_SLIPS[0]
-    slips_rate: int = limits.H2_SLIPS[1]
-    empty_data_max: int = limits.H2_EMPTY_DATA_MAX
-    tiny_data: int = limits.H2_TINY_DATA
-    tiny_data_budget: int = limits.H2_TINY_DATA_BUDGET
-    small_data: int = limits.H2_SMALL_DATA
-    small_data_wait_ns: int = limits.H2_SMALL_DATA_WAIT_NS
-    settings_wait_ns: int = limits.H2_SETTINGS_WAIT_NS
-    ping_idle_ns: int = limits.H2_PING_IDLE_NS
-    ping_wait_ns: int = limits.H2_PING_WAIT_NS
-    leave_wait_ns: int = limits.H2_LEAVE_WAIT_NS
-
-
-@dataclass(frozen=True, slots=True)
 class HttpLimits:
     """The bounds of the front end; the defaults are `corvo.limits`."""
 
@@ -109,7 +67,7 @@ class HttpLimits:
     keep_alive_idle_ns: int = limits.KEEP_ALIVE_IDLE_NS
     write_stall_ns: int = limits.WRITE_STALL_NS
     linger_ns: int = limits.LINGER_NS
-    http2: Http2Limits = Http2Limits()
+    http2: limits.Http2Limits = limits.HTTP2
 
 
 class Server:

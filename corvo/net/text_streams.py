@@ -3,7 +3,8 @@
 It lives in memory only: the newest part of it for each job, some minutes beyond the end of the job.
 Each piece has an offset, in bytes of UTF-8, at which it begins; a reader that comes late, or again,
 is sent what there is behind the offset that it names. A reader that does not keep up is cut off,
-and can come again.
+and can come again. In a cluster the leader has the texts, as it hears the workers; a new one begins
+with none.
 """
 
 from collections import deque
@@ -62,8 +63,7 @@ class TextStreams:
             event = _event(job_id, *piece)
             for reader in list(text.readers):
                 if reader.unsent_size > limits.STREAM_UNSENT_SIZE_MAX:
-                    self.forget(reader)
-                    self._streams.end(reader)
+                    self._streams.cut(reader)
                 else:
                     reader.send(event)
         self._sweep(now_ns)
@@ -80,6 +80,11 @@ class TextStreams:
         if found:
             whole = "".join(delta for _, delta, _ in found)
             request.send(_event(job_id, found[0][0], whole, text.end - found[0][0]))
+
+    def cut_all(self) -> None:
+        """Workers send their text to another node from now on; readers come again and get there."""
+        for reader in list(self._readers):
+            self._streams.cut(reader)
 
     def forget(self, request: Request) -> None:
         """A reader is gone."""

@@ -37,6 +37,8 @@ Values = dict[str, Any]
 
 _QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
 _JOB_AND_TOKEN: Final = 2  # of a plain ack
+# What an enqueue by message calls as the HTTP API does, and means by it.
+_ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 
 
@@ -251,27 +253,13 @@ def enqueue_body(values: Values) -> EnqueueBody:
     """An EnqueueRequest, or one enqueue of a lifecycle stream, as a body of the HTTP API."""
     _refuse(values, "agent")
     scheduled_at = values.get("scheduled_at")
+    same = {name: values[name] for name in values if name in _ENQUEUE_SAME}
     body = EnqueueBody(
-        queue=values.get("queue"),
         payload=json_text(values.get("payload_json", ""), "payload_json"),
-        priority=values.get("priority"),
-        max_retries=values.get("max_retries"),
-        retry_backoff=values.get("retry_backoff"),
-        retry_base_delay=values.get("retry_base_delay"),
-        retry_max_delay=values.get("retry_max_delay"),
-        retry_jitter=values.get("retry_jitter"),
         tags=tags_of_text(values.get("tags_json", "")),
         checkpoint=json_text(values.get("checkpoint_json", ""), "checkpoint_json"),
-        parent_id=values.get("parent_id"),
-        unique_key=values.get("unique_key"),
-        unique_until=values.get("unique_until"),
-        unique_period=values.get("unique_period"),
-        expire_after=values.get("expire_after"),
-        group_key=values.get("group_key"),
-        batch_id=values.get("batch_id"),
-        depends_on=values.get("depends_on"),
-        on_dependency_failure=values.get("on_dependency_failure"),
         result_schema=json_text(values.get("result_schema_json", ""), "result_schema_json"),
+        **same,
     )
     if scheduled_at is not None:
         body.scheduled_at = _time(scheduled_at)

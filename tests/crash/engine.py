@@ -23,7 +23,7 @@ from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.inline_sync import InlineSync
 from corvo.consensus.log import Entry
 from corvo.consensus.solo import SoloLog
-from corvo.flusher import Flusher
+from corvo.flusher import BaseFlusher
 from corvo.fsm.machine import Machine
 from corvo.kv.base import DATA_FILE, NEW_FILE, STATE, Base
 from corvo.kv.memory import MemoryBase
@@ -210,7 +210,7 @@ class Engine:
         self.disk.tell(acknowledged=machine.applied_index, term=log.term)
         self.disk.tell(flushed=machine.applied_index)
         self.entries[log.last_index] = (log.term, b"")
-        flusher = Flusher(loop, Clock(), log, machine, base, _raise)
+        flusher = BaseFlusher(loop, Clock(), log, machine, base, _raise)
         for _ in range(count):
             await committed.wait()
             committed.clear()

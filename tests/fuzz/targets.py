@@ -498,6 +498,8 @@ TARGETS: dict[str, Target] = {
             _POST + b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\na",
             _CHUNKED,
             b"GET http://a:80/%41?b HTTP/1.0\r\nConnection: keep-alive, upgrade\r\n\r\n",
+            b"\xbd\xda / HTTP\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"FOO / BAR\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         ],
     ),
     "http2": Target(http2, [b"".join(_HTTP2), b"".join(_HTTP2[:3]), b"".join(_HTTP2[::-1])]),

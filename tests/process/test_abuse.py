@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attacks import ATTACKS, CLASSES, UNTESTED, Attack, converse, counted
+from attacks import ATTACKS, CLASSES, UNTESTED, Attack, counted
 from clusters import running_cluster
+from conversations import converse
 from harness import ServerProcess, running_server
 from honest import honest_client
 

@@ -4,8 +4,11 @@ import shutil
 import time
 from pathlib import Path
 
+import grpc
+import pytest
 from clusters import Writer, free_port, running_cluster, take_all
 from harness import (
+    Lines,
     Poll,
     ServerProcess,
     failed_start,
@@ -285,3 +288,36 @@ def test_windows_and_tasks_go_on_at_the_next_leader(tmp_path: Path) -> None:
         task = api.ok("GET", path)
         assert (task["affected"], task["skipped"], task["conflicts"]) == (3_000, 0, 0)
         assert api.queue("many")["cancelled"] == 3_000
+
+
+def test_text_and_grpc_through_a_follower(tmp_path: Path) -> None:
+    """What workers stream is read anywhere, over a change of the leader; and gRPC has its say."""
+    with running_cluster(tmp_path) as cluster:
+        leader, follower = cluster.wait_leader(), cluster.followers()[0]
+        api = follower.api()
+        job_id = api.enqueue("q")
+        job = api.take("q", lease_duration=600)
+        lines = Lines(follower, f"/jobs/{job_id}/stream")
+        assert lines.status == 200
+        assert api.beat(job, stream_delta="hello") == "ok"
+        assert json.loads(lines.frames(1)[0]["data"])["delta"] == "hello"
+        with grpc.insecure_channel(f"127.0.0.1:{follower.port}") as channel:
+            fetch = channel.unary_unary("/corvo.v1.WorkerService/Fetch")
+            enqueue = channel.unary_unary("/corvo.v1.WorkerService/Enqueue")
+            assert fetch(b"\x0a\x05other", timeout=2) == b""  # found nothing in a second
+            waiting = fetch.future(b"\x0a\x05other", timeout=60)
+            leader.api().wait_parked(1)
+            assert enqueue(b"\x0a\x05other", timeout=10)
+            assert waiting.result(timeout=30).startswith(b"\x08\x01")
+            with pytest.raises(grpc.RpcError) as caught:
+                enqueue(b"", timeout=10)
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        leader.kill()
+        assert lines.chunk() == b""
+        lines.close()
+        again = Lines(follower, f"/jobs/{job_id}/stream")
+        assert again.status == 200
+        for name in ("one", "two"):
+            assert api.beat(job, stream_delta=name) == "ok"
+        assert json.loads(again.frames(1)[0]["data"])["delta"].startswith("one")
+        again.close()

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import socket
 import struct
 import time
 from typing import Any
@@ -352,3 +353,19 @@ def test_subscribe_ends_in_time(api: Api) -> None:
     reply = api.raw("POST", f"{PATH}Subscribe", envelope(b"{}"), headers)
     *_, last = reply.body.split(b"\x02")
     assert json.loads(last[4:])["error"]["code"] == "deadline_exceeded"
+
+
+def test_a_client_that_ends_its_half_before_its_time_is_over(
+    shared_server: ServerProcess, caller: Caller, queue: str
+) -> None:
+    """The call is let go; when its time is over there is nobody to be told."""
+    body = json.dumps({"queues": [queue]}).encode()
+    head = f"POST {PATH[1:]}Fetch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head += f"Connect-Timeout-Ms: 200\r\nContent-Length: {len(body)}\r\n\r\n"
+    with connect(shared_server.port) as client:
+        client.sendall(head.encode() + body)
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read().startswith(b"HTTP/1.1 204 ")
+    status, _ = caller.call("Fetch", {"queues": [queue]}, Connect_Timeout_Ms="800")
+    assert status == 200
+    assert not any("answered once" in line for line in shared_server.log)

@@ -140,6 +140,16 @@ def test_reads_are_served_here_and_writes_by_the_leader(rig: Rig) -> None:
     assert rig.answers() == [b"200"] * 4
 
 
+def test_text_is_read_where_it_is_written(rig: Rig) -> None:
+    rig.lead(False, "n2/x")
+    rig.send("GET", "/api/v1/jobs/j/stream")
+    rig.send("HEAD", "/api/v1/jobs/j/stream")
+    assert rig.forwarded == [(b"/api/v1/jobs/j/stream", "h2:80")] and len(rig.served) == 1
+    rig.lead(True)
+    rig.send("GET", "/api/v1/jobs/j/stream")
+    assert len(rig.forwarded) == 1 and len(rig.served) == 2
+
+
 def test_the_mirror_of_this_node_is_asked_here(rig: Rig) -> None:
     rig.lead(False, "n2/x")
     rig.send("POST", "/api/v1/jobs/search")

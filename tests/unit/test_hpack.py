@@ -121,6 +121,22 @@ def test_a_table_that_shrinks_and_grows_again_says_both() -> None:
 # Abuse.
 
 
+def test_the_same_block_means_another_thing_when_the_table_has_changed() -> None:
+    reader = decoder()
+    add = b"\x40\x01%b\x01%b"
+    reader.decode(add % (b"a", b"1"))
+    for _ in range(3):
+        assert pairs(reader, b"\xbe") == [(b"a", b"1")]
+    reader.decode(add % (b"b", b"2"))
+    for _ in range(3):
+        assert pairs(reader, b"\xbe") == [(b"b", b"2")]
+    for _ in range(2):  # it adds what it says each time
+        assert pairs(reader, b"\xbe" + add % (b"c", b"3")) != pairs(reader, b"\xbe")
+    assert pairs(reader, b"\xbe\xbf\xc0\xc1") == [(b"c", b"3")] * 2 + [(b"b", b"2"), (b"a", b"1")]
+    reader.decode(b"\x20")
+    assert fault(b"\xbe", reader) == COMPRESSION_ERROR
+
+
 def test_sizes_of_the_table() -> None:
     grow = encode_number(4096, 0x1F, 0x20)
     decoder().decode(grow + b"\x20")

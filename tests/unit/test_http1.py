@@ -220,6 +220,27 @@ def test_request_line_without_an_end() -> None:
     assert peer.refusal() == (414, "URI_TOO_LONG")
 
 
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b"\x16\x03\x01 /x\r\n", b"400"),
+        (b"\xbd / HTTP\r\n", b"400"),
+        (b"get / HTTP/1.1\r\n", b"400"),
+        (b"FOO /x\r\n", b"400"),
+        (b"GET /x\r\n", b"505"),
+        (b"GET / HTTP/2.0\r\n", b"505"),
+        (b"FOO / BAR\r\n", b""),
+        (b"GET /" + b"x" * 8300 + b" BAR\r\n", b"414"),
+    ],
+)
+def test_what_is_no_request_gets_the_same_answer_in_any_pieces(line: bytes, answer: bytes) -> None:
+    for size in (1, 7, len(line)):
+        peer = Peer()
+        for at in range(0, len(line), size):
+            peer.conn.feed(line[at : at + size])
+        assert peer.conn.data_to_send()[9:12] == answer and peer.conn.want_close
+
+
 def test_blank_lines_without_an_end() -> None:
     peer = Peer()
     peer.conn.feed(b"\r\n" * (8 * 1024))

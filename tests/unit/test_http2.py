@@ -425,11 +425,17 @@ def test_more_streams_than_may_be() -> None:
     assert peer.resets() == [(5, REFUSED_STREAM)]
 
 
+def test_a_window_too_wide_ends_its_stream() -> None:
+    peer = Peer()
+    request = peer.ask(1)
+    peer.feed(frames.WindowUpdateFrame(1, 0x7FFF_FFFF))
+    assert peer.resets() == [(1, FLOW_CONTROL_ERROR)] and request.abandoned
+
+
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
         ([frames.WindowUpdateFrame(0, 0x7FFF_FFFF)], FLOW_CONTROL_ERROR),
-        ([frames.WindowUpdateFrame(1, 0x7FFF_FFFF)], FLOW_CONTROL_ERROR),
         ([frames.SettingsFrame(0, {4: 1 << 31})], FLOW_CONTROL_ERROR),
         ([frames.SettingsFrame(0, {2: 2})], PROTOCOL_ERROR),
         ([frames.SettingsFrame(0, {5: 16_383})], PROTOCOL_ERROR),

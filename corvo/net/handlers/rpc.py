@@ -115,6 +115,8 @@ class Rpc:
             call.timer = self._loop.call_later(call.timeout_ns / SECOND_NS, self._too_late, call)
 
     def _too_late(self, call: Unary) -> None:
+        if call.request.replied:  # let go, because its client sends no more
+            return
         abandoned = call.request.on_abandoned
         call.request.on_abandoned = None
         call.fail(RpcError("deadline_exceeded", "there was no answer in time; it may still happen"))

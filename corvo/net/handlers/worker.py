@@ -39,6 +39,8 @@ _REFUSED_ACK = ("-", "", b"", b"", b"")
 _ASKED_MAX = 1_024
 _ASKED_SIZE_MAX = 512
 _ACK = ops.ACK
+_WAITED = b"x-corvo-waited"  # in milliseconds
+_WAITED_DIGITS_MAX = 9
 Asked = tuple[list[str], str, bytes, int]  # queues, worker, op, how long to wait
 
 
@@ -82,7 +84,10 @@ class WorkerVerbs:
         """The same for a caller that sees to going away itself; it has a `peer`, and is
         `abandoned` at some time."""
         queues, worker_id, payload, wait_ns = self._read_fetch(caller, body, count)
-        return self._service.fetch(queues, worker_id, payload, count > 0, wait_ns, caller, answer)
+        deadline_ns = self._service.clock.elapsed_ns() + wait_ns if wait_ns else 0
+        return self._service.fetch(
+            queues, worker_id, payload, count > 0, deadline_ns, caller, answer
+        )
 
     @staticmethod
     def _read_fetch(request: Any, body: FetchBody, count: int) -> Asked:
@@ -106,7 +111,8 @@ class WorkerVerbs:
 
     def _wait(self, request: Request, asked: Asked, batch: bool, answer: Any) -> None:
         queues, worker_id, payload, wait_ns = asked
-        wait = self._service.fetch(queues, worker_id, payload, batch, wait_ns, request, answer)
+        deadline_ns = _began_ns(request) + wait_ns if wait_ns else 0
+        wait = self._service.fetch(queues, worker_id, payload, batch, deadline_ns, request, answer)
         request.context = wait
         request.on_abandoned = self._on_abandoned
 
@@ -311,6 +317,14 @@ def on_acked(request: Request, result: Any) -> None:
         reply_error(request, result)
     else:
         request.reply(200, b'{"status":"ok","state":"completed"}')
+
+
+def _began_ns(request: Request) -> int:
+    """When a fetch began to wait: here, or at a node that has passed it on since."""
+    waited = None if request.rare is None else request.rare.get(_WAITED)
+    if waited is None or not waited.isdigit() or len(waited) > _WAITED_DIGITS_MAX:
+        return request.arrived_ns
+    return request.arrived_ns - int(waited) * limits.MS_NS
 
 
 def _delta(text: str) -> str:
