@@ -51,7 +51,11 @@ class Fetches:
         self.socket.sendall(frame(WINDOW_UPDATE, 0, 0, WINDOW))
         requests = []
         for number in range(count):
-            body = {"queues": [f"parked-{(first + number) % queues}"], "worker_id": "w", "timeout": 60}
+            body = {
+                "queues": [f"parked-{(first + number) % queues}"],
+                "worker_id": "w",
+                "timeout": 60,
+            }
             stream = 2 * number + 1
             requests.append(frame(HEADERS, END_HEADERS, stream, POST))
             requests.append(frame(DATA, END_STREAM, stream, json.dumps(body).encode()))

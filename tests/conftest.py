@@ -5,11 +5,11 @@ import importlib.util
 import os
 from pathlib import Path
 
-import mutants
+import known_mutants
 import pytest
 from hypothesis import settings
 
-mutants.install_wanted()
+known_mutants.install_wanted()
 
 settings.register_profile("corvo", deadline=None)
 settings.load_profile("corvo")

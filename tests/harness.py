@@ -436,44 +436,6 @@ def frozen_clock(api: Api) -> Iterator[int]:
         api.ok("POST", "/test/clock", {"freeze": False})
 
 
-class Lines:
-    """A stream, read line by line from a socket."""
-
-    def __init__(self, server: ServerProcess, path: str, *headers: str, version: str = "1.1"):
-        self.socket = connect(server.port)
-        self.socket.settimeout(WAIT_S)
-        lines = [f"GET /api/v1{path} HTTP/{version}", "Host: a", *headers, "", ""]
-        self.socket.sendall("\r\n".join(lines).encode())
-        self.file = self.socket.makefile("rb")
-        self.status = int(self.file.readline().split()[1])
-        self.headers = list(iter(self.file.readline, b"\r\n"))
-        self._rest = b""
-
-    def chunk(self) -> bytes:
-        """The next chunk, empty for the last one."""
-        size = int(self.file.readline(), 16)
-        data = self.file.read(size)
-        assert self.file.readline() == b"\r\n"
-        return data
-
-    def frames(self, count: int) -> list[dict[str, str]]:
-        """The next events."""
-        found: list[dict[str, str]] = []
-        while len(found) < count:
-            self._rest += self.chunk()
-            *blocks, self._rest = self._rest.split(b"\n\n")
-            for block in blocks:
-                pairs = [line.split(": ", 1) for line in block.decode().split("\n")]
-                fields = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
-                if "data" in fields:
-                    found.append(fields)
-        return found
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-
 def wait_mirrored(api: Api, count: int) -> None:
     """Until search on this node finds so many jobs of the queue, and what it says is not stale."""
 

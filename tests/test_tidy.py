@@ -149,7 +149,10 @@ LINE_LENGTH_MAX = 100
 # Modules above LINES_WANTED, each with the reason why it is read in one go.
 LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http1.py": "one state machine: from the bytes of a connection to its requests",
+    "corvo/_fast/replies.py": "a request, and all the ways to answer it",
     "corvo/consensus/wal.py": "one state machine: segments, their jobs and what a crash finds",
+    "corvo/fsm/core.py": "one state: the overlay, its indexes, and how both are read from the base",
+    "corvo/fsm/machine.py": "one method for each question and each kind of entry",
     "corvo/pipeline.py": "one state machine: ops on their way from batch to flight to answer",
 }
 

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from mutants import MUTANTS, NONE  # noqa: E402
+from known_mutants import MUTANTS, NONE  # noqa: E402
 from mutation import Mutant  # noqa: E402
 
 SCENARIOS = "tests/unit/consensus/raft"

@@ -141,7 +141,9 @@ class Driver:
         """Answer True when a linearizable read may be served from the state, False when nobody
         can say so; in time or never, if messages are lost."""
         self._read_number += 1
-        context = b"%d" % self._read_number
+        # With the seed, which is new at every start: the answer to a read of an earlier start may
+        # still be under way, and must not be taken for one of this start's.
+        context = b"%x.%d" % (self.raft.config.seed, self._read_number)
         self._reads[context] = answer
         if not self.raft.read_index(context):
             del self._reads[context]

@@ -15,10 +15,10 @@ What becomes of a request when its connection breaks:
 
 - It was never sent (no connection could be made), or the leader says NO_LEADER: nothing was done.
   It goes to `on_unsent`, to be asked for again, for as long as somebody may wait for a leader.
-- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same, but if nobody is found
-  who does it, nobody knows whether what carries a key was done. A job that was handed out into the
-  broken connection comes back when its lease ends, without having used up an attempt. What asks for
-  a fetch again says how long it has waited already.
+- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same, but if nobody is
+  found who does it, nobody knows whether what carries a key was done. A job that was handed out
+  into the broken connection comes back when its lease ends, without having used up an attempt.
+  What asks for a fetch again says how long it has waited already.
 - Some of its answer has been passed on: that ends there.
 - Anything else that was sent: 504 OUTCOME_UNKNOWN.
 

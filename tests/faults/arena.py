@@ -10,7 +10,7 @@ from typing import Any
 
 from clusters import ClusterProcess
 from faults.machines import Disk, Knobs, Network, eventually
-from harness import Api, ServerProcess, clock_ns
+from harness import ServerProcess, clock_ns
 
 READY_S = 40
 
@@ -145,7 +145,7 @@ class FaultyCluster(ClusterProcess):
 
     def call(self, node: ServerProcess, method: str, path: str, body: Any = None) -> Any:
         """One call to a node; status and answer, or None without one."""
-        api = Api(node.port, 15, node.host)
+        api = node.api(15)
         try:
             return api.call(method, path, body)
         except (OSError, http.client.HTTPException):

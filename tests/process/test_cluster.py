@@ -1,5 +1,6 @@
 """Three real servers as a cluster: elections, kill -9 under load, restarts, members, hand-over."""
 
+import json
 import shutil
 import time
 from pathlib import Path

@@ -25,6 +25,7 @@ from harness import (
 )
 
 from corvo import ops
+from corvo.limits import TASK_IDS_MAX
 
 Names = dict[str, str]
 
@@ -51,6 +52,13 @@ def pending(api: Api, queue: str) -> Names:
 def two_pending(api: Api, queue: str) -> Names:
     first, second = api.enqueue_many(queue, 2)
     return {"id": first, "id2": second}
+
+
+def bulk_cancelled(api: Api, queue: str) -> Names:
+    body = {"action": "cancel", "job_ids": api.enqueue_many(queue, 2), "async": True}
+    task_id = api.ok("POST", "/jobs/bulk", body)["bulk_operation_id"]
+    until(lambda: api.ok("GET", f"/bulk/{task_id}")["status"] == "completed", "it does not end")
+    return {"id": task_id}
 
 
 def active(api: Api, queue: str) -> Names:
@@ -196,6 +204,12 @@ REQUESTS: dict[ops.Op, Row] = {
         "bulk hold",
         of_queue(held=2),
         stdin="$id\n$id2\n",
+    ),
+    ops.BULK_UNDO: Row(
+        bulk_cancelled,
+        "POST /bulk/$id/undo {}",
+        "bulk undo $id",
+        of_queue(pending=2, cancelled=0),
     ),
     ops.PAUSE_QUEUE: Row(
         pending, "POST /queues/$q/pause", "pause $q", of_queue(paused=True, pending=1)
@@ -405,6 +419,15 @@ def bulk_step(api: Api, queue: str) -> None:
     assert api.ok("GET", f"/bulk/{task}")["affected"] == 300
 
 
+def bulk_add(api: Api, queue: str) -> None:
+    """What a filter finds goes into a task in pages."""
+    api.enqueue_many(queue, TASK_IDS_MAX + 1)
+    search = {"queue": queue}
+    until(lambda: api.post("/jobs/search", search)[0] == 200, "the mirror never starts")
+    body = {"action": "cancel", "filter": {"queue": queue}}
+    assert api.ok("POST", "/jobs/bulk", body)["affected"] == TASK_IDS_MAX + 1
+
+
 def remove_stale_workers(api: Api, queue: str) -> None:
     def known() -> bool:
         return any(worker["id"] == queue for worker in api.ok("GET", "/workers"))
@@ -438,6 +461,7 @@ BY_ITSELF: dict[ops.Op, Callable[[Api, str], None]] = {
     ops.CLEAN_UNIQUE: clean_unique,
     ops.FIRE_SCHEDULE: fire_schedule,
     ops.BULK_STEP: bulk_step,
+    ops.BULK_ADD: bulk_add,
     ops.REMOVE_STALE_WORKERS: remove_stale_workers,
     ops.PURGE_BATCHES: purge_batches,
     ops.SETTLE: settle,

@@ -2,8 +2,21 @@
 
 from raft_cluster import Cluster
 
+from corvo.consensus.driver import Driver, Write
+from corvo.consensus.log import Entry
+from corvo.consensus.raft.config import RaftConfig
+from corvo.consensus.raft.core import Raft
 from corvo.consensus.raft.membership import REMOVE, Change
-from corvo.consensus.raft.ready import LEADER
+from corvo.consensus.raft.messages import (
+    APPEND,
+    READ_INDEX,
+    READ_INDEX_REPLY,
+    ConfState,
+    Message,
+    SnapshotMeta,
+)
+from corvo.consensus.raft.ready import LEADER, RoleChange
+from corvo.consensus.raft.storage import MemoryStorage
 
 
 def test_a_removal_known_only_to_who_is_removed_is_completed() -> None:
@@ -20,3 +33,53 @@ def test_a_removal_known_only_to_who_is_removed_is_completed() -> None:
     cluster.tick(200)
     assert cluster.leader() == "A"
     assert cluster["A"].conf.voters == ["A"]
+
+
+class _Shell:
+    """Writes nothing down, and keeps what is to be sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.writes: list[int] = []
+
+    def send(self, messages: list[Message]) -> None:
+        self.sent += messages
+
+    def write(self, write: Write) -> None:
+        self.writes.append(write.number)
+
+    def install(self, meta: SnapshotMeta) -> None:
+        pass
+
+    def restore(self, meta: SnapshotMeta) -> bool:
+        return True
+
+    def apply(self, entries: list[Entry]) -> None:
+        pass
+
+    def role_changed(self, change: RoleChange) -> None:
+        pass
+
+    def apply_soon(self) -> None:
+        pass
+
+
+def test_the_answer_to_a_read_before_a_restart_is_not_taken_for_one_behind_it() -> None:
+    """Seed 105556: B asked A for a read and lost power. It was up again before A's answer came,
+    which confirmed the first read of its new life by an index older than an answered write."""
+    asked: list[bytes] = []
+    answers: list[bool] = []
+    for seed in (1, 2):
+        shell = _Shell()
+        core = Raft(RaftConfig("B", seed=seed), MemoryStorage(ConfState(["A", "B"])), 0)
+        driver = Driver(core, shell, 0)
+        core.step(Message(APPEND, "B", from_id="A", term=1))
+        driver.turn()
+        driver.written(shell.writes[0])
+        driver.read(answers.append)
+        asked += [message.context for message in shell.sent if message.type == READ_INDEX]
+    for context, expected in zip(asked, ([], [False]), strict=True):
+        reply = Message(READ_INDEX_REPLY, "B", from_id="A", term=1, reject=True, context=context)
+        core.step(reply)
+        driver.turn()
+        assert answers == expected

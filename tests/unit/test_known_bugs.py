@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import mutants
+import known_mutants
 import pytest
 import server_mutants
 from mutation import Mutant, mutated
@@ -31,12 +31,12 @@ def test_each_function_of_the_log_is_shown_by_tests() -> None:
 
 def test_each_known_bug_can_be_put_back() -> None:
     """Those with a number; each by one mutant or more, or it says why it has no place here."""
-    known = {re.sub(r"\D", "", name) for name in mutants.MUTANTS if name[0] == "b"}
+    known = {re.sub(r"\D", "", name) for name in known_mutants.MUTANTS if name[0] == "b"}
     known |= {name.removeprefix("b") for name in server_mutants.NO_PLACE}
     assert known == {str(number) for number in BUGS}
 
 
-@pytest.mark.parametrize("mutant", mutants.MUTANTS.values(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", known_mutants.MUTANTS.values(), ids=lambda mutant: mutant.name)
 def test_mutants_fit_the_sources(mutant: Mutant) -> None:
     mutated(mutant)
     for test in mutant.scenario:

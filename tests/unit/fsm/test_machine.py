@@ -365,8 +365,8 @@ def test_the_same_bytes_whatever_the_surroundings() -> None:
     """In processes with other seeds of the hash, time zones and locales."""
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
     script = (
-        f"import sys; sys.path[:0] = {folders!r}; import mutants; mutants.install_wanted();"
-        f"from {Path(__file__).stem} import story; print(*story())"
+        f"import sys; sys.path[:0] = {folders!r}; import known_mutants;"
+        f"known_mutants.install_wanted();from {Path(__file__).stem} import story; print(*story())"
     )
     surroundings = (
         {"PYTHONHASHSEED": "1", "TZ": "Asia/Kolkata", "LC_ALL": "C"},
