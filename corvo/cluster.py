@@ -172,19 +172,9 @@ class Cluster:
             self._clock.elapsed_ns,
             server.flush,
         )
-        self.leadership.on_change.append(self._turn_proxy)
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
-        self.leadership.on_change += [self._on_leader, texts.cut_all]
-
-    def _on_leader(self) -> None:
-        """Somebody leads, or nobody does now."""
-        assert self.proxy is not None
-        leader = self._log.leader_id
-        if leader == self._log.node_id:
-            self.proxy.turn_to("")
-        elif leader:
-            self.proxy.turn_to(http_address(self._log.conf, leader))
+        self.leadership.on_change += [self._turn_proxy, texts.cut_all]
 
     def _turn_proxy(self) -> None:
         """Requests go to whoever leads now."""

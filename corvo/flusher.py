@@ -133,6 +133,7 @@ class BaseFlusher:
             if not self._refused:
                 self._refused = True
                 self._disk.release_ballast()
+            self.wanted = False  # it is tried again each second
             self._note(True)
             return
         except Exception as error:

@@ -214,7 +214,7 @@ def bulk_undo(core: Core, payload: bytes) -> object:
     refusal = _no_undo(core, undone)
     if refusal:
         return Conflict(f'bulk operation "{undone_id}" {refusal}')
-    task = _accept(core, task_id, BULK)
+    task = _accept(core, task_id, BULK, undone=undone)
     task.action = undone.action
     task.undoes = undone_id
     task.total = undone.counts[DONE]
@@ -273,7 +273,10 @@ def bulk_step(core: Core, payload: bytes) -> object:
 # The life of a task.
 
 
-def _accept(core: Core, task_id: str, kind: int, state: int = TASK_RUNNING) -> Task:
+def _accept(
+    core: Core, task_id: str, kind: int, state: int = TASK_RUNNING, undone: Task | None = None
+) -> Task:
+    """A new task. Some that have ended make room for it, but not the one that it undoes."""
     task = Task(task_id, kind)
     task.state = state
     task.updated_ns = core.stamp_ns
@@ -284,7 +287,7 @@ def _accept(core: Core, task_id: str, kind: int, state: int = TASK_RUNNING) -> T
         old = other.finished_ns + TASK_KEPT_NS <= core.stamp_ns
         if dropped == _DROPPED_MAX or not (old or len(core.tasks) >= TASKS_MAX):
             break
-        if other.finished_ns:
+        if other.finished_ns and other is not undone:
             core.store.delete_task(other)
             del core.tasks[other_id]
             dropped += 1

@@ -36,6 +36,7 @@ class Before:
     def __init__(self, core: Core, job: Job) -> None:
         lane = core.lane_of(job)
         extras = job.extras
+        self._event_seq = job.event_seq
         self._values: tuple[object, ...] = (
             lane.queue.name,
             job.state,
@@ -55,7 +56,9 @@ class Before:
         )
 
     def encode(self, job: Job) -> bytes:
-        """As a chunk keeps it, when the action is done."""
+        """As a chunk keeps it, when the action is done; empty if that has changed nothing."""
+        if job.event_seq == self._event_seq:
+            return b""
         return encode_fields(_LAYOUT, (*self._values, job.event_seq))
 
 
@@ -102,6 +105,8 @@ class _Stored:
 
 def undo(core: Core, job: Job, action: int, data: bytes) -> object:
     """Take an action on one job back; a word, or a CorvoError, and then nothing has changed."""
+    if not data:
+        return "undone"  # the action had changed nothing
     before = _Stored(data)
     if job.event_seq != before.event_seq:
         return InvalidState(f'job "{job.id}" has changed since', state=STATES[job.state])

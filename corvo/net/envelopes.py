@@ -26,16 +26,18 @@ class Envelopes:
         self._size_max = size_max
         self._gzip = gzip
         self._rest = bytearray()
+        self.more = False  # messages may be complete that were not returned yet
         self.fault: RpcError | None = None  # what is wrong behind the messages that were returned
 
     @property
     def size(self) -> int:
-        """Bytes of a message that is not complete."""
+        """Bytes of messages that were not returned yet."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now; RpcError when the stream cannot go on. Messages in
-        front of a fault are returned, and the next call says what it is."""
+        front of a fault are returned, and the next call says what it is. When what was compressed
+        is large there may be `more`: ask again."""
         if self.fault is not None:
             raise self.fault
         found: list[bytes] = []
@@ -52,8 +54,12 @@ class Envelopes:
         if self._rest:
             self._rest += data
             rest = self._rest
-        at = 0
+        at = unzipped = 0
+        self.more = False
         while len(rest) - at >= _HEAD.size:
+            if unzipped >= self._size_max:
+                self.more = True
+                break
             flags, size = _HEAD.unpack_from(rest, at)
             self._check(flags, size)
             end = at + _HEAD.size + size
@@ -61,7 +67,10 @@ class Envelopes:
                 break
             message = bytes(rest[at + _HEAD.size : end])
             at = end
-            found.append(gunzip(message, self._size_max) if flags and message else message)
+            if flags and message:
+                message = gunzip(message, self._size_max)
+                unzipped += len(message)
+            found.append(message)
         self._rest = bytearray(rest[at:])
 
     def finish(self) -> None:

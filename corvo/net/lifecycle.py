@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import limits
-from corvo.errors import CorvoError, NoLeader
+from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched
 from corvo.net.rpc_status import RpcError, rpc_error
@@ -362,6 +362,8 @@ class Pushes:
         if isinstance(result, CorvoError):
             if isinstance(result, NoLeader):
                 self._lost()
+            elif isinstance(result, OutcomeUnknown):  # if it got jobs, their leases end
+                self._fetch()
         elif result and wait is not None:
             self.credit = max(0, self.credit - len(result))
             self._held_up = True

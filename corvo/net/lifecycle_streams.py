@@ -116,7 +116,7 @@ class LifecycleStreams:
             stream = self._line.popleft()
             if stream.waits:
                 self.at_work += 1
-                stream.go_on()
+                self.loop.call_soon(stream.go_on)  # which may be done at once, and so on
 
     def _arm(self) -> None:
         if self._timer is None and self._line:
@@ -148,6 +148,7 @@ class LifecycleStream:
         self._codec = codec
         self._envelopes = wire.envelopes()
         self._messages: deque[bytes] = deque()
+        self._ahead = 0  # their bytes
         self._waiting: Values | None = None  # the frame that waits for its turn
         self._has_turn = False
         self._not_before_ns = 0  # the next frame
@@ -175,9 +176,14 @@ class LifecycleStream:
     def go_on(self) -> None:
         """It is the turn of the frame that waits."""
         values, self._waiting = self._waiting, None
-        assert values is not None
+        if values is None:  # the stream has ended meanwhile
+            self._streams.give_turn()
+            return
         self._has_turn = True
-        self._session.receive(values)
+        try:
+            self._session.receive(values)
+        except Exception as error:
+            self._fail(error)
 
     def turn_away(self) -> None:
         """The frame that waits has waited long enough."""
@@ -198,19 +204,24 @@ class LifecycleStream:
         try:
             while not self._over:
                 if not self._may_begin():
-                    fault = self._envelopes.fault is not None
-                    left = came or fault or self._messages or not self._request.receiving
+                    behind = self._envelopes.more or self._envelopes.fault is not None
+                    left = came or behind or self._messages or not self._request.receiving
                     self._left = self._left or bool(left)
                     return
                 came = False
                 if self._messages:
-                    self._take(self._messages.popleft())
+                    message = self._messages.popleft()
+                    self._keep(-len(message))
+                    self._take(message)
                 elif not self._take_body():
                     return
         except Exception as error:
-            if not isinstance(error, RpcError | protobuf.ProtobufError):
-                logger.exception("a lifecycle stream failed")
-            self._session.leave(rpc_error(error))
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, RpcError | protobuf.ProtobufError):
+            logger.exception("a lifecycle stream failed")
+        self._session.leave(rpc_error(error))
 
     def _may_begin(self) -> bool:
         """Whether the next frame can be looked at now; if not, something will happen later."""
@@ -227,14 +238,20 @@ class LifecycleStream:
     def _take_body(self) -> bool:
         """Read what has come; whether there is anything to go on with."""
         data = self._request.take_body()
-        if data or self._envelopes.fault is not None:
-            self._messages.extend(self._envelopes.feed(data))
-            self._request.keep_body(self._envelopes.size + sum(map(len, self._messages)))
+        if data or self._envelopes.more or self._envelopes.fault is not None:
+            messages = self._envelopes.feed(data)
+            self._messages.extend(messages)
+            self._keep(sum(map(len, messages)))
             return bool(self._messages)
         if not self._request.receiving:
             self._envelopes.finish()
             self._session.end_of_input()
         return False
+
+    def _keep(self, more: int) -> None:
+        """So many bytes more, or less, wait to be worked on."""
+        self._ahead += more
+        self._request.keep_body(self._envelopes.size + self._ahead)
 
     def _take(self, message: bytes) -> None:
         """One frame."""

@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 _RELEASE: Final = "/api/v1/release/"
 _TICK_S: Final = 0.25
 _NOT_DONE: Final = b'"code":"NO_LEADER"'
+# Answers that say that nothing was done: not so when an earlier leader may have done it.
+_REFUSALS: Final = (429, 503, 507)
 
 
 class Proxy:
@@ -322,7 +324,9 @@ class Proxy:
                 self._give_back(request, answer.body)
                 return
             request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
-        if not request.replied:
+        if request.unsure and answer.status in _REFUSALS:
+            self._fail(errand, _unsure())
+        elif not request.replied:
             with self._index_of(request, answer):
                 request.reply(answer.status, answer.body, answer.headers, answer.content_type)
 
@@ -364,7 +368,7 @@ class Proxy:
         request = errand.request
         if request is not None and errand.wanted:
             request.on_abandoned = None
-            reply_error(request, error)
+            reply_error(request, _unsure() if request.unsure else error)
 
     def _on_abandoned(self, request: Request) -> None:
         """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
@@ -475,5 +479,9 @@ def refuse(request: Request, _until_ns: int = 0) -> None:
         retry_after_ms=limits.RETRY_AFTER_MAX_MS,
     )
     if request.unsure:
-        error = OutcomeUnknown("the leader was lost, and nobody leads now; it may have been done")
+        error = _unsure()
     reply_error(request, error)
+
+
+def _unsure() -> OutcomeUnknown:
+    return OutcomeUnknown("the leader was lost, and the next one has not done it; it may be done")

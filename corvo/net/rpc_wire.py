@@ -65,8 +65,9 @@ class Wire:
         passed on yet."""
         envelopes = self.envelopes()
         messages = envelopes.feed(self.request.body)
-        envelopes.finish()
-        if len(messages) != 1:
+        if not envelopes.more:
+            envelopes.finish()
+        if len(messages) != 1 or envelopes.more:
             raise RpcError("unimplemented", f"{len(messages)} messages where there must be one")
         return messages[0]
 

@@ -202,8 +202,8 @@ class Server:
     def serve(self, requests: list[Request]) -> None:
         """Hand requests to the handler, turning what it raises into replies."""
         for request in requests:
-            if request.abandoned:
-                continue
+            if request.abandoned or (request.replied and request.on_body is None):
+                continue  # nobody reads the answer, or the rest of the body
             try:
                 if request.on_body is None:
                     self.handle(request)

@@ -40,6 +40,16 @@ def test_any_pieces(messages: list[tuple[bytes, bool]], data: st.DataObject) -> 
     assert found == [message for message, _ in messages]
 
 
+def test_few_bytes_that_become_many_come_bit_by_bit() -> None:
+    packed = envelope(gzip.compress(bytes(SIZE_MAX), mtime=0), COMPRESSED)
+    envelopes = Envelopes(SIZE_MAX, gzip=True)
+    found = [envelopes.feed(3 * packed)]
+    while envelopes.more:
+        found.append(envelopes.feed(b""))
+    envelopes.finish()
+    assert found == [[bytes(SIZE_MAX)]] * 3
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [

@@ -632,6 +632,7 @@ def test_a_gentle_flush_that_finds_no_space_is_tried_again(rig: Rig) -> None:
     rig.submit(ops.ACK)
     rig.loop.run()
     assert rig.pipeline.flusher.disk_full and rig.machine.flushes == 0
+    assert not rig.pipeline.flusher.wanted, "not with every entry"
     rig.log.commit()
     rig.machine.flush_error = None
     rig.loop.move(2 * SECOND)

@@ -353,3 +353,24 @@ def test_a_set_that_nobody_sends_the_rest_of(driver: Driver) -> None:
     driver.do(ops.BULK_STEP, task.id, 0, True)
     assert task.state == TASK_CANCELLED and driver.state("a") == PENDING
     assert driver.machine.given_up_tasks(driver.now_ns) == []
+
+
+def test_what_the_action_has_not_changed_is_not_taken_back(driver: Driver) -> None:
+    """Somebody had cancelled the active job before: that stays."""
+    driver.enqueue("j")
+    driver.take()
+    assert driver.do(ops.CANCEL_JOB, "j", False) == "cancelling"
+    assert bulk(driver, "cancel", "j").counts[DONE] == 1
+    assert undo(driver).counts[DONE] == 1
+    assert driver.job("j").cancel_requested_ns
+
+
+def test_a_task_that_is_undone_does_not_make_room_for_its_undo(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corvo.fsm.tasks.TASKS_MAX", 1)
+    driver.enqueue("j")
+    assert bulk(driver, "cancel", "j").counts[DONE] == 1
+    assert undo(driver).state == TASK_COMPLETED
+    assert driver.state("j") == PENDING and driver.machine.task("bulk_1") is not None
+    check(driver)
