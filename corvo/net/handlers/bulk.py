@@ -39,7 +39,6 @@ class Selection:
     task_id: str
     index: int  # of the log, which the mirror has to know
     guard: tuple[bytes, bytes] | None
-    began_ns: int
     after: int = 0  # rows up to here have been looked at
     upto: int = 0  # rows behind came later and do not count; 0 = not known yet
     matched: int = 0  # of a dry run, like `sample`
@@ -76,7 +75,6 @@ class Bulk:
             self._service.new_task_id(),
             self._asking.current_index(),
             self._service.guard,
-            self._service.clock.monotonic_ns(),
         )
         self._select(request, selection)
 
@@ -145,7 +143,7 @@ class Bulk:
                 reply_error(request, error)
         else:  # all are there, or it is the task of an earlier request
             in_background = selection.body.async_ or result.total > _ASYNC_ABOVE
-            request.context = in_background, selection.began_ns
+            request.context = in_background
             self._on_accepted(request, result)
 
     def _count_selected(self, request: Request, ids: list[str]) -> None:
@@ -179,7 +177,7 @@ class Bulk:
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
             in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
-        request.context = in_background, self._service.clock.monotonic_ns()
+        request.context = in_background
         task_id = self._service.new_task_id()
         values = (task_id, ids, body.all, action, arguments, False)
         self._service.submit(ops.BULK_ACTION, values, (self._on_accepted, request))
@@ -198,7 +196,7 @@ class Bulk:
         body = decode(request.body or b"{}", UndoBody)
         task = self._service.task(request.params[0])
         in_background = body.async_ or task.counts[DONE] > _ASYNC_ABOVE
-        request.context = in_background, self._service.clock.monotonic_ns()
+        request.context = in_background
         values = (self._service.new_task_id(), task.id)
         self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
 
@@ -250,7 +248,7 @@ class Bulk:
             return
         # The answer of an earlier request knows the task as it was then.
         task: Task = self._service.machine.task(result.id) or result
-        if not task.finished_ns and request.context[0]:
+        if not task.finished_ns and request.context:
             progress = f"/api/v1/bulk/{task.id}/progress"
             document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
             document |= {"estimated_total": task.total, "progress_url": progress}
@@ -266,9 +264,8 @@ class Bulk:
         if task is None:
             reply_error(request, NotFound("the operation has ended and is forgotten"))
             return
-        took_ns = self._service.clock.monotonic_ns() - request.context[1]
         document = {"bulk_operation_id": task.id, **task_counts(task)}
-        document["duration_ms"] = took_ns // limits.MS_NS
+        document["duration_ms"] = (task.finished_ns - task.created_ns) // limits.MS_NS
         reply_json(request, 200, document)
 
     @staticmethod
