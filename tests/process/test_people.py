@@ -377,6 +377,8 @@ def test_bulk_on_very_many_ids(api: Api, queue: str) -> None:
     again = api.call("POST", "/jobs/bulk", body, key)[1]
     assert again["bulk_operation_id"] == first[1]["bulk_operation_id"]
     path = f"/bulk/{first[1]['bulk_operation_id']}"
+    for count in (3_000, 6_000, 9_000, 12_000):
+        until(lambda count=count: api.ok("GET", path)["processed"] >= count, "it stands still")
     until(lambda: api.ok("GET", path)["status"] == "completed", "it goes on for ever")
     assert api.queue(queue)["cancelled"] == 12_000
 
