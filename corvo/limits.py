@@ -208,7 +208,6 @@ OUTBOX_DROPPED_MAX: Final = 100  # rows in one flush
 # it takes to be started again when it keeps dying.
 IPC_CALLS_MAX: Final = 256
 IPC_FRAME_SIZE_MAX: Final = 64 * MIB
-SIDECAR_REPORT_NS: Final = SECOND_NS
 SIDECAR_SILENT_NS: Final = 15 * SECOND_NS
 SIDECAR_BACKOFF_MIN_NS: Final = 100 * MS_NS
 SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS

@@ -446,3 +446,24 @@ def wait_mirrored(api: Api, count: int) -> None:
         return bool(json.loads(reply.body)["total"] == count)
 
     until(found, f"the mirror never has {count} jobs")
+
+
+def mirror_status(api: Api) -> dict[str, Any]:
+    """What the server says of its mirror."""
+    status: dict[str, Any] = api.ok("GET", "/cluster/status")["sqlite_mirror"]
+    return status
+
+
+def wait_mirror(api: Api) -> None:
+    """Until the mirror answers."""
+    until(lambda: mirror_status(api)["available"], "the mirror never answers")
+
+
+@contextlib.contextmanager
+def mirrored_server(data_dir: Path) -> Iterator[ServerProcess]:
+    """A server with a clock of the test's, whose mirror answers."""
+    with running_server(data_dir, "--test-clock") as server:
+        client = server.api()
+        wait_mirror(client)
+        client.close()
+        yield server

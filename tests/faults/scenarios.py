@@ -138,22 +138,20 @@ def bridge(trial: Trial) -> None:
 
 
 def unheard(trial: Trial) -> None:
-    cluster = trial.cluster
-    old = cluster.lead()
-    rest = cluster.rest()
-    for node in rest:
-        cluster.cut(old, node)
-    trial.hit()
-    trial.writes_go_on()
-    trial.load.wait_more(40)
+    """The leader hears all others, and none of them hears it."""
+    _one_way(trial, hears=True)
 
 
 def deaf(trial: Trial) -> None:
+    """All others hear the leader, and it hears none of them."""
+    _one_way(trial, hears=False)
+
+
+def _one_way(trial: Trial, hears: bool) -> None:
     cluster = trial.cluster
     old = cluster.lead()
-    rest = cluster.rest()
-    for node in rest:
-        cluster.cut(node, old)
+    for node in cluster.rest():
+        cluster.cut(*((old, node) if hears else (node, old)))
     trial.hit()
     trial.writes_go_on()
     trial.load.wait_more(40)

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, ServerProcess, advance, refused, running_server, until
+from harness import (
+    Api,
+    ServerProcess,
+    advance,
+    mirrored_server,
+    refused,
+    running_server,
+    until,
+    wait_mirror,
+)
 from process.test_streams import Lines
 
 from corvo.limits import TASK_IDS_MAX
@@ -19,19 +28,9 @@ def filled(api: Api, queue: str, count: int) -> list[str]:
     return ids
 
 
-def ready(api: Api) -> None:
-    def available() -> bool:
-        return bool(api.ok("GET", "/cluster/status")["sqlite_mirror"]["available"])
-
-    until(available, "the mirror never answers")
-
-
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(tmp_path_factory.mktemp("corvo") / "data", "--test-clock") as server:
-        client = server.api()
-        ready(client)
-        client.close()
+    with mirrored_server(tmp_path_factory.mktemp("corvo") / "data") as server:
         yield server
 
 
@@ -159,7 +158,7 @@ def test_undo_in_the_background_and_its_window(api: Api, queue: str) -> None:
 def test_a_set_survives_a_kill(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         filled(api, "q", TASK_IDS_MAX + 1_000)
         bulk: dict[str, Any] = {"action": "cancel", "filter": {"queue": "q"}, "async": True}
         status, accepted = api.post("/jobs/bulk", bulk)

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, Reply, ServerProcess, advance, refused, running_server, until
+from harness import (
+    Api,
+    Reply,
+    ServerProcess,
+    advance,
+    mirror_status,
+    mirrored_server,
+    refused,
+    running_server,
+    until,
+    wait_mirror,
+)
 
 NASTY = [
     "'",
@@ -36,21 +47,9 @@ NASTY = [
 ]
 
 
-def mirror(api: Api) -> dict[str, Any]:
-    status: dict[str, Any] = api.ok("GET", "/cluster/status")["sqlite_mirror"]
-    return status
-
-
-def ready(api: Api) -> None:
-    until(lambda: mirror(api)["available"], "the mirror never answers")
-
-
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(tmp_path_factory.mktemp("corvo") / "data", "--test-clock") as server:
-        client = server.api()
-        ready(client)
-        client.close()
+    with mirrored_server(tmp_path_factory.mktemp("corvo") / "data") as server:
         yield server
 
 
@@ -378,7 +377,7 @@ def test_a_repeated_bulk_is_done_once(api: Api, queue: str) -> None:
 
 
 def stop_sidecar(api: Api, sign: int) -> int:
-    pid = int(mirror(api)["pid"])
+    pid = int(mirror_status(api)["pid"])
     os.kill(pid, sign)
     return pid
 
@@ -387,12 +386,15 @@ def test_it_is_started_again_when_it_dies(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
         find = Searcher(api)
-        ready(api)
+        wait_mirror(api)
         for turn in range(5):
             pid = stop_sidecar(api, signal.SIGKILL)
             ids = api.enqueue_many("q", 100)  # nothing here waits for the sidecar
-            until(lambda gone=pid: mirror(api)["pid"] not in (0, gone), "it is not started again")
-            ready(api)
+            until(
+                lambda gone=pid: mirror_status(api)["pid"] not in (0, gone),
+                "it is not started again",
+            )
+            wait_mirror(api)
             page = find.page(queue="q", limit=1_000)
             assert page["total"] == 100 * (turn + 1)
             assert {job["id"] for job in page["jobs"]} >= set(ids)
@@ -401,13 +403,13 @@ def test_it_is_started_again_when_it_dies(data_dir: Path) -> None:
 def test_it_is_killed_when_it_says_nothing(data_dir: Path) -> None:
     with running_server(data_dir, "--test-clock") as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue("q")
         pid = stop_sidecar(api, signal.SIGSTOP)
         api.enqueue("q")
         advance(api, "1h")
-        until(lambda: mirror(api)["pid"] not in (0, pid), "it is not killed")
-        ready(api)
+        until(lambda: mirror_status(api)["pid"] not in (0, pid), "it is not killed")
+        wait_mirror(api)
         assert Searcher(api).page(queue="q")["total"] == 2
 
 
@@ -424,12 +426,12 @@ def test_without_it_other_requests_work(data_dir: Path) -> None:
             ("POST", "/jobs/bulk", {"action": "cancel", "filter": {"queue": "q"}}),
         ):
             refused(api.call(method, path, body), 503, "MIRROR_UNAVAILABLE")
-        assert mirror(api) == {"enabled": False}
+        assert mirror_status(api) == {"enabled": False}
         assert api.take("q")
         server.stop()
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         [job] = Searcher(api).page(queue="q")["jobs"]
         assert job["state"] == "active"
 
@@ -437,7 +439,7 @@ def test_without_it_other_requests_work(data_dir: Path) -> None:
 def test_the_file_can_be_deleted_while_it_runs(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("q", 200)
         assert Searcher(api).page(queue="q")["total"] == 200
         before = {path.name for path in (data_dir / "mirror").glob("*.sqlite")}
@@ -456,23 +458,23 @@ def test_the_file_can_be_deleted_while_it_runs(data_dir: Path) -> None:
 def test_without_space_for_it_nothing_else_stops(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
-        pid = int(mirror(api)["pid"])
+        wait_mirror(api)
+        pid = int(mirror_status(api)["pid"])
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (100_000, hard))
         api.enqueue_many("q", 2_000)
-        until(lambda: mirror(api)["error"], "it finds space that is not there")
+        until(lambda: mirror_status(api)["error"], "it finds space that is not there")
         api.enqueue_many("q", 100)
         assert len(api.take_many("q", count=500)) == 500
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-        until(lambda: not mirror(api)["error"], "it does not go on")
+        until(lambda: not mirror_status(api)["error"], "it does not go on")
         assert Searcher(api).page(queue="q", state=["active"])["total"] == 500
 
 
 def test_found_jobs_go_into_a_bulk_through_a_pipe(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         for number in range(5):
             dead_job(api, "mail", "SMTP timeout", payload={"n": number})
         api.enqueue("other")
@@ -496,7 +498,7 @@ def test_found_jobs_go_into_a_bulk_through_a_pipe(data_dir: Path) -> None:
 def test_a_damaged_file_is_given_up(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("q", 200)
         Searcher(api).page(queue="q")
         server.stop()
@@ -504,24 +506,24 @@ def test_a_damaged_file_is_given_up(data_dir: Path) -> None:
             path.write_bytes(b"damaged" * 1000)
         server.start()
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         assert Searcher(api).page(queue="q")["total"] == 200
 
 
 def test_the_server_goes_and_comes_back(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("q", 100)
-        pid = mirror(api)["pid"]
+        pid = mirror_status(api)["pid"]
         server.kill()
         until(lambda: not alive(pid), "the sidecar outlives its server")
         server.start()
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         assert Searcher(api).page(queue="q")["total"] == 100
         assert api.ok("GET", "/cluster/status")["sqlite_rebuild"]["ran"] is False
-        pid = mirror(api)["pid"]
+        pid = mirror_status(api)["pid"]
         assert server.stop() == 0
         assert not alive(pid)
 
@@ -529,13 +531,13 @@ def test_the_server_goes_and_comes_back(data_dir: Path) -> None:
 def test_a_stopped_sidecar_of_an_earlier_server_is_no_obstacle(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue("q")
         pid = stop_sidecar(api, signal.SIGSTOP)
         server.kill()
         server.start()
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         assert not alive(pid)
         assert Searcher(api).page(queue="q")["total"] == 1
 
@@ -551,7 +553,7 @@ def alive(pid: int) -> bool:
 def test_rebuild_on_demand(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("q", 500, tags={"a": "b"})
         answer = api.ok("POST", "/admin/rebuild-sqlite", {})
         assert (answer["status"], answer["rebuilt"]) == ("ok", True)
@@ -565,7 +567,7 @@ def test_rebuild_on_demand(data_dir: Path) -> None:
 def test_an_index_that_is_not_reached_in_time_is_stale(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         reply = api.raw("POST", "/jobs/search", {}, {"X-Corvo-Min-Index": "1000000"})
         assert (reply.status, reply.headers["X-Corvo-Stale"]) == (200, "true")
         reply = api.raw("POST", "/jobs/search", {}, {"X-Corvo-Min-Index": "soon"})
@@ -575,7 +577,7 @@ def test_an_index_that_is_not_reached_in_time_is_stale(data_dir: Path) -> None:
 def test_the_server_has_no_thread_of_python_beside_the_loop(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         assert server.process is not None
         names = Path(f"/proc/{server.process.pid}/task")
         with_mirror = len(list(names.iterdir()))

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, ServerProcess, clean_environment, refused, running_server, until
+from harness import (
+    Api,
+    ServerProcess,
+    clean_environment,
+    mirrored_server,
+    refused,
+    running_server,
+    until,
+    wait_mirror,
+)
 
 from corvo.cli import bulk as bulk_command
 from corvo.cli import search as search_command
@@ -23,19 +32,9 @@ from corvo.mirror.filters import PARSERS
 from corvo.mirror.query import Doomed
 
 
-def ready(api: Api) -> None:
-    def available() -> bool:
-        return bool(api.ok("GET", "/cluster/status")["sqlite_mirror"]["available"])
-
-    until(available, "the mirror never answers")
-
-
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(tmp_path_factory.mktemp("corvo") / "data", "--test-clock") as server:
-        client = server.api()
-        ready(client)
-        client.close()
+    with mirrored_server(tmp_path_factory.mktemp("corvo") / "data") as server:
         yield server
 
 
@@ -139,7 +138,7 @@ def test_g17_what_came_of_each_job_is_listed(api: Api, queue: str) -> None:
 def test_g17_it_survives_the_end_of_the_server(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("q", 2_000)
         body = {"action": "cancel", "filter": {"queue": "q"}, "async": True}
         path = f"/bulk/{api.post('/jobs/bulk', body)[1]['bulk_operation_id']}"
@@ -235,7 +234,7 @@ def test_t39_the_first_screen_of_a_dashboard(data_dir: Path) -> None:
     completed, dead, pending = 4_000, 400, 100
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         api.enqueue_many("done", completed)
         for job in api.take_many("done", count=completed):
             api.ack(job)
@@ -294,7 +293,7 @@ def test_t43_hostile_texts_are_shown_and_obeyed_by_nobody(data_dir: Path) -> Non
     name = HOSTILE.replace("\x1b", "")
     with running_server(data_dir) as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         refused(api.post("/enqueue", {"queue": HOSTILE}), 400, "VALIDATION_ERROR")
         fields: dict[str, Any] = {"max_retries": 1, "payload": {"t": HOSTILE}}
         bad = api.enqueue(name, tags={HOSTILE: HOSTILE}, **fields)

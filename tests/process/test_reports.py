@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, ServerProcess, advance, refused, running_server, until
+from harness import (
+    Api,
+    ServerProcess,
+    advance,
+    mirror_status,
+    mirrored_server,
+    refused,
+    running_server,
+    until,
+    wait_mirror,
+)
 
 from corvo.times import parse_time
 
@@ -36,21 +46,9 @@ class Reports:
         return [counts for counts in found if any(counts)]
 
 
-def mirror(api: Api) -> dict[str, Any]:
-    status: dict[str, Any] = api.ok("GET", "/cluster/status")["sqlite_mirror"]
-    return status
-
-
-def ready(api: Api) -> None:
-    until(lambda: mirror(api)["available"], "the mirror never answers")
-
-
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(tmp_path_factory.mktemp("corvo") / "data", "--test-clock") as server:
-        client = server.api()
-        ready(client)
-        client.close()
+    with mirrored_server(tmp_path_factory.mktemp("corvo") / "data") as server:
         yield server
 
 
@@ -125,7 +123,7 @@ def test_latencies(api: Api, queue: str) -> None:
 def test_they_survive_kills_restarts_and_rebuilds(data_dir: Path) -> None:
     with running_server(data_dir, "--test-clock") as server:
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         for _ in range(4):
             api.enqueue("q", max_retries=1)
         job = api.take("q")
@@ -140,15 +138,15 @@ def test_they_survive_kills_restarts_and_rebuilds(data_dir: Path) -> None:
 
         before = story()
         assert before[:3] == ([4, 1, 1], 1, 2)
-        pid = int(mirror(api)["pid"])
+        pid = int(mirror_status(api)["pid"])
         os.kill(pid, signal.SIGKILL)
-        until(lambda: mirror(api)["pid"] not in (0, pid), "it is not started again")
-        ready(api)
+        until(lambda: mirror_status(api)["pid"] not in (0, pid), "it is not started again")
+        wait_mirror(api)
         assert story() == before
         server.kill()
         server.start()
         api = server.api()
-        ready(api)
+        wait_mirror(api)
         assert story() == before
         deleted = api.enqueue("q")
         api.ok("DELETE", f"/jobs/{deleted}")
@@ -160,12 +158,12 @@ def test_they_survive_kills_restarts_and_rebuilds(data_dir: Path) -> None:
         assert after[1:3] == before[1:3]
         for path in (data_dir / "mirror").glob("*.sqlite*"):
             path.unlink()
-        pid = int(mirror(api)["pid"])
+        pid = int(mirror_status(api)["pid"])
 
         def built() -> bool:
             status = api.ok("GET", "/cluster/status")
             return bool(status["sqlite_rebuild"]["ran"] and status["sqlite_mirror"]["available"])
 
-        until(lambda: not mirror(api)["available"] or built(), "it is not noticed")
-        until(lambda: mirror(api)["available"], "it is not built again")
+        until(lambda: not mirror_status(api)["available"] or built(), "it is not noticed")
+        until(lambda: mirror_status(api)["available"], "it is not built again")
         assert story()[:2] == ([5, 1, 1], 1)  # from the jobs that there are
