@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from corvo import limits
+from corvo._fast.ticks import Ticks
 from corvo.errors import ValidationError
 from corvo.times import format_time
 
@@ -27,7 +28,7 @@ from corvo.times import format_time
 _SET_MAX_NS = limits.DUE_MAX_NS - 366 * limits.LEASE_MAX_S * limits.SECOND_NS
 
 
-class Clock:
+class Clock(Ticks):
     """The clock of a node. Tests pass their own sources in."""
 
     def __init__(
@@ -36,7 +37,7 @@ class Clock:
         wall: Callable[[], int] = time.time_ns,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.monotonic_ns = monotonic
+        Ticks.__init__(self, monotonic, monotonic is time.monotonic_ns)
         self.random_bytes = entropy
         self.pauses = 0
         self.on_pause: list[Callable[[], None]] = []
@@ -47,11 +48,6 @@ class Clock:
         self._tick_ns: int | None = None
         self._step_ns = limits.STAMP_STEP_MAX_NS
         self._stepped_ns = self._last_ns - limits.SECOND_NS
-
-    def elapsed_ns(self) -> int:
-        """Monotonic time for what clients are promised (waits, time-outs). A clock that is set by
-        hand takes it along; what the server does for itself uses `monotonic_ns`."""
-        return self.monotonic_ns()
 
     def seed64(self) -> int:
         """64 random bits as a signed number, for one entry."""

@@ -18,6 +18,11 @@ LEASES: Final = 0
 OTHERS: Final = 1
 FETCHES: Final = 2
 
+_ADD_WORK: Final = frozenset(
+    ("Enqueue", "EnqueueBatch", "FireSchedule", "RunSchedule", "AppendLogs")
+)
+_END_LEASES: Final = frozenset(("Ack", "AckBatch", "Fail", "Release", "CancelJob"))
+
 
 class Op:
     """One row of the table. The layout is empty while the op is not built."""
@@ -28,6 +33,10 @@ class Op:
         self.layout = layout
         self.order = order
         self.built: bool = layout != ""
+        # Refused first when memory or disk runs short; everything else (acks, deletes) frees
+        # something or is small.
+        self.adds_work: bool = name in _ADD_WORK
+        self.ends_leases: bool = name in _END_LEASES
 
 
 OPS: Final[dict[int, Op]] = {}

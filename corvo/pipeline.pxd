@@ -9,7 +9,6 @@ from corvo.waiting cimport Wait, WaitingFetches
 
 cdef int PARKED, IN_FLIGHT, DONE
 cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
-cdef frozenset _ADDS_WORK, _ENDS_LEASES
 
 
 @cython.final
@@ -25,6 +24,8 @@ cdef class Pipeline:
     cdef Py_ssize_t _gathered
     cdef long long _sealed_ns
     cdef dict _arriving, _to_check
+    cdef str _arriving_queue
+    cdef Py_ssize_t _arriving_count
     cdef list _new_waits, _tried_in_vain
     cdef object _deadline_timer, _opening_timer, _tick_timer, _openings
     cdef long long _deadline_armed_ns, _opening_armed_ns
@@ -43,6 +44,7 @@ cdef class Pipeline:
     cdef _add(self, Op op, bytes payload, slot, int number=*)
     cpdef bint begins_entry(self) except -1
     cpdef expect(self, str queue, Py_ssize_t count)
+    cdef _list_arriving(self)
 
     @cython.locals(pending=cython.longlong, pending_size=cython.longlong)
     cdef _refuse_if_short(self, Py_ssize_t size)
@@ -71,6 +73,8 @@ cdef class Pipeline:
     cdef _give_back(self, jobs)
     cdef _lose(self, list slots)
     cdef tuple _take_flight(self, long long index)
+
+    @cython.locals(i=cython.Py_ssize_t)
     cdef _resolve(self, list slots, list results)
     cdef _after_turn(self)
     cdef _arm_deadline(self)

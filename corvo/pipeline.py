@@ -31,22 +31,6 @@ logger = logging.getLogger(__name__)
 
 Slot = tuple[Callable[[Any, Any], None], Any]
 
-# Ops that add work. They are refused first when memory or disk runs short; everything else (acks,
-# deletes) frees something or is small.
-_ADDS_WORK = frozenset(
-    op.number
-    for op in (
-        ops.ENQUEUE,
-        ops.ENQUEUE_BATCH,
-        ops.FIRE_SCHEDULE,
-        ops.RUN_SCHEDULE,
-        ops.APPEND_LOGS,
-    )
-)
-_ENDS_LEASES = frozenset(
-    op.number for op in (ops.ACK, ops.ACK_BATCH, ops.FAIL, ops.RELEASE, ops.CANCEL_JOB)
-)
-
 _PENDING_SIZE_MAX = limits.PENDING_SIZE_MAX
 _OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
 
@@ -139,7 +123,9 @@ class Pipeline:
         self._seal_scheduled = False
         self._gathered = 0  # what waited for the next entry a turn ago
         self._sealed_ns = 0  # when the last entry was sealed
-        self._arriving: dict[str, int] = {}
+        self._arriving: dict[str, int] = {}  # jobs that the batch adds, by queue
+        self._arriving_queue = ""  # those of the last queue, not in the dict yet
+        self._arriving_count = 0
         self._to_check: dict[str, None] = {}
         self._new_waits: list[Wait] = []
         self._tried_in_vain: list[Wait] = []
@@ -261,7 +247,7 @@ class Pipeline:
         if not self.open:
             raise self._refusal
         size = len(payload)
-        if op.number in _ADDS_WORK:
+        if op.adds_work:
             self._refuse_if_short(size)
         self._add(op, payload, slot, number)
         if not self._seal_scheduled and not self._log.busy:
@@ -270,7 +256,7 @@ class Pipeline:
     def _add(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
-        if op.number in _ENDS_LEASES:
+        if op.ends_leases:
             self._leaving += 1
         self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
 
@@ -288,7 +274,16 @@ class Pipeline:
 
     def expect(self, queue: str, count: int) -> None:
         """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
-        self._arriving[queue] = self._arriving.get(queue, 0) + count
+        if queue != self._arriving_queue:
+            self._list_arriving()
+            self._arriving_queue = queue
+        self._arriving_count += count
+
+    def _list_arriving(self) -> None:
+        if self._arriving_count:
+            queue = self._arriving_queue
+            self._arriving[queue] = self._arriving.get(queue, 0) + self._arriving_count
+            self._arriving_count = 0
 
     def _refuse_if_short(self, size: int) -> None:
         pending = self._batcher.count + self._in_flight_ops
@@ -414,6 +409,7 @@ class Pipeline:
     def _dispatch_fetches(self) -> None:
         """Turn parked fetches into ops, as many as their queues can serve. Jobs that arrive in
         the same entry count, because fetches come last in it."""
+        self._list_arriving()
         check = self._to_check
         arriving = self._arriving
         if not check and not arriving:
@@ -577,11 +573,12 @@ class Pipeline:
 
     def _resolve(self, slots: list[Any], results: list[Any]) -> None:
         assert len(slots) == len(results)
-        for slot, result in zip(slots, results, strict=True):
+        for i in range(len(slots)):
+            slot = slots[i]
             if slot is None:
                 continue
             try:
-                slot[0](slot[1], result)
+                slot[0](slot[1], results[i])
             except Exception:
                 logger.exception("answering a request failed")
 

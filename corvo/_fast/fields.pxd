@@ -20,6 +20,7 @@ cdef class Writer:
     cdef int t(self, value) except -1
     cdef int f(self, bint value) except -1
     cdef int b(self, bytes data) except -1
+    cdef int w(self, Writer other) except -1
     cdef int s(self, str text) except -1
     cdef int p(self, str text, str before) except -1
     cdef int _byte(self, unsigned char value) except -1

@@ -99,6 +99,13 @@ class Writer:
             len(data),
         )
 
+    def w(self, other):
+        """The document of another writer, as bytes."""
+        if cython.compiled:
+            self._put(cython.cast(cython.p_const_char, other._p), other._at)
+        else:
+            self._put(other._p[: other._at], other._at)
+
     def s(self, text):
         """A text."""
         if cython.compiled:

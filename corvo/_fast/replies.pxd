@@ -1,5 +1,6 @@
 from corvo._fast.meters cimport RouteMeter
 from corvo._fast.refusals cimport Refusals
+from corvo._fast.ticks cimport Ticks
 
 cdef tuple _TIMINGS, _THOUSANDTHS, _JSON_LENGTHS, _ID_ENDS
 cdef dict _STATUS_LINES
@@ -19,7 +20,6 @@ cdef class H1Context:
     cdef readonly Py_ssize_t pipeline_max, pipeline_resume, unsent_size_max
     cdef readonly long long head_wait_ns, body_idle_ns, body_rate_min
     cdef readonly long long keep_alive_idle_ns, write_stall_ns
-    cdef readonly object monotonic
     cdef readonly Py_ssize_t bodies_size
     cdef public bint draining
     cdef public long long index
@@ -28,6 +28,7 @@ cdef class H1Context:
     cdef public bint keeps_fields
     cdef readonly Refusals refusals
     cdef public object known
+    cdef Ticks _ticks
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
     cdef dict _starts
@@ -36,6 +37,7 @@ cdef class H1Context:
     cdef bytes _index_line
     cdef long long _line_index
 
+    cpdef long long monotonic(self) except? -1
     cdef bytes _new_request_id(self)
     cdef bytes _get_start(self, int status, long long now_ns)
     cdef bytes _get_date(self, long long now_ns)

@@ -24,6 +24,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from corvo._fast.refusals import Refusals
+from corvo._fast.ticks import Ticks
 
 _REASONS: Final = {
     200: "OK",
@@ -154,7 +155,7 @@ class H1Context:
         self.http2 = limits.http2
         self.keeps_fields = False  # every header field stays with its request
         self.takes_pieces = None  # says of a request whether its handler takes a body in pieces
-        self.monotonic = monotonic
+        self._ticks = monotonic if isinstance(monotonic, Ticks) else Ticks(monotonic)
         self.refusals = Refusals()
         self.known = None  # heads that HTTP/1.1 connections have read before
         self.bodies_size = 0
@@ -171,6 +172,10 @@ class H1Context:
         self._id_start = request_id_prefix + b"0"
         self._requests = 0
         self._valid_host = None
+
+    def monotonic(self):
+        """The time now, in nanoseconds."""
+        return self._ticks.elapsed_ns()
 
     def _new_request_id(self):
         self._requests += 1
@@ -218,6 +223,18 @@ class Request:
         self.method = "GET"
         self.path = b""
         self.query = b""
+        self.body = b""
+        self.params = ()
+        self.keep_alive = True
+        self._reply_body = b""
+        self._reply_headers = b""
+        self._reply_type = _JSON
+        self._index = -1
+        self._trailers = b""
+        if not cython.compiled:  # fields of C begin as None, false and 0
+            self._set_blank()
+
+    def _set_blank(self):
         self.host = None
         self.content_type = None
         self.content_length = None
@@ -234,9 +251,6 @@ class Request:
         self.expect = None
         self.rare = None  # header fields that few requests have, by lower-case name
         self.fields = None  # all of them, as pairs, where the context keeps them
-        self.body = b""
-        self.params = ()
-        self.keep_alive = True
         self.head_only = False
         self.arrived_ns = 0
         self.replied = False
@@ -259,13 +273,8 @@ class Request:
         self._body_size = 0
         self._replied_ns = 0
         self._status = 0
-        self._reply_body = b""
-        self._reply_headers = b""
-        self._reply_type = _JSON
-        self._index = -1
         self._pieces = None
         self._head_sent = False
-        self._trailers = b""
 
     def reply(self, status, body=b"", headers=b"", content_type=_JSON):
         """Complete the slot, exactly once; replies leave in the order of the requests.

@@ -3,6 +3,7 @@ from typing import Any
 
 from corvo._fast.meters import RouteMeter
 from corvo._fast.refusals import Refusals
+from corvo._fast.ticks import Ticks
 from corvo.errors import CorvoError
 
 def join(a: bytes, b: bytes, c: bytes, d: bytes, e: bytes, f: bytes, g: bytes) -> bytes:
@@ -18,14 +19,14 @@ class H1Context:
     keeps_fields: bool
     takes_pieces: Callable[[Request], bool] | None
     index: int  # applied index that replies name as X-Corvo-Index; -1 = none yet
-    monotonic: Callable[[], int]
     def __init__(
         self,
         limits: Any,  # the bounds, named as in `corvo.net.server.HttpLimits`
-        monotonic: Callable[[], int],
+        monotonic: Ticks | Callable[[], int],
         date: Callable[[], bytes],
         request_id_prefix: bytes,
     ) -> None: ...
+    def monotonic(self) -> int: ...
 
 class Request:
     """One complete request, and the slot in which its reply will go out."""

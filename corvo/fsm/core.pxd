@@ -1,6 +1,7 @@
 cimport cython
 
 from corvo._fast.ready cimport DueHeap
+from corvo.feed cimport change
 from corvo.fsm cimport index_rows
 from corvo.fsm.due cimport DueTimes
 from corvo.fsm.groups cimport Groups

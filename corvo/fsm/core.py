@@ -9,7 +9,7 @@ from corvo._fast import keys
 from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
 from corvo.errors import Conflict
-from corvo.feed import QUEUE_DRAINED, Change
+from corvo.feed import QUEUE_DRAINED, Change, change
 from corvo.fsm import index_rows
 from corvo.fsm.due import COMPACT_MIN, DueTimes
 from corvo.fsm.groups import NORMAL, Groups
@@ -240,14 +240,14 @@ class Core:
         seq = meta.event_seq + 1
         meta.event_seq = seq
         self.changes.append(
-            Change(seq, type, job.id, lane.queue.name, self.stamp_ns, data, job.event_seq)
+            change(seq, type, job.id, lane.queue.name, self.stamp_ns, data, job.event_seq)
         )
         job.event_seq = seq
 
     def emit_queue(self, queue: str, type: int, data: bytes) -> None:
         """Record an event of a queue, or of a schedule that makes jobs for it."""
         self.meta.event_seq += 1
-        self.changes.append(Change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0))
+        self.changes.append(change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0))
 
     # Queues.
 

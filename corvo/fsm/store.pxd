@@ -35,7 +35,7 @@ cdef class Store:
     cpdef documents(self)
     cdef Py_ssize_t _links(self) except -1
 
-    @cython.locals(job=Job, size=cython.longlong)
+    @cython.locals(job=Job, size=cython.longlong, key=bytes, value=bytes)
     cpdef flush(self)
 
     @cython.locals(rows_size=cython.longlong)
@@ -57,8 +57,11 @@ cdef class Store:
     @cython.locals(key=bytes)
     cdef _put_job(self, Job job, list puts, list heads, list bodies, list deletes)
 
-    @cython.locals(job=Job, queue=Queue)
+    @cython.locals(job=Job, queue=Queue, alone=cython.bint, kept=list)
     cdef _written(self)
+
+    @cython.locals(job=Job)
+    cdef _keep(self, list kept)
     cdef _leave(self, Job job)
 
     @cython.locals(job=Job)

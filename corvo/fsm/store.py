@@ -515,13 +515,18 @@ class Store:
 
     def _written(self) -> None:
         """The base has everything: forget what it will answer."""
+        alone = len(self._dirty) == len(self.jobs)  # nothing is kept from an earlier flush
+        kept: list[Job] = []
         for job in self._dirty:
             job.dirty = 0
             if job.state == ACTIVE and not job.deleted:
                 job.stored_row = index_rows.index_key(job)
                 job.stored_expiry = index_rows.expiry_key(job)
-            else:
+                kept.append(job)
+            elif not alone:
                 self._leave(job)
+        if alone:
+            self._keep(kept)
         self._dirty.clear()
         if self.jobs_size > KEPT_SIZE_MAX:
             self._evict()
@@ -547,6 +552,16 @@ class Store:
         self.events.written()
         if self.outbox is not None:
             self.outbox.written()
+
+    def _keep(self, kept: list[Job]) -> None:
+        """Only these jobs stay."""
+        self.jobs.clear()
+        self.places.clear()
+        self.jobs_size = 0
+        for job in self._dirty:
+            job.resident = False
+        for job in kept:
+            self._enter(job)
 
     def _leave(self, job: Job) -> None:
         job.resident = False

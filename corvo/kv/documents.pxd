@@ -4,15 +4,15 @@ from corvo._fast.fields cimport Reader, Writer
 from corvo.feed cimport Change
 from corvo.model cimport Job
 
-cdef Writer _writer
+cdef Writer _writer, _body_writer
 cdef Reader _reader
 
 
-@cython.locals(w=Writer)
+cdef _write_body(Writer w, Job job)
 cpdef bytes encode_body(Job job)
 
 
-@cython.locals(w=Writer, body=bytes)
+@cython.locals(w=Writer)
 cpdef bytes encode_head(Job job)
 
 

@@ -58,6 +58,7 @@ DIGEST_SIZE: Final = 8
 EVENTS_LAYOUT: Final = "uSUUPUB"
 
 _writer = Writer()
+_body_writer = Writer()
 _reader = Reader()
 
 
@@ -71,7 +72,11 @@ def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any
 
 def encode_body(job: Job) -> bytes:
     """What the job was enqueued with."""
-    w = _writer
+    _write_body(_body_writer, job)
+    return _body_writer.done()
+
+
+def _write_body(w: Writer, job: Job) -> None:
     w.begin()
     w.b(job.payload)
     w.b(job.tags)
@@ -87,12 +92,10 @@ def encode_body(job: Job) -> bytes:
     w.u(job.unique_period_ns)
     w.s(job.schedule_id)
     w.u(job.schedule_slot_ns)
-    return w.done()
 
 
 def encode_head(job: Job) -> bytes:
     """The job's head, with the body in it unless that is apart."""
-    body = b"" if job.body_apart else encode_body(job)
     w = _writer
     w.begin()
     w.u(job.queue_number)
@@ -120,7 +123,11 @@ def encode_head(job: Job) -> bytes:
     w.f(job.keeps_place)
     w.u(job.ready_ns)
     w.f(job.has_extras)
-    w.b(body)
+    if job.body_apart:
+        w.b(b"")
+    else:
+        _write_body(_body_writer, job)
+        w.w(_body_writer)
     return w.done()
 
 

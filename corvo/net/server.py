@@ -16,28 +16,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from corvo import limits
 from corvo._fast.http1 import H1Conn
 from corvo._fast.http2 import H2Conn
 from corvo._fast.replies import H1Context, Request, UnsafeHeader, reply_error
+from corvo.clock import Clock
 from corvo.errors import CorvoError
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 BACKLOG = 1024
-
-
-class ServerClock(Protocol):
-    """The time as the server sees it, in nanoseconds."""
-
-    def elapsed_ns(self) -> int:
-        """Time that only runs forward, for waits."""
-
-    def stamp(self) -> int:
-        """Time since 1970, for the Date header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,7 @@ class Server:
     def __init__(
         self,
         handle: Callable[[Request], None],
-        clock: ServerClock,
+        clock: Clock,
         http_limits: HttpLimits | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -88,7 +79,7 @@ class Server:
         self.clock = clock
         self.limits = http_limits or HttpLimits()
         self.loop = loop or asyncio.get_running_loop()
-        self.context = H1Context(self.limits, clock.elapsed_ns, self._date, self._id_prefix())
+        self.context = H1Context(self.limits, clock, self._date, self._id_prefix())
         self.on_drain: Callable[[], None] | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}

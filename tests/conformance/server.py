@@ -10,7 +10,6 @@ wire is that of the worker service (`corvo.net.rpc_wire`); messages and handlers
 import asyncio
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +20,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from corvo._fast.replies import Request, header_line
+from corvo.clock import Clock
 from corvo.errors import CorvoError
 from corvo.limits import MS_NS, RPC_MESSAGE_SIZE_MAX, SECOND_NS
 from corvo.net.rpc_status import HTTP_STATUS, RpcError
@@ -34,18 +34,6 @@ service_pb2: Any = import_module("connectrpc.conformance.v1.service_pb2")
 
 PATH: Final = b"/connectrpc.conformance.v1.ConformanceService/"
 CODES: Final = dict(enumerate(HTTP_STATUS, 1))
-
-
-class Clock:
-    """The time of this machine."""
-
-    def elapsed_ns(self) -> int:
-        """Monotonic."""
-        return time.monotonic_ns()
-
-    def stamp(self) -> int:
-        """Since 1970."""
-        return time.time_ns()
 
 
 class Call:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -12,19 +11,12 @@ import pytest
 import uvloop
 
 from corvo._fast.replies import Request
+from corvo.clock import Clock
 from corvo.limits import MIB
 from corvo.net.router import Route, Router
 from corvo.net.server import HttpLimits, Server
 
 GET = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-class RealClock:
-    def elapsed_ns(self) -> int:
-        return time.monotonic_ns()
-
-    def stamp(self) -> int:
-        return time.time_ns()
 
 
 class App:
@@ -42,7 +34,7 @@ class App:
                 Route("GET", "/large", lambda request: request.reply(200, b"x" * MIB), "large"),
             ]
         )
-        self.server = Server(router.handle, RealClock(), limits)
+        self.server = Server(router.handle, Clock(), limits)
         self.port = 0
 
     def size(self, request: Request) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from corvo._fast.replies import Request, header_line
+from corvo._fast.ticks import Ticks
 from corvo.errors import InvalidState
 from corvo.limits import SECOND_NS
 from corvo.net.server import Connection, HttpLimits, Server
@@ -81,7 +82,7 @@ class FakeTransport:
         self.state = "aborted"
 
 
-class Shell:
+class Shell(Ticks):
     """A server whose clock, loop and sockets belong to the test."""
 
     def __init__(self, handle: Callable[[Request], None] | None = None, **limits: int) -> None:
@@ -89,7 +90,8 @@ class Shell:
         self.loop = FakeLoop()
         self.requests: list[Request] = []
         loop: Any = self.loop
-        self.server = Server(handle or self.requests.append, self, HttpLimits(**limits), loop)
+        clock: Any = self
+        self.server = Server(handle or self.requests.append, clock, HttpLimits(**limits), loop)
 
     def elapsed_ns(self) -> int:
         return self.now_ns
