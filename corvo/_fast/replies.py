@@ -24,6 +24,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from corvo._fast.refusals import Refusals
+from corvo.errors import honest
 
 _REASONS: Final = {
     200: "OK",
@@ -97,6 +98,7 @@ def reply_error(request, error):
     `retry_after_ms` and `allow` become headers too. Retry-After counts whole seconds, so it is
     rounded up.
     """
+    error = honest(error, request.unsure)
     headers = b""
     retry_after_ms = error.fields.get("retry_after_ms")
     if retry_after_ms is not None:

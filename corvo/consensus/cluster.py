@@ -242,6 +242,12 @@ class ClusterLog(OnDisk):
         self._guarded(self._raft.step, message)
         self._turn_soon()
 
+    @property
+    def hears_leader(self) -> bool:
+        """Whether another node leads that is heard: one that is not may be gone."""
+        heard_ns = self.heard_ns.get(self.leader_id, 0)
+        return heard_ns > 0 and self.now_ns() - heard_ns < limits.LEADER_SILENT_NS
+
     def now_ns(self) -> int:
         """The clock of `heard_ns`."""
         return int(self._loop.time() * limits.SECOND_NS)

@@ -5,10 +5,11 @@ that is); with `?consistent=true` a read first waits until this node has what wa
 anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
 So is the text that workers stream, which is not replicated.
 
-While nobody leads requests are held, for a moment: an election takes less than that. So are
-requests whose op was lost with a leadership: they were not done, and are asked for again as if they
-had just arrived. Who waits too long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN,
-when its leader was lost with it.
+While nobody leads, or the leader has become silent, requests are held, for a moment: an election
+takes less than that. So are requests whose op was lost with a leadership: they were not done, and
+are asked for again as if they had just arrived. Who waits too long gets NO_LEADER, and nothing has
+happened; or OUTCOME_UNKNOWN, when its leader was lost with it. The moment begins when the leader
+was lost: a node that is cut off then says so at once, and its clients turn to another one.
 """
 
 from collections import deque
@@ -75,7 +76,8 @@ class Gate:
         self._timer: Any = None
         self._retry_due = False
         self._reads: deque[int] = deque()  # until when, of consistent reads
-        leadership.on_change.append(self._retry_soon)
+        self._leaderless_ns = 0  # since when nobody has led; 0: somebody does, or nobody ever did
+        leadership.on_change += [self._look, self._retry_soon]
 
     @property
     def held(self) -> int:
@@ -97,7 +99,7 @@ class Gate:
             request.conn.context.refusals.count("forwarded")
             self._refuse(request)  # the node that passed it on asks again
         else:
-            self._pass_on(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+            self._pass_on(request, self._until_ns())
 
     def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
         """Take a request whose op was not done, if the slot is that of one."""
@@ -112,7 +114,7 @@ class Gate:
         if request.forwarded is not None:
             self._refuse(request)
         else:
-            self._hold(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+            self._hold(request, self._until_ns())
             if not self._leadership.serving:  # else it is being handed over
                 self._retry_soon()
         return True
@@ -131,10 +133,20 @@ class Gate:
             self._timer = None
         self._flush()
 
+    def _look(self) -> None:
+        if self._leadership.serving or self._log.leader_id:
+            self._leaderless_ns = 0
+        elif not self._leaderless_ns:
+            self._leaderless_ns = self._elapsed_ns()
+
+    def _until_ns(self) -> int:
+        """When it is too late for somebody to lead."""
+        return (self._leaderless_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
+
     def _pass_on(self, request: Request, until_ns: int) -> None:
         leader_id = self._log.leader_id
         address = http_address(self._log.conf, leader_id) if leader_id else ""
-        if address and leader_id != self._log.node_id:
+        if address and self._log.hears_leader:
             self._forward(request, address, until_ns)
         else:
             self._hold(request, until_ns)
