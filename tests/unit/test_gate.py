@@ -60,7 +60,8 @@ class Log:
         self.reads.append(answer)
 
     def forget_reads(self) -> None:
-        for answer in self.reads:
+        reads, self.reads = self.reads, []
+        for answer in reads:
             answer(False)
 
 
@@ -313,11 +314,26 @@ def test_consistent_reads(rig: Rig) -> None:
     rig.log.reads.pop(0)(True)
     assert rig.served == [b"/c", b"/a"]
     rig.log.reads.pop(0)(False)
+    assert rig.gate.held == 1
+    rig.shell.now_ns += limits.LEADER_WAIT_NS
+    rig.loop.run(timers=True)
     assert rig.answers() == [b"200", b"503", b"200"]
     rig.send("GET", "/d?consistent=true")
     rig.shell.now_ns += limits.LEADER_WAIT_NS
     rig.loop.run(timers=True)
     assert rig.answers() == [b"503"]
+
+
+def test_a_read_is_asked_for_again_at_the_next_leader(rig: Rig) -> None:
+    rig.lead(False, "n2/x")
+    rig.send("GET", "/a?consistent=true")
+    [lost] = rig.log.reads
+    rig.lead(False, "")
+    assert rig.log.reads != [lost] and not rig.served
+    rig.lead(True)
+    assert not rig.served and len(rig.log.reads) == 1
+    rig.log.reads.pop()(True)
+    assert rig.served == [b"/a"] and rig.answers() == [b"200"]
 
 
 def test_errors_of_handlers_are_answers(rig: Rig) -> None:
