@@ -7,9 +7,10 @@ So is the text that workers stream, which is not replicated.
 
 While nobody leads, or the leader has become silent, requests are held, for a moment: an election
 takes less than that. So are requests whose op was lost with a leadership: they were not done, and
-are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too long gets NO_LEADER, and nothing has
-happened; or OUTCOME_UNKNOWN, when its leader was lost with it. The moment begins when the leader
-was lost: a node that is cut off then says so at once, and its clients turn to another one.
+are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too
+long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN, when its leader was lost with it.
+The moment begins when the leader was lost: a node that is cut off then says so at once, and its
+clients turn to another one.
 """
 
 from collections import deque
