@@ -4,7 +4,7 @@ An error travels as a value inside the state machine (apply returns it as the re
 and as an exception everywhere else. `fields` are extra members of the JSON body.
 """
 
-from typing import Any
+from typing import Any, Final
 
 
 class CorvoError(Exception):
@@ -219,3 +219,17 @@ class UnknownOp(CorvoError):
 
     code = "UNKNOWN_OP"
     status = 500
+
+
+NOTHING_DONE: Final = (429, 503, 507)  # statuses that say so
+
+
+def honest(error: CorvoError, unsure: bool) -> CorvoError:
+    """The error to answer with. That nothing was done is not known of a request that another node
+    may have done before (`Request.unsure`)."""
+    return maybe_done() if unsure and error.status in NOTHING_DONE else error
+
+
+def maybe_done() -> OutcomeUnknown:
+    """By a leader that was lost."""
+    return OutcomeUnknown("the leader was lost, and the next one has not done it; it may be done")

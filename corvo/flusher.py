@@ -150,6 +150,14 @@ class BaseFlusher:
         self._refused = False
         self.on_flushed(report.index)
 
+    def snapshot(self) -> int:
+        """Write all that is applied to the base, now, and let the log begin there; the index."""
+        self.flush()
+        if self._refused:
+            raise DiskFull("no disk space to write the state")
+        self._log.cut()
+        return self.index
+
     def use(self, disk: Disk, index: int) -> None:
         """The base is another one from now on, and has the log up to this index: all that is
         applied."""

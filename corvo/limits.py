@@ -147,6 +147,7 @@ PENDING_OPS_MAX: Final = 16_384
 PENDING_SIZE_MAX: Final = 256 * MIB
 OUTCOME_WAIT_NS: Final = 10 * SECOND_NS
 LEADER_WAIT_NS: Final = 5 * SECOND_NS  # for somebody to lead; an election takes less
+LEADER_SILENT_NS: Final = 300 * MS_NS  # six heartbeats
 RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
 
@@ -182,6 +183,7 @@ PROXY_LINE_NS: Final = 5 * SECOND_NS
 PROXY_CONNECT_NS: Final = 2 * SECOND_NS
 PROXY_ANSWER_NS: Final = 15 * SECOND_NS
 PROXY_FETCH_NS: Final = 75 * SECOND_NS
+PROXY_OLD_LEADER_NS: Final = SECOND_NS  # to answer what it has, when another one leads
 PROXY_IDLE_NS: Final = 30 * SECOND_NS
 
 # Overlay and flush.

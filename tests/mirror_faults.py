@@ -207,28 +207,29 @@ def run(name: str, fault: Fault, amount: float, data_dir: Path, before_s: float)
             row.during_ms = trial.percentiles()
         row.lives, row.errors, row.lag = trial.lives, trial.errors, trial.lag
         began = time.monotonic()
-        _catch_up(trial)
+        wait_shown(trial.api)
         row.caught_up_s = time.monotonic() - began
         assert server.stop() == 0
-    row.jobs, row.growth = asyncio.run(_compare(data_dir))
+    row.jobs, row.growth = asyncio.run(compare(data_dir))
     return row
 
 
-def _catch_up(trial: Trial) -> None:
-    index = int(trial.api.raw("GET", "/info").headers["X-Corvo-Index"])
+def wait_shown(api: Api) -> None:
+    """Wait until the mirror has all that is applied now."""
+    index = int(api.raw("GET", "/info").headers["X-Corvo-Index"])
 
     def there() -> bool:
         header = {"X-Corvo-Min-Index": str(index)}
-        reply = trial.api.raw("POST", "/jobs/search", {"limit": 1}, header)
+        reply = api.raw("POST", "/jobs/search", {"limit": 1}, header)
         return reply.status == 200 and reply.headers["X-Corvo-Stale"] is None
 
     end = time.monotonic() + 120
     while not there():
         assert time.monotonic() < end, "the mirror does not catch up"
-        trial.stopping.wait(0.05)
+        time.sleep(0.05)
 
 
-async def _compare(data_dir: Path) -> tuple[int, int]:
+async def compare(data_dir: Path) -> tuple[int, int]:
     """Every row of the mirror with its document; how many jobs, and the size of the outbox."""
     base = Base.open(data_dir)
     try:

@@ -25,6 +25,7 @@ if cython.compiled:
 
 from corvo._fast.refusals import Refusals
 from corvo._fast.ticks import Ticks
+from corvo.errors import honest
 
 _REASONS: Final = {
     200: "OK",
@@ -98,6 +99,7 @@ def reply_error(request, error):
     `retry_after_ms` and `allow` become headers too. Retry-After counts whole seconds, so it is
     rounded up.
     """
+    error = honest(error, request.unsure)
     headers = b""
     retry_after_ms = error.fields.get("retry_after_ms")
     if retry_after_ms is not None:

@@ -50,6 +50,12 @@ class Named(msgspec.Struct):
     node_id: str = ""
 
 
+class Written(msgspec.Struct):
+    """Up to which entry the state is written."""
+
+    index: int = 0
+
+
 class Worker(msgspec.Struct):
     """The part of a worker that the table shows."""
 
@@ -140,3 +146,11 @@ def transfer(session: Session, node: str | None) -> None:
     body = {} if node is None else {"node_id": node}
     answer = session.client.post("/api/v1/cluster/transfer", body)
     session.show(answer, f"Node {session.decode(answer, Named).node_id} is to lead")
+
+
+@cluster.command()
+@client_options
+def snapshot(session: Session) -> None:
+    """Have the asked node write its state down, and let its log begin there."""
+    answer = session.client.post("/api/v1/cluster/snapshot", {})
+    session.show(answer, f"The log begins behind entry {session.decode(answer, Written).index}")

@@ -242,6 +242,12 @@ class ClusterLog(OnDisk):
         self._guarded(self._raft.step, message)
         self._turn_soon()
 
+    @property
+    def hears_leader(self) -> bool:
+        """Whether another node leads that is heard: one that is not may be gone."""
+        heard_ns = self.heard_ns.get(self.leader_id, 0)
+        return heard_ns > 0 and self.now_ns() - heard_ns < limits.LEADER_SILENT_NS
+
     def now_ns(self) -> int:
         """The clock of `heard_ns`."""
         return int(self._loop.time() * limits.SECOND_NS)
@@ -291,19 +297,28 @@ class ClusterLog(OnDisk):
         """Entries that the base covers go when the newer ones fill what may be kept."""
         self._covered_index = max(self._covered_index, index)
         if self._kept_size > self._kept_size_max + self._kept_size_max // 4:
-            self._compact()
+            self._compact(self._kept_size_max, self._covered_index)
         self._wal.trim(self._storage.base().index)
 
-    def _compact(self) -> None:
+    def cut(self) -> None:
+        """Entries that the base covers go now, but for those that a follower is about to get."""
+        peers = self._raft.status().peers.values()
+        matched = min((peer.match for peer in peers if peer.active), default=self._covered_index)
+        self._compact(0, matched)
+        self._wal.trim(self._storage.base().index)
+
+    def _compact(self, kept_size_max: int, limit: int) -> None:
+        """Let entries go until no more is left than may be kept, none above the limit."""
         storage = self._storage
         base_index = storage.base().index
-        limit = min(self._covered_index, self._raft.trim_limit(), storage.last_index())
+        limit = min(limit, self._covered_index, self._raft.trim_limit(), storage.last_index())
         limit = min(limit, self._pin_index)
         if storage.offered is not None:
             limit = min(limit, storage.offered.index)
         index = base_index
-        for entry in storage.entries(base_index + 1, limit + 1, self._kept_size):
-            if self._kept_size <= self._kept_size_max:
+        last = max(limit, base_index)
+        for entry in storage.entries(base_index + 1, last + 1, self._kept_size):
+            if self._kept_size <= kept_size_max:
                 break
             self._kept_size -= _size(entry)
             index = entry.index

@@ -102,6 +102,9 @@ class Log(Protocol):
     def trim(self, index: int) -> None:
         """Entries up to index are covered by the base and will not be read again."""
 
+    def cut(self) -> None:
+        """What is kept of them for others goes, too, as far as nobody is about to get it."""
+
     def close(self) -> None:
         """Flush, mark the log as cleanly closed, and stop. No callback comes after this.
 

@@ -94,6 +94,9 @@ class SoloLog(OnDisk):
     def trim(self, index: int) -> None:
         self._wal.trim(index)
 
+    def cut(self) -> None:
+        pass  # there are no others
+
     def close(self) -> None:
         if self._closed or self.term == 0:
             return

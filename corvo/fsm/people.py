@@ -30,7 +30,6 @@ from corvo.model import (
 )
 
 # Positions in model.HOLD_ACTIONS.
-HOLD_CANCEL: Final = 0
 HOLD_APPROVE: Final = 1
 HOLD_REJECT: Final = 2
 

@@ -58,8 +58,12 @@ def check(file: Path) -> dict[str, Any]:
     env = lmdb.open(
         os.fspath(file), subdir=False, readonly=True, create=False, lock=False, lib_version=ENGINE
     )
-    with env, env.begin() as transaction:
-        row = transaction.get(META)
+    with env:
+        wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+        if size < wanted:
+            raise StorageError(f"{file} was cut short: it has {size} bytes of {wanted}")
+        with env.begin() as transaction:
+            row = transaction.get(META)
     if row is None:
         raise StorageError(f"{file} is no copy of a base that was ever flushed")
     meta = decode_meta(row)

@@ -5,10 +5,12 @@ that is); with `?consistent=true` a read first waits until this node has what wa
 anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
 So is the text that workers stream, which is not replicated.
 
-While nobody leads requests are held, for a moment: an election takes less than that. So are
-requests whose op was lost with a leadership: they were not done, and are asked for again as if they
-had just arrived. Who waits too long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN,
-when its leader was lost with it.
+While nobody leads, or the leader has become silent, requests are held, for a moment: an election
+takes less than that. So are requests whose op was lost with a leadership: they were not done, and
+are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too
+long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN, when its leader was lost with it.
+The moment begins when the leader was lost: a node that is cut off then says so at once, and its
+clients turn to another one.
 """
 
 from collections import deque
@@ -34,6 +36,7 @@ _CONSISTENT: Final = b"consistent=true"
 _LOCAL_PATHS: Final = frozenset(
     (
         b"/api/v1/admin/rebuild-sqlite",
+        b"/api/v1/cluster/snapshot",
         b"/api/v1/jobs/facets",
         b"/api/v1/jobs/search",
         b"/api/v1/test/clock",
@@ -74,8 +77,9 @@ class Gate:
         self._held: deque[tuple[int, Request]] = deque()  # until when
         self._timer: Any = None
         self._retry_due = False
-        self._reads: deque[int] = deque()  # until when, of consistent reads
-        leadership.on_change.append(self._retry_soon)
+        self._reads: dict[Request, int] = {}  # consistent ones, and until when
+        self._leaderless_ns = 0  # since when nobody has led; 0: somebody does, or nobody ever did
+        leadership.on_change += [self._look, self._retry_soon]
 
     @property
     def held(self) -> int:
@@ -88,7 +92,7 @@ class Gate:
             reply_error(request, NotReady("the server is starting"))
         elif _is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
-                self._read(request)
+                self._read(request, self._until_ns())
             else:
                 self._handle(request)
         elif self._leadership.serving:
@@ -97,7 +101,7 @@ class Gate:
             request.conn.context.refusals.count("forwarded")
             self._refuse(request)  # the node that passed it on asks again
         else:
-            self._pass_on(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+            self._pass_on(request, self._until_ns())
 
     def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
         """Take a request whose op was not done, if the slot is that of one."""
@@ -112,7 +116,7 @@ class Gate:
         if request.forwarded is not None:
             self._refuse(request)
         else:
-            self._hold(request, self._elapsed_ns() + limits.LEADER_WAIT_NS)
+            self._hold(request, self._until_ns())
             if not self._leadership.serving:  # else it is being handed over
                 self._retry_soon()
         return True
@@ -131,10 +135,22 @@ class Gate:
             self._timer = None
         self._flush()
 
+    def _look(self) -> None:
+        if self._reads:
+            self._log.forget_reads()  # whoever was asked may not be able to tell
+        if self._leadership.serving or self._log.leader_id:
+            self._leaderless_ns = 0
+        elif not self._leaderless_ns:
+            self._leaderless_ns = self._elapsed_ns()
+
+    def _until_ns(self) -> int:
+        """When it is too late for somebody to lead."""
+        return (self._leaderless_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
+
     def _pass_on(self, request: Request, until_ns: int) -> None:
         leader_id = self._log.leader_id
         address = http_address(self._log.conf, leader_id) if leader_id else ""
-        if address and leader_id != self._log.node_id:
+        if address and self._log.hears_leader:
             self._forward(request, address, until_ns)
         else:
             self._hold(request, until_ns)
@@ -150,7 +166,7 @@ class Gate:
     def _tick(self) -> None:
         self._timer = None
         now_ns = self._elapsed_ns()
-        if self._reads and self._reads[0] <= now_ns:
+        if self._reads and min(self._reads.values()) <= now_ns:
             self._log.forget_reads()
         self._retry(now_ns)
         self._arm()
@@ -169,10 +185,13 @@ class Gate:
         for until_ns, request in held:
             if request.abandoned:
                 continue
-            if self._leadership.serving:
+            local = _is_local(request)  # a read that is to be confirmed
+            if self._leadership.serving and not local:
                 self._serve(request)
             elif until_ns <= now_ns:
                 self._refuse(request)
+            elif local:
+                self._read(request, until_ns)
             else:
                 self._pass_on(request, until_ns)
         if held:
@@ -190,14 +209,17 @@ class Gate:
 
     # Reads that see everything.
 
-    def _read(self, request: Request) -> None:
-        self._reads.append(self._elapsed_ns() + limits.LEADER_WAIT_NS)
+    def _read(self, request: Request, until_ns: int) -> None:
+        self._reads[request] = until_ns
         self._arm()
         self._log.read(lambda ok: self._on_confirmed(request, ok))
 
     def _on_confirmed(self, request: Request, ok: bool) -> None:
-        self._reads.popleft()
+        until_ns = self._reads.pop(request)
         if request.abandoned:
+            return
+        if not ok and self._elapsed_ns() < until_ns:
+            self._hold(request, until_ns)
             return
         if ok:
             self._serve(request)

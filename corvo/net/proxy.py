@@ -23,7 +23,8 @@ What becomes of a request when its connection breaks:
 - Anything else that was sent: 504 OUTCOME_UNKNOWN.
 
 A node that is stopped or cut off breaks no connection. When another one leads, what is safe to be
-asked again is taken from the connections to the old one.
+asked again is taken from the connections to the old one; for the rest the old one has a second to
+say what became of it.
 
 There is no task or timer per request; tasks make connections.
 """
@@ -40,7 +41,14 @@ from urllib.parse import quote
 
 from corvo import limits
 from corvo._fast.replies import Request, reply_error
-from corvo.errors import CorvoError, NoLeader, OutcomeUnknown, Overloaded
+from corvo.errors import (
+    NOTHING_DONE,
+    CorvoError,
+    NoLeader,
+    OutcomeUnknown,
+    Overloaded,
+    maybe_done,
+)
 from corvo.limits import MS_NS, SECOND_NS
 from corvo.net.upstream import FORWARDED, Answer, Errand, Upstream
 
@@ -49,8 +57,6 @@ logger = logging.getLogger(__name__)
 _RELEASE: Final = "/api/v1/release/"
 _TICK_S: Final = 0.25
 _NOT_DONE: Final = b'"code":"NO_LEADER"'
-# Answers that say that nothing was done: not so when an earlier leader may have done it.
-_REFUSALS: Final = (429, 503, 507)
 
 
 class Proxy:
@@ -80,6 +86,7 @@ class Proxy:
         self._line_max = line_max
         self._tls = tls
         self._address = ""
+        self._turned_ns = 0  # to this address
         self._idle: list[Upstream] = []  # the last one used is the next
         self._busy: dict[Upstream, None] = {}
         self._connecting = 0
@@ -119,11 +126,12 @@ class Proxy:
 
     def turn_to(self, address: str) -> None:
         """The node at this address leads, or this one (empty). What may be asked again is better
-        off there, and streams are over; what else is at the old leader will be answered, one way or
+        off there, and streams are over; what else is at the old leader is answered soon, one way or
         the other."""
         if address == self._address:
             return
         self._address = address
+        self._turned_ns = self._elapsed_ns()
         idle, self._idle = self._idle, []
         for upstream in idle:
             upstream.close()
@@ -324,8 +332,8 @@ class Proxy:
                 self._give_back(request, answer.body)
                 return
             request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
-        if request.unsure and answer.status in _REFUSALS:
-            self._fail(errand, _unsure())
+        if request.unsure and answer.status in NOTHING_DONE:
+            self._fail(errand, maybe_done())
         elif not request.replied:
             with self._index_of(request, answer):
                 request.reply(answer.status, answer.body, answer.headers, answer.content_type)
@@ -368,7 +376,7 @@ class Proxy:
         request = errand.request
         if request is not None and errand.wanted:
             request.on_abandoned = None
-            reply_error(request, _unsure() if request.unsure else error)
+            reply_error(request, error)
 
     def _on_abandoned(self, request: Request) -> None:
         """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
@@ -394,7 +402,10 @@ class Proxy:
             errand = upstream.errand
             if errand is not None and not upstream.paused:
                 wait_ns = limits.PROXY_FETCH_NS if errand.lasts else limits.PROXY_ANSWER_NS
-                if now_ns - errand.since_ns > wait_ns:
+                until_ns = errand.since_ns + wait_ns
+                if upstream.address != self._address:
+                    until_ns = min(until_ns, self._turned_ns + limits.PROXY_OLD_LEADER_NS)
+                if now_ns > until_ns:
                     upstream.abort()
         for line in (self._line, self._lasting_line):
             while line and now_ns - line[0].since_ns > limits.PROXY_LINE_NS:
@@ -474,14 +485,8 @@ def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
 
 def refuse(request: Request, _until_ns: int = 0) -> None:
     """Nobody was found in time who leads."""
-    error: CorvoError = NoLeader(
+    error = NoLeader(
         "nobody leads the cluster now; nothing was done",
         retry_after_ms=limits.RETRY_AFTER_MAX_MS,
     )
-    if request.unsure:
-        error = _unsure()
     reply_error(request, error)
-
-
-def _unsure() -> OutcomeUnknown:
-    return OutcomeUnknown("the leader was lost, and the next one has not done it; it may be done")

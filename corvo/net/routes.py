@@ -73,6 +73,7 @@ def routes(
         ("POST", "/schedules/{id}/run", schedules.run),
         ("GET", "/workers", admin.workers),
         ("GET", "/cluster/status", admin.cluster_status),
+        ("POST", "/cluster/snapshot", admin.snapshot),
         ("GET", "/metrics", admin.metrics),
         ("GET", "/info", admin.info),
         ("GET", "/debug/runtime", admin.runtime),

@@ -27,6 +27,7 @@ class FaultyCluster(ClusterProcess):
         disk_size: int = 0,
         knobs: bool = False,
         failpoints: str = "",
+        mirror: bool = False,
     ) -> None:
         self.network = Network() if network else None
         self.disks: dict[str, Disk] = {}
@@ -35,9 +36,8 @@ class FaultyCluster(ClusterProcess):
         self._with_knobs = knobs
         self._paused: list[ServerProcess] = []
         environment = {"CORVO_FAILPOINTS": failpoints} if failpoints else {}
-        super().__init__(
-            directory, count, "--test-clock", "--no-mirror", *flags, environment=environment
-        )
+        flags = ("--test-clock", *flags) if mirror else ("--test-clock", "--no-mirror", *flags)
+        super().__init__(directory, count, *flags, environment=environment)
 
     def add(self) -> ServerProcess:
         """One more node, with all that a node has here."""
@@ -76,6 +76,10 @@ class FaultyCluster(ClusterProcess):
         """The rows of the members, as a leader has them; empty if there is none."""
         leader = self.leader()
         return [] if leader is None else list(self.status(leader).get("nodes", []))
+
+    def mirror_process(self, node: ServerProcess) -> int:
+        """The process that writes the mirror of a node; 0 while there is none."""
+        return int(self.status(node).get("sqlite_mirror", {}).get("pid", 0))
 
     def lead(self) -> ServerProcess:
         """The node that leads and serves, as soon as one does."""

@@ -1,5 +1,6 @@
 """Rounds: load, a fault in it, healing, an end to all jobs, a verdict."""
 
+import asyncio
 import tempfile
 import time
 import traceback
@@ -9,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from faults.arena import FaultyCluster
+from faults.arena import FaultyCluster, name_of
 from faults.judge import Before, Judge
 from faults.load import Load
 from faults.machines import Unavailable
+from mirror_faults import compare, wait_shown
 
 WARM_UP = 60  # enqueues and ends before the fault
 _GOES_ON = 40  # after it
@@ -31,6 +33,7 @@ class Scenario:
     disk_size: int = 0
     knobs: bool = False
     failpoints: str = ""
+    mirror: bool = False
 
 
 @dataclass
@@ -78,12 +81,15 @@ def run(
             disk_size=scenario.disk_size,
             knobs=scenario.knobs,
             failpoints=scenario.failpoints,
+            mirror=scenario.mirror,
         )
         try:
             cluster.start()
             for number in range(rounds):
                 run_round(cluster, scenario, result, number, seed)
                 told()
+            if scenario.mirror:
+                check_mirrors(cluster, result)
         except Unavailable:
             raise
         except Exception:  # whatever it is, the other faults have their turn
@@ -115,6 +121,20 @@ def run_round(
     result.counts += judge.counts
     result.broken += judge.broken
     result.recovered_s += one.recovered_s
+
+
+def check_mirrors(cluster: FaultyCluster, result: Result) -> None:
+    """Each says what its base says, row by row."""
+    nodes = cluster.up()
+    for node in nodes:
+        wait_shown(node.api())
+    cluster.stop()
+    for node in nodes:
+        try:
+            asyncio.run(compare(node.data_dir))
+        except AssertionError:
+            text = f"the mirror of {name_of(node)}: {traceback.format_exc(limit=-2)}"
+            result.broken.append(("unequal", text))
 
 
 def check_logs(cluster: FaultyCluster, result: Result) -> None:

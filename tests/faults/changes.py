@@ -18,14 +18,14 @@ from corvo.consensus.peers import MESSAGES, NONCE_SIZE, WIRE_VERSION, Dialling, 
 
 def behind(trial: Trial) -> None:
     """A follower has missed more than the log keeps."""
-    victim = _fall_behind(trial)
+    victim = fall_behind(trial)
     victim.start()
     _wait_installed(trial.cluster, victim)
 
 
 def behind_and_killed(trial: Trial) -> None:
     """The same, and it is killed while its snapshot arrives."""
-    victim = _fall_behind(trial)
+    victim = fall_behind(trial)
     victim.start()
     _wait_arriving(trial.cluster)
     victim.kill()
@@ -35,7 +35,7 @@ def behind_and_killed(trial: Trial) -> None:
 
 def behind_a_killed(trial: Trial) -> None:
     """The same, and its leader is killed while it sends."""
-    victim = _fall_behind(trial)
+    victim = fall_behind(trial)
     victim.start()
     sender = _wait_arriving(trial.cluster)
     sender.kill()
@@ -45,7 +45,7 @@ def behind_a_killed(trial: Trial) -> None:
     _wait_installed(trial.cluster, victim)
 
 
-def _fall_behind(trial: Trial) -> ServerProcess:
+def fall_behind(trial: Trial) -> ServerProcess:
     """Who does; from a moment on when no copy of an earlier fault keeps the log long."""
     cluster = trial.cluster
     copies = [node.data_dir / "outgoing" for node in cluster.nodes]

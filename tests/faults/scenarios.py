@@ -1,12 +1,13 @@
 """The faults, by the names that `make faults ONLY=` knows."""
 
 import contextlib
+import os
 import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from crash.points import FAILPOINTS
+from crash.points import FAILPOINTS, POINTS
 from faults.arena import name_of
 from faults.campaign import Scenario, Trial
 from faults.changes import (
@@ -15,6 +16,7 @@ from faults.changes import (
     behind_and_killed,
     change_and_kill,
     come_and_go,
+    fall_behind,
     replace_all,
     storm,
 )
@@ -278,6 +280,36 @@ def kill_at_points(trial: Trial) -> None:
         cluster.wait_caught_up(victim)
 
 
+def kill_at_install(trial: Trial) -> None:
+    """At one of the steps that put a snapshot in the place of the base, each round another."""
+    cluster = trial.cluster
+    points = [point for point in POINTS if point.startswith("snapshot")]
+    point = points[trial.number % len(points)]
+    victim = fall_behind(trial)
+    victim.environment = cluster.environment | {"CORVO_FAILPOINTS": f"{_SNAPSHOTS},{point}=kill"}
+    victim.start()
+    assert cluster.wait_dead(victim) == -signal.SIGKILL, victim.log[-10:]
+    trial.hit()
+    trial.writes_go_on()
+    victim.environment = cluster.environment
+    victim.start()
+    cluster.wait_caught_up(victim)
+
+
+def kill_mirrors(trial: Trial) -> None:
+    """The process of any node that writes its mirror; then a node beside its mirror."""
+    cluster = trial.cluster
+    for _ in range(5):
+        node = trial.draw.choice(cluster.nodes)
+        pid = eventually(lambda node=node: cluster.mirror_process(node), "it is not started again")
+        trial.load.wait_more(trial.draw.randrange(20))
+        trial.hit()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        trial.writes_go_on()
+    _kill(trial, trial.draw.choice(cluster.nodes))
+
+
 # ---- clocks ----
 
 
@@ -455,6 +487,14 @@ SCENARIOS = (
     Scenario("A2", "kill -9 of any node, five times", kill_any, _ELECTION_S),
     Scenario("A3", "kill -9 of all nodes", kill_all, _RESTART_S),
     Scenario("A4", "kill -9 at each failpoint", kill_at_points, 3, failpoints=_SMALL_LOG),
+    Scenario(
+        "A4-install",
+        "kill -9 while a snapshot is installed",
+        kill_at_install,
+        3,
+        failpoints=_SNAPSHOTS,
+    ),
+    Scenario("A4-mirror", "kill -9 of mirrors, and of a node", kill_mirrors, 3, mirror=True),
     Scenario("A5", "SIGSTOP of the leader, then SIGCONT", pause_leader, 3),
     Scenario("A6", "SIGSTOP of a follower, then SIGCONT", pause_follower, 3),
     Scenario("A7-alone", "the leader is cut off", alone, 3, network=True),

@@ -138,6 +138,28 @@ def test_who_lags_too_far_gets_a_snapshot(tmp_path: Path) -> None:
         assert victim.api().queue("q")["pending"] == 41
 
 
+def test_f27_a_snapshot_now(tmp_path: Path) -> None:
+    """Who was away while the log was cut gets one; who was there goes on as before."""
+    with running_cluster(tmp_path, 3) as cluster:
+        leader = cluster.wait_leader()
+        api = leader.api()
+        victim, other = cluster.followers()
+        api.enqueue_many("q", 10)
+        index = cluster.wait_equal()
+        assert api.ok("POST", "/cluster/snapshot") == {"status": "ok", "index": index}
+        victim.kill()
+        until(lambda: cluster.status(leader)["status"] == "degraded", "it is not missed")
+        api.enqueue_many("q", 10)
+        assert api.ok("POST", "/cluster/snapshot")["index"] > index
+        api.enqueue("q")
+        victim.start()
+        cluster.wait_equal()
+        assert cluster.status(victim)["snapshot"]["installed"] == 1
+        assert cluster.status(other)["snapshot"]["installed"] == 0
+        assert other.api().ok("POST", "/cluster/snapshot")["index"] > 0
+        assert victim.api().queue("q")["pending"] == 21
+
+
 def test_each_node_has_a_mirror(tmp_path: Path) -> None:
     """Asked where it is; it begins again when the base comes from another node, with an outbox of
     this one."""

@@ -8,7 +8,7 @@ from unit.test_http_server import Shell
 from corvo import limits
 from corvo._fast.replies import Request
 from corvo.consensus.raft.messages import ConfState
-from corvo.errors import LeaseLost
+from corvo.errors import LeaseLost, Overloaded
 from corvo.members import Whereabouts, encode_whereabouts
 from corvo.net.gate import Gate
 from corvo.waiting import Wait
@@ -50,12 +50,18 @@ class Log:
         contexts = {f"n{n}/x": encode_whereabouts(Whereabouts("r", f"h{n}:80")) for n in (1, 2)}
         self.conf = ConfState(["n1/x", "n2/x"], contexts=contexts)
         self.reads: list[Any] = []
+        self.silent = False
+
+    @property
+    def hears_leader(self) -> bool:
+        return self.leader_id not in ("", self.node_id) and not self.silent
 
     def read(self, answer: Any) -> None:
         self.reads.append(answer)
 
     def forget_reads(self) -> None:
-        for answer in self.reads:
+        reads, self.reads = self.reads, []
+        for answer in reads:
             answer(False)
 
 
@@ -186,6 +192,35 @@ def test_a_request_waits_no_longer_than_that(rig: Rig) -> None:
     assert rig.gate.held == 0 and rig.answers() == [b"503"]
 
 
+def test_who_is_cut_off_says_so_at_once(rig: Rig) -> None:
+    """Requests wait for an election to end, not each for itself."""
+    rig.lead(False, "")
+    rig.shell.now_ns += limits.LEADER_WAIT_NS - 1
+    rig.send("POST", "/a")
+    rig.loop.run(timers=True)
+    assert rig.gate.held == 1
+    rig.shell.now_ns += 1
+    rig.send("POST", "/b")
+    rig.loop.run(timers=True)
+    assert rig.answers() == [b"503", b"503"]
+    for leads in (True, False):  # and then for the next one
+        rig.lead(leads, "n1/x" if leads else "")
+    rig.send("POST", "/c")
+    rig.loop.run(timers=True)
+    assert rig.gate.held == 1
+
+
+def test_nothing_is_sent_to_a_leader_that_is_silent(rig: Rig) -> None:
+    """It may be gone, and what was sent to it with it."""
+    rig.lead(False, "n2/x")
+    rig.log.silent = True
+    rig.send("POST", "/a")
+    assert rig.gate.held == 1 and not rig.forwarded
+    rig.log.silent = False
+    rig.loop.run(timers=True)
+    assert rig.forwarded == [(b"/a", "h2:80")] and rig.answers() == [b"200"]
+
+
 def test_leading_is_not_serving_yet(rig: Rig) -> None:
     rig.lead(False)
     rig.send("POST", "/a")
@@ -242,6 +277,15 @@ def test_what_may_have_been_done_is_not_said_to_be_undone(rig: Rig) -> None:
     assert rig.answers() == [b"504"]
 
 
+def test_what_may_have_been_done_is_not_refused_as_if_not(rig: Rig) -> None:
+    """By the node that leads next, which is this one."""
+    rig.send("POST", "/a")
+    rig.gate._held[0][1].unsure = True
+    rig.error = Overloaded("too much", retry_after_ms=5)
+    rig.lead(True)
+    assert rig.answers() == [b"504"]
+
+
 def test_nobody_waits_any_more(rig: Rig) -> None:
     rig.send("POST", "/a")
     rig.connection.connection_lost(None)
@@ -270,11 +314,26 @@ def test_consistent_reads(rig: Rig) -> None:
     rig.log.reads.pop(0)(True)
     assert rig.served == [b"/c", b"/a"]
     rig.log.reads.pop(0)(False)
+    assert rig.gate.held == 1
+    rig.shell.now_ns += limits.LEADER_WAIT_NS
+    rig.loop.run(timers=True)
     assert rig.answers() == [b"200", b"503", b"200"]
     rig.send("GET", "/d?consistent=true")
     rig.shell.now_ns += limits.LEADER_WAIT_NS
     rig.loop.run(timers=True)
     assert rig.answers() == [b"503"]
+
+
+def test_a_read_is_asked_for_again_at_the_next_leader(rig: Rig) -> None:
+    rig.lead(False, "n2/x")
+    rig.send("GET", "/a?consistent=true")
+    [lost] = rig.log.reads
+    rig.lead(False, "")
+    assert rig.log.reads != [lost] and not rig.served
+    rig.lead(True)
+    assert not rig.served and len(rig.log.reads) == 1
+    rig.log.reads.pop()(True)
+    assert rig.served == [b"/a"] and rig.answers() == [b"200"]
 
 
 def test_errors_of_handlers_are_answers(rig: Rig) -> None:

@@ -130,6 +130,15 @@ def test_reply_error_fields_and_headers() -> None:
     assert parse_reply(peer.sent())[1]["allow"] == "GET, HEAD"
 
 
+def test_what_may_be_done_is_not_said_to_be_undone() -> None:
+    for error, status in ((Overloaded("busy"), 504), (MethodNotAllowed("no"), 405)):
+        peer = Peer()
+        request = peer.one(GET)
+        request.unsure = True
+        reply_error(request, error)
+        assert parse_reply(peer.sent())[0] == status
+
+
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\n", "a\r", "a\0", "ä", "\x7f"])
 def test_header_line_refuses_what_splits_responses(value: str) -> None:
     with pytest.raises(ValueError, match="no header may"):

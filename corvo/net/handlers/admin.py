@@ -43,6 +43,11 @@ class Admin:
         """State of this node and its log."""
         reply_json(request, 200, self._status())
 
+    def snapshot(self, request: Request) -> None:
+        """Write the state of this node to its base, now, and let its log begin there."""
+        index = self._service.pipeline.flusher.snapshot()
+        reply_json(request, 200, {"status": "ok", "index": index})
+
     def metrics(self, request: Request) -> None:
         """Prometheus text."""
         request.reply(200, self._metrics(), b"", scrape.CONTENT_TYPE)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from corvo._fast import protobuf
 from corvo._fast.replies import ReplyQueue, Request
-from corvo.errors import CorvoError, VersionNotSupported
+from corvo.errors import CorvoError, VersionNotSupported, honest
 from corvo.feed import EVENT_TYPES, Change
 from corvo.limits import SECOND_NS
 from corvo.net.codecs import CODECS, Codec
@@ -50,6 +50,8 @@ class Unary(Call):
     def fail(self, error: Exception) -> None:
         """See `Call`."""
         if self._finish():
+            if isinstance(error, CorvoError):
+                error = honest(error, self.request.unsure)
             self._wire.end(rpc_error(error))
 
     def _finish(self) -> bool:

@@ -374,6 +374,14 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "Node n2 is to lead\n",
     ),
     (
+        "cluster snapshot",
+        "POST",
+        "/api/v1/cluster/snapshot",
+        {},
+        {"status": "ok", "index": 7},
+        "The log begins behind entry 7\n",
+    ),
+    (
         "release j1 --token t --delay 10 --checkpoint '{}'",
         "POST",
         "/api/v1/release/j1",

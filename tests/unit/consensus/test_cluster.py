@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from corvo import limits
 from corvo.consensus.cluster import ClusterLog, raft_id
 from corvo.consensus.datadir import Identity
 from corvo.consensus.files import Files
@@ -293,18 +294,23 @@ def test_segments_roll_and_go_while_followers_lag(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_leader_alone_is_overwritten(tmp_path: Path) -> None:
+def test_a_leader_alone_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only a cut-off leader had is gone from its disk, too, when it comes back."""
 
     async def run() -> None:
         cluster = Cluster(tmp_path, 3).start()
         old = await cluster.leader()
         await cluster.write(old)
+        follower = next(node for node in cluster.nodes if node is not old)
+        await until(lambda: follower.log.hears_leader)
+        monkeypatch.setattr(limits, "LEADER_SILENT_NS", 20 * limits.MS_NS)
         cluster.network.cut = {old.id}
         for _ in range(3):
             await until(lambda: not old.log.busy)
             old.log.propose(b"lost")
+        await until(lambda: not follower.log.hears_leader and follower.log.leader_id == old.id)
         leader = await cluster.leader()
+        assert not leader.log.hears_leader
         await cluster.write(leader)
         await until(lambda: not old.log.leading)
         cluster.network.cut = set()

@@ -520,6 +520,11 @@ def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: Any) -> None:
         found = json.loads(capsys.readouterr().out)
         assert (found["index"], found["term"]) == (7, 3)
         assert found["size"] == (tmp_path / "copy").stat().st_size
+        # What is short would have to be read as a whole when it is opened.
+        with (tmp_path / "copy").open("r+b") as file:
+            file.truncate(found["size"] - 1)
+        assert copying.main(["check", str(tmp_path / "copy")]) == 1
+        assert "was cut short" in capsys.readouterr().err
     finally:
         copying._NICE = nice  # type: ignore[misc]
 
