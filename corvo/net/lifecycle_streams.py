@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
 SATURATED: Final = "OVERLOADED: lifecycle stream saturated"
 _CREDIT: Final = b"x-corvo-credit"
-_REQUEST, _RESPONSE = "LifecycleStreamRequest", "LifecycleStreamResponse"
+_RESPONSE = "LifecycleStreamResponse"
 
 
 def is_lifecycle_stream(request: Request) -> bool:
@@ -146,6 +146,7 @@ class LifecycleStream:
         self._wire = wire
         self._request = request = wire.request
         self._codec = codec
+        self._calls = calls
         self._envelopes = wire.envelopes()
         self._messages: deque[bytes] = deque()
         self._ahead = 0  # their bytes
@@ -256,7 +257,7 @@ class LifecycleStream:
     def _take(self, message: bytes) -> None:
         """One frame."""
         streams = self._streams
-        values = self._codec.decode(_REQUEST, message)
+        values = self._calls.read_frame(self._codec, message)
         streams.frames += 1
         pause_ns = max(streams.frame_ns, self._session.strikes * limits.LIFECYCLE_STRIKE_NS)
         if pause_ns:
