@@ -135,7 +135,7 @@ class PlainFrames:
         while self._at < end:
             start: cython.Py_ssize_t = self._at
             tag: cython.longlong = self._varint(end)
-            if tag == _ACKS or tag == _ENQUEUES:
+            if tag in (_ACKS, _ENQUEUES):
                 if kept < start:
                     rest += data[kept:start]
                 size: cython.longlong = self._varint(end)
@@ -191,7 +191,7 @@ class PlainFrames:
             if size < 0:
                 return False
             self._at += size
-        elif wire == _FIXED64 or wire == _FIXED32:
+        elif wire in (_FIXED64, _FIXED32):
             self._at += 8 if wire == _FIXED64 else 4
         else:
             return False
