@@ -99,9 +99,7 @@ class StreamRelays:
 class StreamRelay(asyncio.Protocol):
     """One stream, between the request of a client and a connection to the leader."""
 
-    def __init__(
-        self, relays: StreamRelays, request: Request, authority: str, scheme: str
-    ) -> None:
+    def __init__(self, relays: StreamRelays, request: Request, authority: str, scheme: str) -> None:
         self.authority = authority
         self.scheme = scheme
         self._relays = relays
@@ -251,5 +249,3 @@ class StreamRelay(asyncio.Protocol):
 
     def _on_abandoned(self, _request: Request) -> None:
         self._close()
-
-

@@ -11,6 +11,7 @@ cdef Writer _writer
 
 cpdef dict job_values(Fetched job)
 
+
 @cython.locals(
     w=Writer, job=Fetched, queue=bytes, text=bytes, size=cython.Py_ssize_t, lease_s=cython.longlong
 )
