@@ -35,10 +35,11 @@ from corvo.members import (
     whereabouts,
 )
 from corvo.net.gate import Gate
+from corvo.net.live import Live
 from corvo.net.proxy import Proxy
 from corvo.net.router import Router
 from corvo.net.server import Server
-from corvo.net.text_streams import TextStreams
+from corvo.net.stream_relay import StreamRelays
 from corvo.pipeline import Pipeline
 from corvo.seeds import Seeds, raft_tls
 
@@ -80,6 +81,7 @@ class Cluster:
         self.members = Members(config, identity.cluster_id, log, loop, seeds)
         self.gate: Gate | None = None
         self.proxy: Proxy | None = None
+        self._relays: StreamRelays | None = None
         self.transport = Transport(
             raft_id(identity),
             identity.cluster_id,
@@ -158,7 +160,7 @@ class Cluster:
         """Whether the state of this node differs from that of a majority."""
         return self._started and self.agreement.is_wrong(self._log.conf.voters)
 
-    def guard(self, router: Router, server: Server, texts: TextStreams) -> None:
+    def guard(self, router: Router, server: Server, live: Live) -> None:
         """Stand between the front end and the router."""
         proxy = self.proxy = Proxy(
             self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
@@ -174,14 +176,19 @@ class Cluster:
         )
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
-        self.leadership.on_change += [self._turn_proxy, texts.cut_all]
+        self._relays = live.lifecycles.relays = StreamRelays(self._loop, self._seeds.api_trust)
+        live.lifecycles.leader = self.leader_url
+        self.leadership.on_change += [self._turn_proxy, live.texts.cut_all]
 
     def _turn_proxy(self) -> None:
         """Requests go to whoever leads now."""
         leader_id = self._log.leader_id
         if self.proxy is not None and leader_id:
             own = leader_id == self._log.node_id
-            self.proxy.turn_to("" if own else http_address(self._log.conf, leader_id))
+            address = "" if own else http_address(self._log.conf, leader_id)
+            self.proxy.turn_to(address)
+            if self._relays is not None:
+                self._relays.turn_to(address)
 
     def _on_returned(self, request: Request, until_ns: int) -> None:
         assert self.gate is not None

@@ -1,7 +1,9 @@
 """Keeps the base up to date with the overlay, and watches the space on the disk.
 
 A flush happens by size first, then when nothing was applied for a moment, at the latest after a
-second. It runs on the loop, in one transaction of bounded size. While work goes on in the
+second. It runs on the loop, in one transaction of bounded size. When one entry after the other
+brings very many documents, it waits for some entries more: most jobs have ended by then, and are
+written once instead of twice. While work goes on in the
 background it is *gentle*: small, and done while the next entry is on its way to the disk, so that
 what waits for that entry does not wait for both in turn.
 
@@ -66,6 +68,9 @@ class BaseFlusher:
         self._dirty_since_ns = 0
         self._applied_ns = 0
         self._timer: Any = None
+        self._documents = 0  # that were dirty after the last entry
+        self._grown = 0  # how many more these were than after the one before
+        self._size_max = limits.FLUSH_SIZE
         self._refused = False  # the last flush found no space
         self.gentle = False  # work goes on in the background: flush less, but more often
         self.wanted = False  # a gentle flush is to be done when the next entry is being written
@@ -90,17 +95,30 @@ class BaseFlusher:
         if self._refused:
             return
         documents = machine.overlay_documents
-        large = machine.overlay_size >= limits.FLUSH_SIZE
+        documents_max = self._bound(documents)
+        large = machine.overlay_size >= self._size_max
         if large and ops:
             self._arm(0)  # it takes as long as the entry did, so others have their turn first
             return
-        if large or documents >= limits.FLUSH_DOCUMENTS:
+        if large or documents >= documents_max:
             self.flush()
             return
         gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
         self.wanted = gentle and documents >= limits.FLUSH_DOCUMENTS_GENTLE
         if self._timer is None:
             self._arm(limits.FLUSH_IDLE_NS)
+
+    def _bound(self, documents: int) -> int:
+        """How many documents are to be flushed together: as many as some entries bring, judged by
+        the smaller one of the last two."""
+        grown = documents - self._documents
+        pace = min(grown, self._grown)
+        self._documents = documents
+        self._grown = grown
+        bound = max(limits.FLUSH_DOCUMENTS, pace * limits.FLUSH_ENTRIES)
+        bound = min(bound, limits.FLUSH_DOCUMENTS_MAX)
+        self._size_max = limits.FLUSH_SIZE + (bound - limits.FLUSH_DOCUMENTS) * limits.KIB
+        return bound
 
     def _arm(self, delay_ns: int) -> None:
         if self._timer is not None:
@@ -114,7 +132,7 @@ class BaseFlusher:
         now_ns = self._clock.monotonic_ns()
         idle = now_ns - self._applied_ns >= limits.FLUSH_IDLE_NS
         old = now_ns - self._dirty_since_ns >= limits.FLUSH_AGE_NS
-        if idle or old or self._machine.overlay_size >= limits.FLUSH_SIZE:
+        if idle or old or self._machine.overlay_size >= self._size_max:
             self.flush()
         else:
             self._arm(limits.FLUSH_IDLE_NS)
@@ -140,6 +158,7 @@ class BaseFlusher:
             self._on_fatal(error)
             return
         self._dirty_since_ns = 0
+        self._documents = 0
         self.wanted = False
         self.index = report.index
         self._log.trim(report.index)

@@ -190,6 +190,8 @@ PROXY_IDLE_NS: Final = 30 * SECOND_NS
 # Payload and tags up to this size are written with the head of their job, in one row.
 BODY_INSIDE_SIZE_MAX: Final = KIB
 FLUSH_DOCUMENTS: Final = 1_000
+FLUSH_DOCUMENTS_MAX: Final = 5_000
+FLUSH_ENTRIES: Final = 5  # large ones, that are flushed together
 FLUSH_DOCUMENTS_GENTLE: Final = 50
 GENTLE_OPS_MAX: Final = 16  # in one entry; more are a load for which few large flushes are better
 FLUSH_SIZE: Final = 2 * MIB

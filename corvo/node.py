@@ -240,8 +240,7 @@ class Node:
         server.on_drain = self._drain
         server.context.takes_pieces = is_lifecycle_stream
         if cluster is not None:
-            cluster.guard(router, server, self.live.texts)
-            self.live.lifecycles.leader = cluster.leader_url
+            cluster.guard(router, server, self.live)
         self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind

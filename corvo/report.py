@@ -198,6 +198,7 @@ class Report:
             "corvo_streams_open": len(live.streams),
             "corvo_lifecycle_streams_open": len(live.lifecycles),
             "corvo_lifecycle_streams": live.lifecycles.opened,
+            "corvo_lifecycle_relays_open": len(live.lifecycles.relays or ()),
             "corvo_lifecycle_frames": live.lifecycles.frames,
             "corvo_lifecycle_frames_in_flight": live.lifecycles.at_work,
             "corvo_lifecycle_overloads": live.lifecycles.overloads,

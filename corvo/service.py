@@ -84,20 +84,29 @@ class Service:
         payloads = [
             encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
         ]
-        self.enqueue_encoded(queues, payloads, batch, slot)
+        self.enqueue_payloads(queues, payloads, batch, slot)
 
-    def enqueue_encoded(
+    def enqueue_payloads(
         self, queues: list[str], payloads: list[bytes], batch: bytes, slot: Slot
     ) -> None:
         """The same with jobs that are Enqueue ops already."""
         payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads, batch))
+        counts = [(queue, queues.count(queue)) for queue in dict.fromkeys(queues)]
+        self.enqueue_encoded(counts, payload, slot)
+
+    def enqueue_encoded(self, counts: list[tuple[str, int]], payload: bytes, slot: Slot) -> None:
+        """The same with a whole EnqueueBatch op, and how many jobs it has for which queues."""
         self._propose(ops.ENQUEUE_BATCH, payload, slot)
-        for queue in set(queues):
-            self.pipeline.expect(queue, queues.count(queue))
+        for queue, count in counts:
+            self.pipeline.expect(queue, count)
 
     def new_job_id(self, stamp_ns: int) -> str:
         """An id for a job that is about to be made, at a time of the clock."""
         return self._ids.new(stamp_ns)
+
+    def new_job_ids(self, stamp_ns: int, count: int) -> list[str]:
+        """So many of them."""
+        return [self._ids.new(stamp_ns) for _ in range(count)]
 
     def new_schedule_id(self) -> str:
         """An id for a schedule that is about to be made."""
@@ -141,6 +150,10 @@ class Service:
     def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
         """Propose any other op from the values of its layout."""
         self._propose(op, encode_fields(op.layout, values), slot)
+
+    def submit_encoded(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+        """The same with an op that is encoded already."""
+        self._propose(op, payload, slot)
 
     def _propose(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
         if self.guard is None:

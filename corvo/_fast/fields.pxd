@@ -23,6 +23,8 @@ cdef class Writer:
     cdef int w(self, Writer other) except -1
     cdef int s(self, str text) except -1
     cdef int p(self, str text, str before) except -1
+    cdef int raw(self, bytes data) except -1
+    cdef int hole(self, Py_ssize_t size) except -1
     cdef int _byte(self, unsigned char value) except -1
     cdef int _put(self, const char *data, Py_ssize_t size) except -1
 

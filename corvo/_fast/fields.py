@@ -134,6 +134,22 @@ class Writer:
         self._byte(shared)
         self._put(b + shared if cython.compiled else b[shared:], size - shared)
 
+    def raw(self, data):
+        """Bytes without their length."""
+        size: cython.Py_ssize_t = len(data)
+        at: cython.Py_ssize_t = self._at
+        self.hole(size)
+        if cython.compiled:
+            memcpy(self._p + at, PyBytes_AS_STRING(data), size)
+        else:
+            self._p[at : at + size] = data
+
+    def hole(self, size):
+        """Room for bytes that are written later."""
+        if self._at + size > self._room:
+            self._grow(size)
+        self._at += size
+
     def _byte(self, value):
         if self._at == self._room:
             self._grow(1)

@@ -101,6 +101,14 @@ class H2Client:
         """How many exchanges are going on."""
         return len(self._streams)
 
+    @property
+    def unsent_size(self):
+        """Bytes of requests that wait for the windows of the server."""
+        size: cython.Py_ssize_t = 0
+        for stream in self._blocked.values():
+            size += sum(map(len, stream.waiting))
+        return size
+
     def post(self, path, fields, body=b"", ends=True):
         """Begin a request; the number of its stream."""
         stream_id = self._next_id

@@ -22,6 +22,7 @@ cdef int _NAMESPACE
 cdef int _MIN_INDEX
 cdef int _CLIENT_NAME
 cdef int _CLIENT_VERSION
+cdef int _FORWARDED
 cdef int _ONCE_MAX
 cdef int _COOKIE
 cdef int _RARE

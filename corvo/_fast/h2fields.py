@@ -21,9 +21,9 @@ _OTHER, _METHOD, _SCHEME, _AUTHORITY, _PATH = 0, 1, 2, 3, 4
 _PSEUDO_MAX = 4
 _HOST_FIELD, _EXPECT, _API_KEY, _CONTENT_TYPE, _REQUEST_ID, _AUTHORIZATION = 5, 6, 7, 8, 9, 10
 _CONTENT_LENGTH, _IDEMPOTENCY_KEY, _NAMESPACE, _MIN_INDEX = 11, 12, 13, 14
-_CLIENT_NAME, _CLIENT_VERSION = 15, 16
-_ONCE_MAX = 16
-_COOKIE, _RARE = 17, 18
+_CLIENT_NAME, _CLIENT_VERSION, _FORWARDED = 15, 16, 17
+_ONCE_MAX = 17
+_COOKIE, _RARE = 18, 19
 
 _KINDS: Final = {
     b":method": _METHOD,
@@ -42,6 +42,7 @@ _KINDS: Final = {
     b"x-corvo-min-index": _MIN_INDEX,
     b"x-corvo-client-name": _CLIENT_NAME,
     b"x-corvo-client-version": _CLIENT_VERSION,
+    b"x-corvo-forwarded": _FORWARDED,
     b"cookie": _COOKIE,
     **dict.fromkeys(RARE, _RARE),
 }
@@ -185,6 +186,8 @@ def _take_field(request, kind, value):
         request.client_name = value
     elif kind == _CLIENT_VERSION:
         request.client_version = value
+    elif kind == _FORWARDED:
+        request.forwarded = value
     elif kind == _EXPECT:
         request.expect = value
     elif kind == _COOKIE:

@@ -37,6 +37,7 @@ RARE: Final = frozenset(
         b"grpc-encoding",
         b"x-corvo-credit",
         b"x-corvo-from",
+        b"x-corvo-proxy-stream",
         b"x-corvo-waited",
     )
 )

@@ -17,3 +17,5 @@ cdef class PlainEnqueue:
 
 
 cpdef bytes plain_ack(str job_id, bytes body)
+cpdef bint is_value(bytes data, Py_ssize_t start, Py_ssize_t end) noexcept
+cpdef bint is_job_id(bytes data, Py_ssize_t start, Py_ssize_t end) noexcept

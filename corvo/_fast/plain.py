@@ -190,6 +190,22 @@ def _skip_value(
     return -1
 
 
+def is_value(data, start, end):
+    """Whether a part of the data is one JSON value, to our strict reading; never if it is empty."""
+    p: cython.p_const_uchar = data
+    return start < end and _skip_value(p, start, end) == end
+
+
+def is_job_id(data, start, end):
+    """Whether a part of the data is a job id."""
+    p: cython.p_const_uchar = data
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        if not _is_id_letter(p[i]):
+            return False
+    return start < end
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)

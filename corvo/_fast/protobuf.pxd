@@ -49,6 +49,7 @@ cdef class _Reader:
 cpdef dict decode(Message message, bytes data, Py_ssize_t items_max)
 cpdef bytes encode(Message message, dict values)
 cpdef bytes encode_varint(value)
+cpdef Py_ssize_t varint_size(unsigned long long value) noexcept
 cdef bint _is_default(Field field, value) except -1
 cdef _put_message(Message message, dict values, list pieces)
 cdef _put_value(Field field, value, list pieces)

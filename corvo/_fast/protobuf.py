@@ -3,7 +3,7 @@
 A message is a dict by the names of its fields. A field that is not there has its default value; a
 field without presence of its own that has its default value is never there, so that equal dicts are
 equal messages. Repeated fields are lists, maps are dicts, messages are dicts again; where a message
-is written, it may be given as its bytes.
+is written, it may be given as its bytes, and a repeated field as the bytes of all it adds.
 
 What is read from the wire: unknown fields, groups, and fields with another wire type than theirs
 are skipped. The last value of a field counts, parts of a message are merged, elements are appended.
@@ -106,6 +106,15 @@ def encode_varint(value):
             left >>= 7
         text.append(left)
         return bytes(text)
+
+
+def varint_size(value):
+    """How many bytes a number below 2**63 takes."""
+    size: cython.Py_ssize_t = 1
+    while value >= 128:
+        value >>= 7
+        size += 1
+    return size
 
 
 class _Reader:
@@ -279,6 +288,8 @@ def _put_message(message, values, pieces):
         if field.is_map:
             for key, item in value.items():
                 _put_value(field, {"key": key, "value": item}, pieces)
+        elif field.repeated and isinstance(value, bytes):
+            pieces.append(value)
         elif field.repeated:
             for item in value:
                 _put_value(field, item, pieces)

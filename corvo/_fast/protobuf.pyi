@@ -54,3 +54,6 @@ def encode(message: Message, values: dict[str, Any]) -> bytes:
 
 def encode_varint(value: int) -> bytes:
     """A number below 2**64, seven bits a byte."""
+
+def varint_size(value: int) -> int:
+    """How many bytes a number below 2**63 takes."""

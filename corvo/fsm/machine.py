@@ -511,6 +511,11 @@ class Machine:
         """Token of the live lease; empty unless the job is active."""
         return leases.token(job) if job.state == ACTIVE else ""
 
+    @property
+    def result_schemas(self) -> bool:
+        """Whether some job ever had a schema for its result."""
+        return self._meta.result_schemas
+
     def result_schema(self, job_id: str, token: str) -> bytes:
         """The JSON Schema that the result of an ack with this token has to meet; empty when there
         is none, or when the ack will be refused anyway."""

@@ -8,7 +8,7 @@ from corvo._fast.protobuf import Message
 from corvo.model import Fetched
 from corvo.net import proto_json
 from corvo.net.rpc_status import TYPES
-from corvo.net.worker_calls import Values, job_message, job_values
+from corvo.net.worker_calls import Values, job_values, jobs_field
 
 
 class Codec:
@@ -17,21 +17,20 @@ class Codec:
     def __init__(self, name: str) -> None:
         self.name = name
         self._module: Any = protobuf if name == "proto" else proto_json
-        self._job: Any = job_message if name == "proto" else job_values
 
     def encode(self, type: str, values: Values) -> bytes:
         """A message."""
         data: bytes = self._module.encode(TYPES[type], values)
         return data
 
-    def jobs(self, jobs: list[Fetched]) -> list[Any]:
-        """Delivered jobs, as a message has them."""
-        return [self._job(job) for job in jobs]
+    def jobs(self, jobs: list[Fetched]) -> Any:
+        """Delivered jobs, as the response of a stream has them."""
+        return jobs_field(jobs) if self.name == "proto" else [job_values(job) for job in jobs]
 
-    def decode(self, type: str, data: bytes) -> Values:
+    def decode(self, type: str, data: bytes, items_max: int = limits.RPC_ITEMS_MAX) -> Values:
         """A message; ProtobufError when it is none."""
         message: Message = TYPES[type]
-        values: Values = self._module.decode(message, data, limits.RPC_ITEMS_MAX)
+        values: Values = self._module.decode(message, data, items_max)
         return values
 
 

@@ -211,12 +211,16 @@ class EventStreams:
         self._changes += changes
 
     def dispatch(self) -> None:
-        """Give the live subscribers what was applied; called when its requests are answered."""
+        """Give the live subscribers what was applied; called when its requests are answered. Those
+        whose state was replaced by that of another node find in its log what they lack."""
         changes = self._changes
         if not changes:
+            if self._subscribers and self._machine.event_seq > self._seq:
+                self._fall_behind(list(self._subscribers.values()))
+                self._seq = self._machine.event_seq
             return
         self._changes = []
-        if changes[0].seq != self._seq + 1:  # the state was replaced by that of another node
+        if changes[0].seq != self._seq + 1:
             self._fall_behind(list(self._subscribers.values()))
         touched: dict[Topic, None] = {}
         for change in changes:

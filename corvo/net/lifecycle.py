@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import limits
+from corvo._fast.plain_frames import PlainAcks, PlainEnqueues
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched
@@ -77,7 +78,7 @@ class LifecycleSession:
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
-        shape: Callable[[list[Fetched]], list[Any]],
+        shape: Callable[[list[Fetched]], Any],
         leader: Leader = lambda: None,
         by_credit: bool = False,
     ) -> None:
@@ -92,7 +93,7 @@ class LifecycleSession:
         self._end = end
         self._frames: deque[_Frame] = deque()
         self._sent: list[Wait] = []  # their jobs are under way to the caller
-        self._held: set[str] = set()  # jobs that the caller has yet to acknowledge
+        self._held = 0  # jobs that the caller has yet to acknowledge, as far as we can tell
         self.strikes = 0  # frames in a row with errors
         self._input_ended = False
         self._closed = False
@@ -195,15 +196,17 @@ class LifecycleSession:
             frame.open -= 1
             frame.note(part, error)
 
-    def _ack(self, frame: _Frame, acks: list[Values]) -> None:
+    def _ack(self, frame: _Frame, acks: list[Values] | PlainAcks) -> None:
         if len(acks) > limits.ACK_BATCH_MAX:
             frame.note("ack", RpcError("invalid_argument", "too many items"))
             return
-        items = [item for item in acks if item.get("job_id")]
-        if len(items) < len(acks):
-            frame.note("ack", RpcError("invalid_argument", "job_id is required"))
+        items = acks
+        if not isinstance(acks, PlainAcks):
+            items = [item for item in acks if item.get("job_id")]
+            if len(items) < len(acks):
+                frame.note("ack", RpcError("invalid_argument", "job_id is required"))
         if items:
-            self._held.difference_update(item["job_id"] for item in items)
+            self._held = max(0, self._held - len(items))
 
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
@@ -211,10 +214,10 @@ class LifecycleSession:
             self._propose(frame, "ack", lambda answer: self._calls.ack_items(items, answer), take)
 
     def _fail(self, frame: _Frame, item: Values) -> None:
-        self._held.discard(item.get("job_id", ""))
+        self._held = max(0, self._held - 1)
         self._propose(frame, "fail", lambda answer: self._calls.fail_job(item, answer))
 
-    def _enqueue(self, frame: _Frame, enqueues: list[Values]) -> None:
+    def _enqueue(self, frame: _Frame, enqueues: list[Values] | PlainEnqueues) -> None:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
             frame.note("enqueue", RpcError("invalid_argument", "too many items"))
             return
@@ -222,7 +225,10 @@ class LifecycleSession:
             return
 
         def take(result: EnqueuedBatch) -> None:
-            frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
+            if isinstance(enqueues, PlainEnqueues):  # none of them can be a duplicate
+                frame.response["enqueued_job_ids"] = enqueues.ids
+            else:
+                frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
 
         def refuse(error: CorvoError) -> None:
             frame.note("enqueue", error)
@@ -245,7 +251,7 @@ class LifecycleSession:
             frame.wait = self._calls.fetch_for(self._caller, body, count, answer)
 
         def take(result: list[Fetched]) -> None:
-            self._held.update(job.job_id for job in result)
+            self._held += len(result)
             if result:
                 frame.response["jobs"] = self._shape(result)
 

@@ -25,6 +25,7 @@ from corvo.net.codecs import Codec
 from corvo.net.lifecycle import NOT_LEADER, Leader, LifecycleSession
 from corvo.net.rpc_status import RpcError, rpc_error
 from corvo.net.rpc_wire import STREAMING, Wire, header, media_type
+from corvo.net.stream_relay import StreamRelays, wants_relay
 from corvo.net.worker_calls import Values, WorkerCalls
 from corvo.pipeline import Loop
 
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
 SATURATED: Final = "OVERLOADED: lifecycle stream saturated"
 _CREDIT: Final = b"x-corvo-credit"
-_REQUEST, _RESPONSE = "LifecycleStreamRequest", "LifecycleStreamResponse"
+_RESPONSE = "LifecycleStreamResponse"
 
 
 def is_lifecycle_stream(request: Request) -> bool:
@@ -48,6 +49,7 @@ class LifecycleStreams:
         self.loop = loop
         self.clock = clock
         self.leader: Leader = _here
+        self.relays: StreamRelays | None = None  # of a node in a cluster
         self.frames = 0
         self.opened = 0
         self.overloads = 0
@@ -69,10 +71,15 @@ class LifecycleStreams:
         wire.read_head()
         if self._closed:
             raise NotReady("the server is stopping")
-        if self._open_max and len(self._streams) >= self._open_max:
+        relays = self.relays
+        count = len(self._streams) + (len(relays) if relays is not None else 0)
+        if self._open_max and count >= self._open_max:
             raise RpcError("resource_exhausted", "too many open lifecycle streams")
-        self.opened += 1
         address = self.leader()
+        if address and relays is not None and wants_relay(wire.request):
+            relays.open(wire.request, address)
+            return
+        self.opened += 1
         wire.start()
         if address is not None:
             stray = {"request_id": 0, "error": NOT_LEADER, "leader_addr": address}
@@ -91,6 +98,8 @@ class LifecycleStreams:
             self._timer.cancel()
         for stream in list(self._streams):
             stream.leave()
+        if self.relays is not None:
+            self.relays.end_all()
 
     # ---- what the streams call ----
 
@@ -146,6 +155,7 @@ class LifecycleStream:
         self._wire = wire
         self._request = request = wire.request
         self._codec = codec
+        self._calls = calls
         self._envelopes = wire.envelopes()
         self._messages: deque[bytes] = deque()
         self._ahead = 0  # their bytes
@@ -256,7 +266,7 @@ class LifecycleStream:
     def _take(self, message: bytes) -> None:
         """One frame."""
         streams = self._streams
-        values = self._codec.decode(_REQUEST, message)
+        values = self._calls.read_frame(self._codec, message)
         streams.frames += 1
         pause_ns = max(streams.frame_ns, self._session.strikes * limits.LIFECYCLE_STRIKE_NS)
         if pause_ns:

@@ -425,10 +425,36 @@ def _encode(request: Request, address: str, now_ns: int) -> bytes:
     """The request as it goes to the leader."""
     target = request.path + b"?" + request.query if request.query else request.path
     waited = b"X-Corvo-Waited: %d\r\n" % ((now_ns - request.arrived_ns) // MS_NS)
-    for name, value in (request.rare or {}).items():
-        if name != b"x-corvo-waited":
-            waited += name + b": " + value + b"\r\n"
-    return _encode_for(request, address, target, request.body, waited)
+    rare = b"".join(name + b": " + value + b"\r\n" for name, value in _rare_fields(request))
+    return _encode_for(request, address, target, request.body, waited + rare)
+
+
+def passed_on(request: Request) -> list[tuple[bytes, bytes]]:
+    """The fields of a request as it goes to the leader."""
+    name, _, value = FORWARDED.rstrip().partition(b": ")
+    return [(name, value), *_fields(request), *_rare_fields(request)]
+
+
+def _fields(request: Request) -> list[tuple[bytes, bytes]]:
+    """Fields that many requests have."""
+    fields = (
+        (b"Content-Type", request.content_type),
+        (b"Authorization", request.authorization),
+        (b"X-API-Key", request.api_key),
+        (b"Cookie", request.cookie),
+        (b"X-Request-Id", request.request_id),
+        (b"Idempotency-Key", request.idempotency_key),
+        (b"X-Corvo-Namespace", request.namespace),
+        (b"X-Corvo-Client-Name", request.client_name),
+        (b"X-Corvo-Client-Version", request.client_version),
+        (b"X-Forwarded-For", request.peer.encode()),
+    )
+    return [(name, value) for name, value in fields if value]
+
+
+def _rare_fields(request: Request) -> list[tuple[bytes, bytes]]:
+    """Those that few have. How long a request has waited is said anew."""
+    return [field for field in (request.rare or {}).items() if field[0] != b"x-corvo-waited"]
 
 
 def _encode_for(
@@ -445,20 +471,8 @@ def _encode_for(
         FORWARDED,
         more,
     ]
-    for name, value in (
-        (b"Content-Type: ", request.content_type),
-        (b"Authorization: ", request.authorization),
-        (b"X-API-Key: ", request.api_key),
-        (b"Cookie: ", request.cookie),
-        (b"X-Request-Id: ", request.request_id),
-        (b"Idempotency-Key: ", request.idempotency_key),
-        (b"X-Corvo-Namespace: ", request.namespace),
-        (b"X-Corvo-Client-Name: ", request.client_name),
-        (b"X-Corvo-Client-Version: ", request.client_version),
-        (b"X-Forwarded-For: ", request.peer.encode()),
-    ):
-        if value:
-            parts += (name, value, b"\r\n")
+    for name, value in _fields(request):
+        parts += (name, b": ", value, b"\r\n")
     parts += (b"Content-Length: %d\r\n\r\n" % len(body), body)
     return b"".join(parts)
 

@@ -90,6 +90,7 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_streams_open": (_GAUGE, "Streams of events and text that are open."),
     "corvo_lifecycle_streams_open": (_GAUGE, "Lifecycle streams of workers that are open."),
     "corvo_lifecycle_streams": (_COUNTER, "Lifecycle streams begun."),
+    "corvo_lifecycle_relays_open": (_GAUGE, "Lifecycle streams that are passed on to the leader."),
     "corvo_lifecycle_frames": (_COUNTER, "Frames that came on them."),
     "corvo_lifecycle_frames_in_flight": (_GAUGE, "Frames that are worked on."),
     "corvo_lifecycle_overloads": (_COUNTER, "Frames with a part refused for overload."),

@@ -23,7 +23,7 @@ FORWARDED: Final = b"X-Corvo-Forwarded: 1\r\n"
 _FETCHES: Final = (b"/api/v1/fetch", b"/corvo.v1.WorkerService/Fetch")
 _JSON: Final = b"application/json"
 # Fields of an answer that the front end writes itself.
-_OWN: Final = frozenset(
+OWN_FIELDS: Final = frozenset(
     (
         b"connection",
         b"content-length",
@@ -105,7 +105,7 @@ class Answer:
                 self.chunked = value == b"chunked"
                 if not self.chunked:
                     raise ValueError("a transfer coding that nobody asked for")
-            elif name not in _OWN:
+            elif name not in OWN_FIELDS:
                 self.headers += line + b"\r\n"
         if self.length == 0 and not self.chunked and self.content_type is not _JSON:
             # A reply without a body names no type by itself.

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from corvo import __version__, checks, limits, ops
 from corvo._fast.codec import encode_fields
-from corvo._fast.protobuf import encode_varint
+from corvo._fast.fields import Writer
+from corvo._fast.plain_frames import PlainAcks, PlainEnqueues
+from corvo._fast.protobuf import varint_size
 from corvo._fast.replies import Request
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -40,6 +42,20 @@ _JOB_AND_TOKEN: Final = 2  # of a plain ack
 # What an enqueue by message calls as the HTTP API does, and means by it.
 _ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
+_REQUEST: Final = "LifecycleStreamRequest"
+# Tags of the fields of a delivered job, and of the field of the response that has it.
+_JOBS: Final = 0x12
+_JOB_ID: Final = 0x0A
+_QUEUE: Final = 0x12
+_PAYLOAD: Final = 0x1A
+_ATTEMPT: Final = 0x20
+_MAX_RETRIES: Final = 0x28
+_LEASE: Final = 0x30
+_CHECKPOINT: Final = 0x3A
+_TAGS: Final = 0x42
+_TOKEN: Final = 50 << 3 | 2
+_FENCING: Final = 51 << 3
+_writer = Writer()
 
 
 class Call:
@@ -73,6 +89,7 @@ class WorkerCalls:
         self._service = service
         self._producer = producer
         self._verbs = verbs
+        self._plain = producer.plain_frames()
         self.methods: dict[str, Callable[[Values, Call], None]] = {
             "Enqueue": self.enqueue,
             "Fetch": self.fetch,
@@ -162,6 +179,23 @@ class WorkerCalls:
 
     # What a lifecycle stream is made of: `answer` is called with the result of the op.
 
+    def read_frame(self, codec: Any, data: bytes) -> Values:
+        """A frame; acks and enqueues that are all plain are ops already."""
+        found = None
+        if codec.name == "proto":
+            found = self._plain.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
+        if found is None or (found[0] is not None and self._service.machine.result_schemas):
+            values: Values = codec.decode(_REQUEST, data)
+            return values
+        acks, enqueues, rest = found
+        items = (acks.count if acks else 0) + (enqueues.count if enqueues else 0)
+        values = codec.decode(_REQUEST, rest, limits.RPC_ITEMS_MAX - items)
+        if acks:
+            values["acks"] = acks
+        if enqueues:
+            values["enqueues"] = enqueues
+        return values
+
     def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
         """Propose the end of an attempt."""
         body = FailBody(
@@ -175,8 +209,11 @@ class WorkerCalls:
         op_values = self._verbs.fail_values(values.get("job_id", ""), body)
         self._service.submit(ops.FAIL, op_values, (_call, answer))
 
-    def ack_items(self, items: list[Values], answer: Callable[[Any], None]) -> None:
+    def ack_items(self, items: list[Values] | PlainAcks, answer: Callable[[Any], None]) -> None:
         """Propose acks; those that are refused do not count."""
+        if isinstance(items, PlainAcks):
+            self._service.submit_encoded(ops.ACK_BATCH, items.payload, (_call, answer))
+            return
         payloads = [self._plain_ack(item) for item in items]
         if not all(payloads):
             payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
@@ -194,12 +231,16 @@ class WorkerCalls:
 
     def enqueue_all(
         self,
-        items: list[Values],
+        items: list[Values] | PlainEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         """Propose those of the jobs that are right, all or none; whether there are any."""
         stamp_ns = self._service.clock.stamp()
+        if isinstance(items, PlainEnqueues):
+            payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
+            self._service.enqueue_encoded(items.queues, payload, (_call, answer))
+            return True
         queues: list[str] = []
         payloads: list[bytes] = []
         for item in items:
@@ -218,7 +259,7 @@ class WorkerCalls:
                 queues.append(queue)
                 payloads.append(payload)
         if payloads:
-            self._service.enqueue_encoded(queues, payloads, b"", (_call, answer))
+            self._service.enqueue_payloads(queues, payloads, b"", (_call, answer))
         return bool(payloads)
 
     def fetch_for(
@@ -315,29 +356,47 @@ def job_values(job: Fetched) -> Values:
     return values
 
 
-def job_message(job: Fetched) -> bytes:
-    """The same as the bytes of a FetchBatchJob: most of what a server writes are these."""
-    job_id, queue, token = job.job_id.encode(), job.queue.encode(), job.token.encode()
-    pieces = [
-        b"\x0a",
-        encode_varint(len(job_id)),
-        job_id,
-        b"\x12",
-        encode_varint(len(queue)),
-        queue,
-    ]
-    pieces += [b"\x1a", encode_varint(len(job.payload)), job.payload]
-    pieces += [b"\x20", encode_varint(job.attempt)]
-    if job.max_retries:
-        pieces += [b"\x28", encode_varint(job.max_retries)]
-    pieces += [b"\x30", encode_varint(job.lease_ns // SECOND_NS)]
-    if job.checkpoint:
-        pieces += [b"\x3a", encode_varint(len(job.checkpoint)), job.checkpoint]
-    if job.tags:
-        pieces += [b"\x42", encode_varint(len(job.tags)), job.tags]
-    pieces += [b"\x92\x03", encode_varint(len(token)), token]
-    pieces += [b"\x98\x03", encode_varint(job.fencing)]
-    return b"".join(pieces)
+def jobs_field(jobs: list[Fetched]) -> bytes:
+    """The same of many, as the bytes of the field in the response of a stream: most of what a
+    server writes are these. Ids and tokens are ASCII."""
+    w = _writer
+    w.begin()
+    for job in jobs:
+        queue = job.queue.encode()
+        size = 6 + len(job.job_id) + varint_size(len(job.job_id)) + len(job.token)
+        size += varint_size(len(job.token)) + len(queue) + varint_size(len(queue))
+        size += len(job.payload) + varint_size(len(job.payload)) + varint_size(job.fencing)
+        lease_s = job.lease_ns // SECOND_NS
+        size += 3 + varint_size(job.attempt) + varint_size(lease_s)
+        size += 1 + varint_size(job.max_retries) if job.max_retries else 0
+        for text in (job.checkpoint, job.tags):
+            size += 1 + varint_size(len(text)) + len(text) if text else 0
+        w.u(_JOBS)
+        w.u(size)
+        w.u(_JOB_ID)
+        w.s(job.job_id)
+        w.u(_QUEUE)
+        w.b(queue)
+        w.u(_PAYLOAD)
+        w.b(job.payload)
+        w.u(_ATTEMPT)
+        w.u(job.attempt)
+        if job.max_retries:
+            w.u(_MAX_RETRIES)
+            w.u(job.max_retries)
+        w.u(_LEASE)
+        w.u(lease_s)
+        if job.checkpoint:
+            w.u(_CHECKPOINT)
+            w.b(job.checkpoint)
+        if job.tags:
+            w.u(_TAGS)
+            w.b(job.tags)
+        w.u(_TOKEN)
+        w.s(job.token)
+        w.u(_FENCING)
+        w.u(job.fencing)
+    return w.done()[1:]  # without the version byte of documents
 
 
 def _beat(job_id: str, values: Values) -> Beat:

@@ -67,7 +67,7 @@ class Call:
         """The next message of the request, None = there is none."""
         while not self.unread:
             data = self.request.take_body()
-            if data:
+            if data or self.envelopes.more:
                 self.unread += self.envelopes.feed(data)
                 self.request.keep_body(self.envelopes.size)
             elif self.request.receiving:

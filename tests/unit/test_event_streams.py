@@ -309,6 +309,19 @@ def test_a_state_that_was_replaced() -> None:
     assert reader.seqs() == [1, -3, 4, 5, 6, 7, 8]
 
 
+def test_a_state_that_was_replaced_while_nothing_happens() -> None:
+    server = Server()
+    reader = server.reader()
+    server.entry("a")
+    server.log += [Change(seq, feed.ENQUEUED, "x", "q", 0, b"", 0) for seq in range(2, 5)]
+    server.events.dispatch()
+    server.run(reader)
+    assert reader.seqs() == [1, 2, 3, 4] and server.events.behind == 0
+    server.entry("b")
+    server.run(reader)
+    assert reader.seqs() == [1, 2, 3, 4, 5]
+
+
 def test_keepalive_says_where_the_reader_is() -> None:
     server = Server()
     reader = server.reader(Filter(job_ids=frozenset({"x"})))

@@ -1,61 +1,28 @@
 """What is recognised as a plain request means the same to the general way, byte for byte."""
 
 import json
-from typing import Any
 
 import pytest
 from fsm_driver import Driver
 from hypothesis import example, given
 from hypothesis import strategies as st
+from proposing import CLOCK, CONFIG, PIPELINE, PRODUCER, SERVICE, WORLD
 
 from corvo import limits, ops
-from corvo._fast.codec import decode_fields, decode_frame, encode_fields
+from corvo._fast.codec import decode_fields, encode_fields
 from corvo._fast.http1 import H1Conn
 from corvo._fast.plain import PlainEnqueue, plain_ack
 from corvo._fast.replies import Request
-from corvo.clock import Clock
-from corvo.config import load
 from corvo.errors import CorvoError, ResultSchemaError
-from corvo.fsm.machine import Machine
 from corvo.ids import JobIds, check_job_id
-from corvo.kv.memory import MemoryBase
 from corvo.net.bodies import AckBody, EnqueueBody, decode, decode_optional
-from corvo.net.handlers.producer import Producer
 from corvo.net.handlers.worker import WorkerVerbs
 from corvo.net.server import Server
-from corvo.pipeline import Pipeline
 from corvo.service import Service
 
 JOB_ID = "job_01HZX8WQ0000000000000000AA"
 
 
-class World:
-    """A loop that does at once what it is told to do soon, and a log that keeps entries."""
-
-    busy = False
-    term = 1
-
-    def __init__(self) -> None:
-        self.ops: list[tuple[int, bytes]] = []
-
-    def call_soon(self, callback: Any, *args: Any) -> None:
-        callback(*args)
-
-    call_later = call_soon
-
-    def propose(self, data: bytes) -> tuple[int, int]:
-        self.ops += decode_frame(data)[1:]
-        return len(self.ops), 1
-
-
-WORLD: Any = World()
-CLOCK = Clock()
-CONFIG = load({}, {})
-PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
-PIPELINE.open = True
-TEXTS: Any = None  # no stream of text here
-SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
-PRODUCER = Producer(SERVICE)
 CONTEXT = Server(PRODUCER.enqueue, CLOCK, None, WORLD).context
 
 

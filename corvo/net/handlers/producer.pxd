@@ -12,6 +12,7 @@ cdef list _ENQUEUED_END
 cdef class Producer:
     cdef Service _service
     cdef PlainEnqueue _plain
+    cdef tuple _ends
     cdef object _extras
 
     cpdef enqueue(self, Request request)

@@ -7,6 +7,7 @@ from msgspec.structs import astuple
 from corvo import checks, limits, ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.plain import PlainEnqueue
+from corvo._fast.plain_frames import PlainFrames
 from corvo._fast.replies import Request, join, reply_error
 from corvo.errors import CorvoError, ValidationError
 from corvo.ids import check_job_id
@@ -41,6 +42,12 @@ class Producer:
         front = encode_fields(layout[2], (values[1],))[1:]
         tail = encode_fields(layout[4:], values[3:])[1:]
         self._plain = PlainEnqueue(front, tail, service.config.max_payload_size)
+        self._ends = front, tail
+
+    def plain_frames(self) -> PlainFrames:
+        """Reads frames of streams whose enqueues are plain."""
+        config = self._service.config
+        return PlainFrames(*self._ends, config.max_payload_size, config.max_result_size)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""

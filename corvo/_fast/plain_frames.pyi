@@ -1,0 +1,23 @@
+ID_SIZE: int
+
+class PlainAcks:
+    payload: bytes
+    count: int
+    def __init__(self, payload: bytes, count: int) -> None: ...
+    def __len__(self) -> int: ...
+
+class PlainEnqueues:
+    count: int
+    queues: list[tuple[str, int]]
+    ids: bytes
+    def __init__(self, items: bytes, count: int, queues: list[tuple[str, int]]) -> None: ...
+    def __len__(self) -> int: ...
+    def encode(self, ids: list[str]) -> bytes: ...
+
+class PlainFrames:
+    def __init__(
+        self, front: bytes, tail: bytes, payload_size_max: int, result_size_max: int
+    ) -> None: ...
+    def read(
+        self, data: bytes, acks_max: int, enqueues_max: int
+    ) -> tuple[PlainAcks | None, PlainEnqueues | None, bytes] | None: ...
