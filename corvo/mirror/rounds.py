@@ -121,9 +121,9 @@ class Round:
     def name_queues(self, snapshot: Snapshot, queues: dict[int, Queue]) -> dict[int, Queue]:
         """The queues as they are then: each one that a job stands in is known. A queue that was
         made behind the watermark is taken in early."""
-        gone = {name for name, queue in self.queues if queue is None}
-        if gone:
-            queues = {n: queue for n, queue in queues.items() if queue.row_name() not in gone}
+        held = {name: 0 if queue is None else queue.number for name, queue in self.queues}
+        if not queues.keys() >= set(held.values()):
+            queues = {n: queue for n, queue in queues.items() if not _is_gone(queue, held)}
         for _, queue in self.queues:
             if queue is not None:
                 queues[queue.number] = queue
@@ -153,6 +153,14 @@ class Round:
                     if head is not None:
                         since.append(documents.decode_head("", head).ready_ns)
             self.oldest[queue.number] = min(since, default=0)
+
+
+def _is_gone(queue: Queue, held: dict[str, int]) -> bool:
+    """Whether a row that a known queue has, or gets at its end, is gone or that of another one."""
+    number = queue.number
+    return any(
+        held.get(name, number) != number for name in (queue.row_name(), queue.last_row_name())
+    )
 
 
 class Changes:
