@@ -6,7 +6,8 @@
 `--state` is what the jobs wait for: pending, scheduled, retrying, unique (pending, and each holds a
 unique key; the operations then use such keys too) or grouped (pending, and each is a group of its
 own, at most one of which may be active). `--state outcomes` has no jobs, but so many outcomes of
-requests with an Idempotency-Key, and sends such keys.
+requests with an Idempotency-Key, and sends such keys. `--payload` is the size of the payloads in
+bytes, of the jobs that wait and of those that are enqueued.
 
 For each number a base is filled directly with its documents (through the server, as it is with
 groups, it would take minutes), a real server is started on it, and single fetches, acks and
@@ -28,6 +29,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from corvo import limits
 from corvo._fast import keys
 from corvo.consensus.datadir import DataDir, Identity
 from corvo.consensus.files import Files
@@ -40,7 +42,6 @@ from corvo.model import PENDING, RETRYING, SCHEDULED, Enqueued, Job, Queue
 
 STEP = 20_000
 OPERATIONS = 5_000
-PAYLOAD = json.dumps({"user": 12345, "template": "welcome", "text": "x" * 90}).encode()
 STAMP_NS = 1_760_000_000_000_000_000
 
 
@@ -56,7 +57,16 @@ DUE_NS = 4_000_000_000_000_000_000  # far ahead
 IDLE_S = 10
 
 
-def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
+def payload_of(size: int) -> dict[str, Any]:
+    """A payload of that many bytes, or of few more."""
+    payload = {"user": 12345, "template": "welcome", "text": ""}
+    payload["text"] = "x" * (size - len(json.dumps(payload)))
+    return payload
+
+
+def fill(
+    data_dir: Path, jobs: int, queues: int, kind: str = "pending", payload: bytes = b"{}"
+) -> None:
     """A base with `jobs` waiting jobs, spread over `queues` in turn."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
@@ -70,7 +80,8 @@ def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
         for position in range(start, min(start + STEP, jobs)):
             queue = lanes[position % queues]
             job = Job(ids.new(STAMP_NS + position * 1000))
-            job.payload = PAYLOAD
+            job.payload = payload
+            job.body_apart = len(payload) > limits.BODY_INSIDE_SIZE_MAX
             job.queue_number, job.seq, job.state = queue.number, queue.next_seq, STATES[kind]
             job.created_ns = job.ready_ns = STAMP_NS
             job.event_seq = 1
@@ -82,6 +93,8 @@ def fill(data_dir: Path, jobs: int, queues: int, kind: str = "pending") -> None:
             queue.enqueued_total += 1
             queue.counts[job.state * 3 + job.priority] += 1
             rows.append((keys.job(job.id), documents.encode_head(job)))
+            if job.body_apart:
+                rows.append((keys.body(job.id), documents.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
             if kind == "unique":
                 rows.append(lock_row(job))
@@ -190,7 +203,7 @@ class Server:
         self.process.wait(60)
 
 
-def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
+def measure(jobs: int, queues: int, size: int, folder: Path, kind: str) -> list[str]:
     """One row of the table."""
     data_dir = folder / "data"
     if kind == "grouped":
@@ -198,13 +211,14 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     elif kind == "outcomes":
         fill_outcomes(data_dir, jobs)
     else:
-        fill(data_dir, jobs, queues, kind)
+        fill(data_dir, jobs, queues, kind, json.dumps(payload_of(size)).encode())
     size_mb = (data_dir / "state" / "data.mdb").stat().st_size / (1 << 20)
     server = Server(data_dir)
     start_mb = server.anonymous_mb()
     names = [f"scale-{number}" for number in range(1, queues + 1)]
     count = min(OPERATIONS, jobs) if STATES[kind] == PENDING else OPERATIONS
     keyed = kind == "outcomes"
+    payload = payload_of(size)
     times = []
     tokens = []
 
@@ -223,7 +237,7 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
         server.post(f"/ack/{job_id}", {"lease_token": token}, job_id if keyed else "")
 
     def enqueue(number: int) -> None:
-        body = {"queue": names[number % queues], "payload": {"n": number}}
+        body = {"queue": names[number % queues], "payload": payload}
         if kind == "unique":
             body["unique_key"] = f"new-{number}"
         if kind == "grouped":
@@ -248,6 +262,7 @@ def measure(jobs: int, queues: int, folder: Path, kind: str) -> list[str]:
     return [
         f"{jobs:,}",
         f"{queues:,}",
+        f"{size:,}",
         f"{size_mb:,.0f}",
         f"{server.start_s:.2f}",
         f"{restart_s:.2f}",
@@ -263,19 +278,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--jobs", default="1000,1000000", help="numbers of waiting jobs")
     parser.add_argument("--queues", default="1", help="numbers of queues")
+    parser.add_argument("--payload", default="150", help="bytes of a payload")
     parser.add_argument("--state", default="pending", choices=STATES, help="what jobs wait for")
     parser.add_argument("--folder", help="where the data goes (default: a temporary folder)")
     arguments = parser.parse_args()
-    heads = ["jobs", "queues", "file MB", "start s", "restart s", "anon MB", "after MB"]
+    heads = ["jobs", "queues", "payload", "file MB", "start s", "restart s", "anon MB", "after MB"]
     heads += ["fetch us", "ack us", "enqueue us", "idle CPU"]
     print("| " + " | ".join(heads) + " |")
     print("| " + " | ".join("---:" for _ in heads) + " |")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for queues in arguments.queues.split(","):
             for jobs in arguments.jobs.split(","):
-                row = measure(int(jobs), int(queues), Path(folder), arguments.state)
-                progress("")
-                print("| " + " | ".join(row) + " |", flush=True)
+                for size in arguments.payload.split(","):
+                    numbers = int(jobs), int(queues), int(size)
+                    row = measure(*numbers, Path(folder), arguments.state)
+                    progress("")
+                    print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+from corvo._fast.meters cimport Histogram, TurnMeter
 from corvo.clock cimport Clock
 
 
@@ -8,6 +9,8 @@ cdef class BaseFlusher:
     cdef bint _refused
     cdef public bint disk_full, gentle, wanted
     cdef public object on_flushed
+    cdef readonly Histogram flush_time
+    cdef public TurnMeter turns
     cdef public long long index, flushes, flush_ns_last, flush_ns_max
 
     cpdef after_apply(self, Py_ssize_t ops=*)

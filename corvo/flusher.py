@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from corvo import failpoints, limits
+from corvo._fast.meters import TURN_BOUNDS_NS, Histogram, TurnMeter
 from corvo.clock import Clock
 from corvo.consensus.log import Log
 from corvo.errors import DiskFull
@@ -80,6 +81,8 @@ class BaseFlusher:
         self.flushes = 0
         self.flush_ns_last = 0
         self.flush_ns_max = 0
+        self.flush_time = Histogram(TURN_BOUNDS_NS)
+        self.turns: TurnMeter | None = None  # of the loop that this runs on
 
     def after_apply(self, ops: int = 0) -> None:
         """Entries were applied that so many ops of this node were waiting for: flush at once when
@@ -139,6 +142,8 @@ class BaseFlusher:
 
     def flush(self) -> None:
         """Write the overlay to the base and let the log go up to there."""
+        if self.turns is not None:
+            self.turns.begin()
         began_ns = self._clock.monotonic_ns()
         try:
             if failpoints.armed:
@@ -166,6 +171,7 @@ class BaseFlusher:
         self.flushes += 1
         self.flush_ns_last = took_ns
         self.flush_ns_max = max(self.flush_ns_max, took_ns)
+        self.flush_time.observe(took_ns)
         self._refused = False
         self.on_flushed(report.index)
 

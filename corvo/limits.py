@@ -216,10 +216,13 @@ SIDECAR_SILENT_NS: Final = 15 * SECOND_NS
 SIDECAR_BACKOFF_MIN_NS: Final = 100 * MS_NS
 SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS
 
-# The mirror. Documents of one of its transactions, rows of the base read under one snapshot, and
-# how long a search may take and may wait for the mirror to catch up.
+# The mirror. Documents, and flushes of the base, of one of its transactions; rows, and their bytes,
+# that a scan of the base reads under one snapshot; how long a search may take and may wait for the
+# mirror to catch up.
 MIRROR_DOCUMENTS: Final = 2_000
+MIRROR_FLUSHES: Final = 100
 MIRROR_SCAN_ROWS: Final = 5_000
+MIRROR_SCAN_SIZE: Final = 16 * MIB
 MIRROR_WAIT_NS: Final = 2 * SECOND_NS
 SEARCH_NS: Final = 10 * SECOND_NS
 REBUILD_WAIT_NS: Final = 3600 * SECOND_NS

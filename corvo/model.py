@@ -206,7 +206,11 @@ class Queue:
 
     def row_name(self) -> str:
         """What its row is called; no other queue can have the name of one that is destroyed."""
-        return f"\x7f{self.number}" if self.destroyed else self.name
+        return self.last_row_name() if self.destroyed else self.name
+
+    def last_row_name(self) -> str:
+        """What its row is called once it is destroyed."""
+        return f"\x7f{self.number}"
 
     def doomed(self) -> bool:
         """Whether it has jobs that a clear or its own end has doomed."""

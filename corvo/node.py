@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from corvo import __version__, failpoints, limits, logs
+from corvo._fast.meters import TurnMeter
 from corvo.background import Background
 from corvo.clock import Clock, TestClock
 from corvo.cluster import Cluster
@@ -82,6 +83,7 @@ class Node:
         self.pipeline = Pipeline(
             loop, self.clock, self.log, self.machine, self.base, config.max_pending
         )
+        self.pipeline.flusher.turns = TurnMeter(loop.call_soon, self.clock.monotonic_ns)
         self.scheduler = Scheduler(
             loop, self.clock, self.machine, self.pipeline, config.retention_ns
         )
@@ -238,6 +240,7 @@ class Node:
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
+        server.turns = self.pipeline.flusher.turns
         server.context.takes_pieces = is_lifecycle_stream
         if cluster is not None:
             cluster.guard(router, server, self.live)

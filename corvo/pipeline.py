@@ -532,6 +532,8 @@ class Pipeline:
 
     def _on_committed(self, entries: list[Entry]) -> None:
         machine = self._machine
+        if self.flusher.turns is not None:
+            self.flusher.turns.begin()
         ops_applied = 0
         for entry in entries:
             began_ns = self._clock.monotonic_ns()

@@ -149,7 +149,8 @@ class Report:
         """The body of /metrics."""
         now_ns = self._clock.stamp()
         queues = sorted(self._machine.queues(), key=lambda queue: queue.number)
-        meters = self._pipeline.meters
+        meters, flusher = self._pipeline.meters, self._pipeline.flusher
+        turns = flusher.turns
         snapshot = scrape.Snapshot(
             queues=[self._queue_sample(queue, now_ns) for queue in queues],
             routes=[
@@ -168,6 +169,8 @@ class Report:
                 "corvo_raft_queue_time_seconds": meters.queue_time,
                 "corvo_raft_apply_time_seconds": meters.apply_time,
                 "corvo_wal_flush_seconds": self.wal_flush,
+                "corvo_base_flush_seconds": flusher.flush_time,
+                **({} if turns is None else {"corvo_loop_turn_seconds": turns.duration}),
             },
             refusals=self._server.context.refusals.counts if self._server is not None else {},
         )

@@ -1,14 +1,17 @@
 """A server under load whose mirror is disturbed: what the load feels, and what the mirror knows in
 the end.
 
-Two clients work all the time: one makes lives in batches, so that there is much to mirror, the
-other sends one request at a time and says how long each took. A fault is something that is done
-to the sidecar or its files for some seconds, while both go on. Afterwards the mirror has to catch
-up by itself and to equal the base row by row.
+Two clients work all the time: one makes lives in batches, at a steady pace, so that there is much
+to mirror; the other, a process of its own, sends one request at a time and says when, and how long
+it took. A fault is something that is done to the sidecar or its files for some seconds, while both
+go on. It comes in rounds, with quiet windows before, between and behind them: what the lone client
+feels in the one is to be what it feels in the other. Afterwards the mirror has to catch up by
+itself and to equal the base row by row.
 """
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import random
 import shutil
@@ -21,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from harness import Api, ServerProcess, running_server, until
+from harness import Api, ServerProcess, running_server
 from mirror_check import MemoryReader, catch_up, check_view
 
 from corvo import limits
@@ -33,6 +36,11 @@ from corvo.kv.reader import Reader
 from corvo.mirror.view import View
 
 BATCH = 50
+PACE_S = 0.1  # from batch to batch
+WAIT_S = 120.0
+LONE_PACE_S = 0.002
+QUANTILES = (0.5, 0.99, 0.999)
+Felt = tuple[float, float, int]  # when a request was sent, how many ms it took, its status
 Fault = Callable[["Trial", float], int]  # does something for so long; how many times it did it
 
 
@@ -44,8 +52,8 @@ class Row:
     times: int = 0
     lives: int = 0
     errors: int = 0
-    before_ms: tuple[float, float] = (0, 0)  # p50, p99
-    during_ms: tuple[float, float] = (0, 0)
+    quiet_ms: list[float] = field(default_factory=list)  # by QUANTILES
+    during_ms: list[float] = field(default_factory=list)
     growth: int = 0  # of the base beyond what its jobs need, in bytes
     lag: int = 0  # most flushes that the mirror had not read
     caught_up_s: float = 0
@@ -59,10 +67,10 @@ class Trial:
     server: ServerProcess
     api: Api
     chance: random.Random
-    took_ms: list[float] = field(default_factory=list)
     lives: int = 0
     errors: int = 0
     lag: int = 0
+    felt: list[Felt] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -81,37 +89,44 @@ class Trial:
 
     def _bulk(self) -> None:
         api = self.server.api()
-        while not self.stopping.is_set():
+        while not self.stopping.wait(PACE_S):
             api.enqueue_many("bulk", BATCH, tags={"n": self.chance.randrange(9)})
             for job in api.fetch_batch("bulk", count=BATCH):
                 status = (api.ack if self.chance.random() < 0.9 else api.fail)(job)[0]
                 self.errors += status != 200
                 self.lives += 1
 
-    def _lone(self) -> None:
-        api = self.server.api()
-        while not self.stopping.wait(0.002):
-            began = time.perf_counter()
-            status = api.post("/enqueue", {"queue": "lone", "payload": {"n": self.lives}})[0]
-            self.took_ms.append((time.perf_counter() - began) * 1000)
-            self.errors += status != 201
-
     @contextlib.contextmanager
     def load(self) -> Iterator[None]:
-        threads = [threading.Thread(target=work) for work in (self._bulk, self._lone)]
-        for thread in threads:
-            thread.start()
+        """Both clients, to the end of a block; then `felt` is what the lone one has felt."""
+        ours, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        lone = context.Process(target=_lone, args=(self.server.api(), theirs))
+        lone.start()
+        bulk = threading.Thread(target=self._bulk)
+        bulk.start()
         try:
             yield
         finally:
             self.stopping.set()
-            for thread in threads:
-                thread.join()
+            ours.send("stop")
+            self.felt = ours.recv()
+            lone.join()
+            bulk.join()
+        self.errors += sum(status != 201 for _, _, status in self.felt)
 
-    def percentiles(self) -> tuple[float, float]:
-        """p50 and p99 of what the lone client has felt since the last call."""
-        took, self.took_ms = sorted(self.took_ms), []
-        return took[len(took) // 2], took[len(took) * 99 // 100]
+
+def _lone(api: Api, channel: Any) -> None:
+    """One request after the other, until told to stop; when, for how long, with what status. It is
+    served before others, where that is allowed: what it waits for is the server."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    felt: list[Felt] = []
+    while not channel.poll(LONE_PACE_S):
+        began = time.monotonic()
+        status = api.post("/enqueue", {"queue": "lone", "payload": {"n": len(felt)}})[0]
+        felt.append((began, (time.monotonic() - began) * 1000, status))
+    channel.send(felt)
 
 
 # ---- faults ----
@@ -137,13 +152,13 @@ def stalled(trial: Trial, seconds: float) -> int:
 def killed(trial: Trial, kills: float) -> int:
     """kill -9, again and again, each time at a random moment of its life."""
     for _ in range(int(kills)):
-        until(trial.sidecar, "the sidecar is not started again")
+        _await(trial.sidecar, "the sidecar is not started again")
         trial.stopping.wait(trial.chance.random() * 1.5)
         pid = trial.sidecar()
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda gone=pid: trial.sidecar() not in (0, gone), "it is not started again")
+        _await(lambda gone=pid: trial.sidecar() not in (0, gone), "it is not started again")
     return int(kills)
 
 
@@ -166,8 +181,8 @@ def full(trial: Trial, seconds: float) -> int:
     with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(b"\0" * 65_536)
-    trial.stopping.wait(seconds)
-    assert trial.mirror()["error"], "the mirror finds space where there is none"
+    _await(lambda: trial.mirror()["error"], "the mirror finds space where there is none")
+    time.sleep(seconds)
     ballast.unlink()
     return 1
 
@@ -190,21 +205,35 @@ def small_volume(data_dir: Path, size: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
+def _await(check: Callable[[], Any], what: str) -> None:
+    """Ask now and then, so that asking is no load."""
+    end = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
 # ---- trials ----
 
 
-def run(name: str, fault: Fault, amount: float, data_dir: Path, before_s: float) -> Row:
-    """One fault on a server of its own."""
+def run(
+    name: str, fault: Fault, amount: float, data_dir: Path, quiet_s: float, rounds: int = 1
+) -> Row:
+    """One fault on a server of its own, so much of it in each round."""
     row = Row(name)
     with running_server(data_dir) as server:
         trial = Trial(server, server.api(), random.Random(name))
-        until(lambda: trial.mirror()["available"], "the mirror never answers")
+        _await(lambda: trial.mirror()["available"], "the mirror never answers")
         with trial.load():
-            trial.stopping.wait(before_s)
-            row.before_ms = trial.percentiles()
-            trial.lag = 0
-            row.times = fault(trial, amount)
-            row.during_ms = trial.percentiles()
+            windows = []
+            for _ in range(rounds):
+                time.sleep(quiet_s)
+                began = time.monotonic()
+                row.times += fault(trial, amount)
+                windows.append((began, time.monotonic()))
+                _await(lambda: trial.mirror()["available"], "the mirror does not come back")
+            time.sleep(quiet_s)
+        row.quiet_ms, row.during_ms = quantiles(trial.felt, windows)
         row.lives, row.errors, row.lag = trial.lives, trial.errors, trial.lag
         began = time.monotonic()
         wait_shown(trial.api)
@@ -212,6 +241,22 @@ def run(name: str, fault: Fault, amount: float, data_dir: Path, before_s: float)
         assert server.stop() == 0
     row.jobs, row.growth = asyncio.run(compare(data_dir))
     return row
+
+
+def quantiles(
+    felt: list[Felt], windows: list[tuple[float, float]]
+) -> tuple[list[float], list[float]]:
+    """Of requests outside and inside the windows."""
+    inside, outside = [], []
+    for at, took_ms, _ in felt:
+        within = any(began <= at <= ended for began, ended in windows)
+        (inside if within else outside).append(took_ms)
+    return _quantiles(outside), _quantiles(inside)
+
+
+def _quantiles(took_ms: list[float]) -> list[float]:
+    took_ms.sort()
+    return [took_ms[int(len(took_ms) * share)] for share in QUANTILES]
 
 
 def wait_shown(api: Api) -> None:
@@ -223,10 +268,7 @@ def wait_shown(api: Api) -> None:
         reply = api.raw("POST", "/jobs/search", {"limit": 1}, header)
         return reply.status == 200 and reply.headers["X-Corvo-Stale"] is None
 
-    end = time.monotonic() + 120
-    while not there():
-        assert time.monotonic() < end, "the mirror does not catch up"
-        time.sleep(0.05)
+    _await(there, "the mirror does not catch up")
 
 
 async def compare(data_dir: Path) -> tuple[int, int]:

@@ -18,3 +18,14 @@ cdef class RouteMeter:
     cdef readonly Histogram duration
 
     cpdef answered(self, int status, long long length_ns)
+
+
+@cython.final
+cdef class TurnMeter:
+    cdef object _call_soon, _monotonic_ns
+    cdef bint _running
+    cdef long long _began_ns
+    cdef readonly Histogram duration
+
+    cpdef begin(self)
+    cpdef _end(self)

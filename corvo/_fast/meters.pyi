@@ -1,4 +1,7 @@
+from collections.abc import Callable
+
 BUCKETS_MAX: int
+TURN_BOUNDS_NS: tuple[int, ...]
 
 class Histogram:
     def __init__(self, bounds_ns: tuple[int, ...]) -> None: ...
@@ -20,3 +23,11 @@ class RouteMeter:
     @property
     def duration(self) -> Histogram: ...
     def answered(self, status: int, length_ns: int) -> None: ...
+
+class TurnMeter:
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], monotonic_ns: Callable[[], int]
+    ) -> None: ...
+    @property
+    def duration(self) -> Histogram: ...
+    def begin(self) -> None: ...

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from corvo.cli import display, report
+from corvo.cli import display, pauses, report
 from corvo.cli.api import Client, ServerError
 from corvo.cli.options import DURATION, Session, client_options
 from corvo.limits import (
@@ -335,12 +335,15 @@ def _phases(plan: "Plan", config: report.Config) -> Iterator[tuple[str, "Load"]]
 
 def _measure(client: Client, name: str, load: "Load") -> report.Summary | None:
     """Run one phase between two looks at the server's process."""
-    before = _runtime(client)
+    before, pauses_before = _runtime(client), pauses.read(client)
     with _progress(name, load.plan.jobs) as progress:
         load.run(progress)
-    after = _runtime(client)
+    after, pauses_after = _runtime(client), pauses.read(client)
     summary = report.summarise(load.latencies_ns, load.completed, load.elapsed_ns)
-    if summary is not None and before is not None and after is not None:
+    if summary is None:
+        return None
+    summary.server_pauses = pauses.between(pauses_before, pauses_after)
+    if before is not None and after is not None:
         used = after.cpu_user_ns + after.cpu_sys_ns - before.cpu_user_ns - before.cpu_sys_ns
         summary.server_cpu_pct = round(used / load.elapsed_ns * 100, 1)
         if after.heap_inuse_bytes is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from corvo.cli.pauses import Pauses
 from corvo.limits import SECOND_NS
 
 PHASES = {
@@ -39,6 +40,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
     server_cpu_pct: float | None = None
     server_rss_mb: float | None = None
     server_gc_p99_us: int | None = None
+    server_pauses: Pauses | None = None
 
 
 class Machine(msgspec.Struct):
@@ -169,6 +171,7 @@ def summary_lines(summary: Summary) -> list[str]:
             ("srv cpu", None if cpu is None else f"{cpu:.1f}%"),
             ("srv rss", None if rss is None else f"{rss:.1f}MB"),
             ("srv gc99", None if gc_us is None else f"{gc_us / 1000:.3f}ms"),
+            *(() if summary.server_pauses is None else summary.server_pauses.rows()),
         ]
     )
 

@@ -1,8 +1,9 @@
 cimport cython
 
 from corvo.kv cimport documents
+from corvo.mirror cimport rows
 from corvo.mirror.tally cimport Tally
-from corvo.model cimport Job
+from corvo.model cimport Job, Queue
 
 
 cdef class Found:
@@ -16,23 +17,40 @@ cdef class Round:
     cdef public long long stamp_ns
     cdef public bint behind
     cdef public dict ids, oldest
-    cdef public list jobs, gone, errors, queues
+    cdef public list scanned, jobs, gone, errors, queues
 
-    @cython.locals(job=Job, old=Found, job_id=str)
-    cpdef dict read_documents(self, object snapshot, dict found, dict queues)
+    @cython.locals(old=Found, job_id=str, known=cython.longlong)
+    cpdef read_documents(self, object snapshot, dict found)
+
+    @cython.locals(
+        ids=list, data_keys=set, size=cython.longlong, at=cython.Py_ssize_t, job_id=str, key=bytes
+    )
+    cpdef Py_ssize_t read_scanned(self, object snapshot, list heads) except -1
+
+    @cython.locals(job=Job, size=cython.longlong, slot=cython.longlong)
+    cdef long long _read_job(
+        self, object get, str job_id, bytes head, data, long long known
+    ) except -1
 
     @cython.locals(job=Job)
-    cdef dict _name_queues(self, object snapshot, dict queues)
+    cpdef dict name_queues(self, object snapshot, dict queues)
     cpdef find_oldest(self, object snapshot)
 
 
 cdef class Changes:
+    cdef dict _new
     cdef public dict inserts, numbers
     cdef public list updates, places, tags, moves, requeued, errors
     cdef public Tally tally
     cdef public unsigned long long next_number
 
+    @cython.locals(queue=Queue, name=str, place=tuple, old=Found, values=list)
+    cdef _see(self, Job job, dict found, dict queues, unsigned long long fulltext)
+
+    @cython.locals(jobs=list, values=list, job=Job, place=tuple)
+    cdef _number(self)
+
     @cython.locals(tags=dict)
     cdef _add(self, Job job, unsigned long long number, tuple place)
     cdef _change(self, Job job, Found old, str queue, tuple place, unsigned long long fulltext)
-    cdef _add_errors(self, Round read)
+    cdef _add_errors(self, Round read, dict found)

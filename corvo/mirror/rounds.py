@@ -2,11 +2,14 @@
 what to count. Nothing is written here; `corvo.mirror.view` does that.
 """
 
+from collections.abc import Callable
+
 from corvo import limits
 from corvo._fast import keys
 from corvo.kv import documents, queue_documents
 from corvo.kv.outbox import Changed
 from corvo.kv.reader import Snapshot
+from corvo.kv.rows import Row
 from corvo.mirror import rows
 from corvo.mirror.facets import Place
 from corvo.mirror.tally import Tally
@@ -15,6 +18,9 @@ from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
 _COMPLETED = STATES[COMPLETED]
 _SEQ_SIZE = 8  # of the end of a key
 _NO_TAGS: dict[str, str] = {}
+_NOTHING: set[bytes] = set()
+
+Get = Callable[[bytes], bytes | None]
 
 
 class Found:
@@ -43,7 +49,8 @@ class Round:
         self.stamp_ns = 0  # the clock of the base
         self.behind = False  # there is more in the outbox
         self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
-        self.ids: dict[str, None] = {}
+        self.ids: dict[str, None] = {}  # that the outbox names
+        self.scanned: list[str] = []
         self.jobs: list[Job] = []
         self.gone: list[str] = []
         self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
@@ -51,10 +58,8 @@ class Round:
         self.queues: list[tuple[str, Queue | None]] = []
         self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
 
-    def read_documents(
-        self, snapshot: Snapshot, found: dict[str, Found], queues: dict[int, Queue]
-    ) -> dict[int, Queue]:
-        """Read the documents as they are now; the queues as they are then."""
+    def read_documents(self, snapshot: Snapshot, found: dict[str, Found]) -> None:
+        """Read the documents as they are now."""
         get = snapshot.get
         for name in dict.fromkeys(self.others.queues):
             row = get(keys.queue(name))
@@ -64,34 +69,61 @@ class Round:
             head = get(keys.job(job_id))
             if head is None:
                 self.gone.append(job_id)
-                continue
-            job = documents.decode_head(job_id, head)
-            if job.has_extras:
-                extras = get(keys.extras(job_id))
-                assert extras is not None, f"job {job_id} has no extras"
-                job.extras = documents.decode_extras(job_id, extras)
-            if job.body_apart:
-                body = get(keys.body(job_id))
-                assert body is not None, f"job {job_id} has no body"
-                documents.decode_body(job, body)
-            data = get(keys.data(job_id))
-            if data is not None:
-                documents.decode_data(job, data)
-            self.jobs.append(job)
-            if job.error_count:
+            else:
                 old = found.get(job_id)
-                for slot in range(0 if old is None else old.errors, job.error_count):
-                    row = get(keys.error(job_id, slot))
-                    assert row is not None, f"job {job_id} lacks error record {slot}"
-                    self.errors.append((job_id, slot, row))
-        return self._name_queues(snapshot, queues)
+                known = 0 if old is None else old.errors
+                self._read_job(get, job_id, head, get(keys.data(job_id)), known)
 
-    def _name_queues(self, snapshot: Snapshot, queues: dict[int, Queue]) -> dict[int, Queue]:
-        """Know the name of each queue that a job stands in. A queue that was made behind the
-        watermark is taken in early."""
-        gone = {name for name, queue in self.queues if queue is None}
-        if gone:
-            queues = {n: queue for n, queue in queues.items() if queue.row_name() not in gone}
+    def read_scanned(self, snapshot: Snapshot, heads: list[Row]) -> int:
+        """Read jobs that the outbox does not name, given the rows of their heads; how many of the
+        rows, because large jobs come fewer at a time."""
+        get = snapshot.get
+        ids = [keys.parse_job(key) for key, _ in heads]
+        data_keys = snapshot.names(keys.data(ids[0]), keys.data(ids[-1])) if ids else _NOTHING
+        size = 0
+        for at, job_id in enumerate(ids):
+            if size > limits.MIRROR_SCAN_SIZE:
+                return at
+            if job_id in self.ids:
+                continue
+            data = None
+            if data_keys:
+                key = keys.data(job_id)
+                data = get(key) if key in data_keys else None
+            size += self._read_job(get, job_id, heads[at][1], data, 0)
+            self.scanned.append(job_id)
+        return len(ids)
+
+    def _read_job(self, get: Get, job_id: str, head: bytes, data: bytes | None, known: int) -> int:
+        """Take a job in, with its errors from a slot on; how large it is."""
+        size = len(head)
+        job = documents.decode_head(job_id, head)
+        if job.has_extras:
+            extras = get(keys.extras(job_id))
+            assert extras is not None, f"job {job_id} has no extras"
+            job.extras = documents.decode_extras(job_id, extras)
+        if job.body_apart:
+            body = get(keys.body(job_id))
+            assert body is not None, f"job {job_id} has no body"
+            documents.decode_body(job, body)
+            size += len(body)
+        if data is not None:
+            documents.decode_data(job, data)
+            size += len(data)
+        self.jobs.append(job)
+        for slot in range(known, job.error_count):
+            row = get(keys.error(job_id, slot))
+            assert row is not None, f"job {job_id} lacks error record {slot}"
+            self.errors.append((job_id, slot, row))
+            size += len(row)
+        return size
+
+    def name_queues(self, snapshot: Snapshot, queues: dict[int, Queue]) -> dict[int, Queue]:
+        """The queues as they are then: each one that a job stands in is known. A queue that was
+        made behind the watermark is taken in early."""
+        held = {name: 0 if queue is None else queue.number for name, queue in self.queues}
+        if not queues.keys() >= set(held.values()):
+            queues = {n: queue for n, queue in queues.items() if not _is_gone(queue, held)}
         for _, queue in self.queues:
             if queue is not None:
                 queues[queue.number] = queue
@@ -123,6 +155,14 @@ class Round:
             self.oldest[queue.number] = min(since, default=0)
 
 
+def _is_gone(queue: Queue, held: dict[str, int]) -> bool:
+    """Whether a row that a known queue has, or gets at its end, is gone or that of another one."""
+    number = queue.number
+    return any(
+        held.get(name, number) != number for name in (queue.row_name(), queue.last_row_name())
+    )
+
+
 class Changes:
     """The rows that a round leads to."""
 
@@ -146,26 +186,36 @@ class Changes:
         self.tally = Tally(read.stamp_ns)
         self.numbers: dict[str, int] = {}
         self.next_number = next_number
-        new: dict[int, list[tuple[Job, Place]]] = {}
+        self._new: dict[int, list[tuple[Job, Place]]] = {}  # by shape
         for job in read.jobs:
-            queue = queues[job.queue_number].name
-            place = (queue, STATES[job.state], job.priority, job.error_count > 0)
-            old = found.get(job.id)
-            if old is None:
-                shape, values = rows.new_values(job, queue)
-                if shape not in new:
-                    new[shape] = []
-                    self.inserts[shape] = []
-                new[shape].append((job, place))
-                self.inserts[shape].append(values)
-            else:
-                self._change(job, old, queue, place, fulltext)
-        for shape, jobs in new.items():  # rows go in in order of their numbers
+            self._see(job, found, queues, fulltext)
+        self._number()
+        self._add_errors(read, found)
+
+    def _see(
+        self, job: Job, found: dict[str, Found], queues: dict[int, Queue], fulltext: int
+    ) -> None:
+        queue = queues[job.queue_number]
+        name = queue.name
+        place = (name, STATES[job.state], job.priority, job.error_count > 0)
+        old = found.get(job.id)
+        if old is not None:
+            self._change(job, old, name, place, fulltext)
+            return
+        shape, values = rows.new_values(job, name)
+        if shape not in self._new:
+            self._new[shape] = []
+            self.inserts[shape] = []
+        self._new[shape].append((job, place))
+        self.inserts[shape].append(values)
+
+    def _number(self) -> None:
+        """Give the new jobs their numbers, so that rows go in in the order of them."""
+        for shape, jobs in self._new.items():
             for values, (job, place) in zip(self.inserts[shape], jobs, strict=True):
                 values[0] = self.next_number
                 self._add(job, self.next_number, place)
                 self.next_number += 1
-        self._add_errors(read)
 
     def _add(self, job: Job, number: int, place: Place) -> None:
         tags = _NO_TAGS
@@ -189,11 +239,14 @@ class Changes:
         if job.error_count:
             self.numbers[job.id] = old.number
 
-    def _add_errors(self, read: Round) -> None:
+    def _add_errors(self, read: Round, found: dict[str, Found]) -> None:
         if not read.errors:
             return
         queues = {job.id: job.queue_number for job in read.jobs if job.error_count}
         for job_id, slot, row in read.errors:
+            old = found.get(job_id)
+            if old is not None and slot < old.errors:
+                continue
             record = documents.decode_error(job_id, row)
             self.errors.append(rows.error_values(self.numbers[job_id], slot, job_id, record))
             self.tally.failed(queues[job_id], record.kind, record.at_ns)

@@ -2,6 +2,8 @@ cimport cython
 
 from corvo.model cimport Job
 
+cdef long long _MINUTE_NS, _SLOT_NS
+
 
 @cython.final
 cdef class Tally:

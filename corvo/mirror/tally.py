@@ -1,6 +1,6 @@
 """What one step adds to the reports: by minute, and by how long jobs waited and ran."""
 
-import bisect
+from bisect import bisect_left
 from typing import Final
 
 from corvo.limits import MS_NS, REPORT_KEPT_NS, REPORT_SLOT_NS, SECOND_NS
@@ -14,6 +14,10 @@ RUN: Final = 1
 _MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _S: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
 BOUNDS_NS: Final = (*[n * MS_NS for n in _MS], *[n * SECOND_NS for n in _S])
+# As C integers, see the .pxd.
+_MINUTE_NS = MINUTE_NS
+_SLOT_NS = SLOT_NS
+
 _FAILED: Final = [name in ("failed", "lease_expired", "provider") for name in ERROR_KINDS]
 
 _ENQUEUED: Final = 0
@@ -52,13 +56,13 @@ class Tally:
     def _took(self, queue: int, kind: int, at_ns: int, took_ns: int) -> None:
         if at_ns < self._horizon_ns:
             return
-        key = queue, kind, at_ns // SLOT_NS, bisect.bisect_left(BOUNDS_NS, took_ns)
+        key = queue, kind, at_ns // _SLOT_NS, bisect_left(BOUNDS_NS, took_ns)
         self._latencies[key] = self._latencies.get(key, 0) + 1
 
     def _count(self, queue: int, at_ns: int, what: int) -> None:
         if at_ns < self._horizon_ns:
             return
-        key = queue, at_ns // MINUTE_NS
+        key = queue, at_ns // _MINUTE_NS
         counts = self._minutes.get(key)
         if counts is None:
             counts = self._minutes[key] = [0, 0, 0]

@@ -16,7 +16,7 @@ to forget is the watermark of the last checkpoint (`durable`), never that of the
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,12 +181,16 @@ class View:
         read = self._read_names()
         self.behind = read.behind
         count = len(read.ids) + read.others.count()
-        if not count and read.watermark == self.watermark and read.scan == self.scan:
+        if not count and read.watermark == self.watermark and self.scan is None:
             return False
-        found = await self._find(read.ids)
+        found = await self._find(list(read.ids))
         with self._reader.snapshot() as snapshot:
-            self._queues = read.read_documents(snapshot, found, self._queues)
+            read.read_documents(snapshot, found)
+            if self.scan is not None and len(read.ids) < limits.MIRROR_DOCUMENTS:
+                self._scan(snapshot, read)
+            self._queues = read.name_queues(snapshot, self._queues)
             read.find_oldest(snapshot)
+        found |= await self._find(read.scanned)
         await self._write(read, found)
         self.watermark = read.watermark
         self.scan = read.scan
@@ -217,9 +221,9 @@ class View:
             if applied < self.watermark:
                 raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
-            limit = limits.MIRROR_DOCUMENTS
-            for key, row in snapshot.take(keys.OUTBOX, start, limit):
-                if len(read.ids) >= limit:
+            flushes = snapshot.take(keys.OUTBOX, start, limits.MIRROR_FLUSHES + 1)
+            for number, (key, row) in enumerate(flushes):
+                if number == limits.MIRROR_FLUSHES or len(read.ids) >= limits.MIRROR_DOCUMENTS:
                     read.behind = True
                     break
                 read.watermark = keys.parse_outbox(key)
@@ -228,8 +232,6 @@ class View:
                 _merge(read.others, changed)
             if not read.behind:
                 read.watermark = max(read.watermark, applied)
-            if read.scan not in (None, _INDEXING) and len(read.ids) < limit:
-                self._scan(snapshot, read)
         return read
 
     def _check_outbox(self, snapshot: Snapshot) -> None:
@@ -239,20 +241,23 @@ class View:
             raise Missed(f"the outbox begins at {floor}, this file is at {self.watermark}")
 
     def _scan(self, snapshot: Snapshot, read: Round) -> None:
+        """Take in some more of what there was before the outbox."""
         assert read.scan is not None
         start = read.scan or _SCANNED[0]
         family = next(family for family in _SCANNED if start.startswith(family))
         taken = snapshot.take(family, start, limits.MIRROR_SCAN_ROWS)
-        names = [key for key, _ in taken]
+        full = len(taken) == limits.MIRROR_SCAN_ROWS
         if family == keys.JOB:
-            read.ids.update((keys.parse_job(key), None) for key in names)
-            self.scanned += len(names)
+            count = read.read_scanned(snapshot, taken)
+            full = full or count < len(taken)
+            del taken[count:]
+            self.scanned += count
         elif family == keys.BATCH:
-            read.others.batches += [keys.parse_batch(key) for key in names]
+            read.others.batches += [keys.parse_batch(key) for key, _ in taken]
         else:
-            read.others.locks += names
-        if len(names) == limits.MIRROR_SCAN_ROWS:
-            read.scan = after(names[-1])
+            read.others.locks += [key for key, _ in taken]
+        if full:
+            read.scan = after(taken[-1][0])
         else:
             following = _SCANNED.index(family) + 1
             read.scan = _SCANNED[following] if following < len(_SCANNED) else _INDEXING
@@ -264,7 +269,7 @@ class View:
         others.workers = [keys.parse_worker(key) for key, _ in snapshot.scan(keys.WORKER)]
         others.schedules = [keys.parse_schedule(key) for key, _ in snapshot.scan(keys.SCHEDULE)]
 
-    async def _find(self, ids: Iterable[str]) -> dict[str, Found]:
+    async def _find(self, ids: list[str]) -> dict[str, Found]:
         if not ids:
             return {}
         found = await self._writer.all(_FIND, (rows.json_list(ids),))

@@ -115,6 +115,8 @@ HISTOGRAMS: Final[dict[str, str]] = {
     "corvo_raft_queue_time_seconds": "From the arrival of an operation to its proposal.",
     "corvo_raft_apply_time_seconds": "Applying one log entry.",
     "corvo_wal_flush_seconds": "Writing the log to the disk.",
+    "corvo_base_flush_seconds": "Writing the state to the base; nobody is heard meanwhile.",
+    "corvo_loop_turn_seconds": "Turns of the loop that had something to do.",
 }
 
 

@@ -21,6 +21,7 @@ from typing import Any, cast
 from corvo import limits
 from corvo._fast.http1 import H1Conn
 from corvo._fast.http2 import H2Conn
+from corvo._fast.meters import TurnMeter
 from corvo._fast.replies import H1Context, Request, UnsafeHeader, reply_error
 from corvo.clock import Clock
 from corvo.errors import CorvoError
@@ -81,6 +82,7 @@ class Server:
         self.loop = loop or asyncio.get_running_loop()
         self.context = H1Context(self.limits, clock, self._date, self._id_prefix())
         self.on_drain: Callable[[], None] | None = None
+        self.turns: TurnMeter | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}
         self.admitted = 0
@@ -276,6 +278,8 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         """Read, let the handlers run, and send what they answered at once, in one write."""
         if self.http is not None and not self._lingers_until_ns:
+            if self.server.turns is not None:
+                self.server.turns.begin()
             self._dirty = True
             self._serve(self._feed(self.http, data))
             self.flush()

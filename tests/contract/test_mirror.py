@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from consistency import check_machine
 from contract.test_replay import Program
 from hypothesis import settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from mirror_check import MemoryReader, catch_up, check_view
 
+from corvo import limits
 from corvo._fast import keys
 from corvo.fsm.outbox import Outbox
 from corvo.kv.outbox import decode_state
@@ -117,6 +119,13 @@ class Mirrored(Program):
         self.run(self.view.close())
         self.runner.close()
         shutil.rmtree(self.directory)
+
+
+@pytest.fixture(autouse=True)
+def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes little, so that much happens between the steps of a scan."""
+    for name, value in (("DOCUMENTS", 20), ("FLUSHES", 3), ("SCAN_ROWS", 5), ("SCAN_SIZE", 500)):
+        monkeypatch.setattr(limits, f"MIRROR_{name}", value)
 
 
 Mirrored.TestCase.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)

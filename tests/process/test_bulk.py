@@ -57,9 +57,10 @@ def test_a_filter_finds_more_than_fit_one_entry(api: Api, queue: str) -> None:
     assert sorted(found) == sorted(ids)
 
 
-def test_a_repeated_bulk_of_a_large_set_is_done_once(api: Api, queue: str) -> None:
-    filled(api, queue, TASK_IDS_MAX + 10)
-    body = {"action": "hold", "filter": {"queue": queue}, "async": True}
+@pytest.mark.parametrize("by", ["filter", "job_ids"])
+def test_a_repeated_bulk_of_a_large_set_is_done_once(api: Api, queue: str, by: str) -> None:
+    ids = filled(api, queue, TASK_IDS_MAX + 10)
+    body = {"action": "hold", by: ids if by == "job_ids" else {"queue": queue}, "async": True}
     key = {"Idempotency-Key": f"bulk-{queue}"}
     first = api.call("POST", "/jobs/bulk", body, key)
     again = api.call("POST", "/jobs/bulk", body, key)

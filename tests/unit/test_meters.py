@@ -1,12 +1,13 @@
-"""Histograms."""
+"""Histograms and turns."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo._fast.meters import BUCKETS_MAX, Histogram
+from corvo._fast.meters import BUCKETS_MAX, Histogram, TurnMeter
 
 
 @given(
@@ -31,3 +32,20 @@ def test_histogram_counts_like_bisect(bounds: list[int], lengths: list[int]) -> 
 def test_histogram_refuses_bounds(bounds: tuple[int, ...]) -> None:
     with pytest.raises(AssertionError):
         Histogram(bounds)
+
+
+def test_turns_are_measured_from_the_first_event_to_the_callbacks_behind_it() -> None:
+    now_ns = 0
+    soon: list[Callable[[], None]] = []
+    turns = TurnMeter(soon.append, lambda: now_ns)
+    for length_ns in (50_000, 3_500_000, 600_000_000):
+        turns.begin()
+        now_ns += length_ns // 2
+        turns.begin()  # the same turn
+        now_ns += length_ns // 2
+        assert len(soon) == 1
+        soon.pop()()
+        now_ns += 7_000_000_000  # nobody does anything
+    assert (turns.duration.count, turns.duration.sum_ns) == (3, 603_550_000)
+    below = dict(turns.duration.buckets())
+    assert [below[bound] for bound in (1_000_000, 3_000_000, 4_000_000, None)] == [1, 1, 2, 3]

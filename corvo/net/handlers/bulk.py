@@ -45,6 +45,22 @@ class Selection:
     sample: list[str] | None = None
 
 
+@dataclass(slots=True)
+class Given:
+    """Jobs that a request names, on their way into a task: some in each entry, because one of all
+    of them would stop the loop for long."""
+
+    ids: list[str]
+    task_id: str
+    in_background: bool
+    done: int = 0  # so many are in the task
+
+    def part(self) -> tuple[list[str], bool]:
+        """The next of them, and whether there are more."""
+        began, self.done = self.done, self.done + limits.TASK_IDS_MAX
+        return self.ids[began : self.done], self.done < len(self.ids)
+
+
 class Bulk:
     """Handlers of /jobs/bulk and /bulk/{id}."""
 
@@ -177,10 +193,26 @@ class Bulk:
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
             in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
-        request.context = in_background
-        task_id = self._service.new_task_id()
-        values = (task_id, ids, body.all, action, arguments, False)
-        self._service.submit(ops.BULK_ACTION, values, (self._on_accepted, request))
+        given = request.context = Given(ids, self._service.new_task_id(), in_background)
+        part, more = given.part()
+        values = (given.task_id, part, body.all, action, arguments, more)
+        self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))
+
+    def _on_part(self, request: Request, result: Any) -> None:
+        given: Given = request.context
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+            return
+        part, more = given.part()
+        if not part or result.id != given.task_id or request.abandoned:
+            request.context = given.in_background
+            self._on_accepted(request, result)  # all are there, or it is that of an earlier request
+            return
+        try:
+            values = (given.task_id, part, more)
+            self._service.submit(ops.BULK_ADD, values, (self._on_part, request))
+        except CorvoError as error:
+            reply_error(request, error)
 
     def get(self, request: Request) -> None:
         """How far an action is."""

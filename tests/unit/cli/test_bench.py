@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.cli import report
+from corvo.cli import pauses, report
 from corvo.cli.load import Load, Plan
 from corvo.errors import CorvoError
 
@@ -279,6 +279,27 @@ def test_server_process_numbers_are_shown_if_known(server: Any, run: Any, tmp_pa
         server.can("GET", "/api/v1/debug/runtime", facts)
     out = run("bench", *SMALL, "--save", str(tmp_path / "r")).out
     assert len(re.findall(r"^  srv cpu: +[\d.]+%\n  srv rss: +1.0MB$", out, re.MULTILINE)) == 2
+
+
+def page(flushes: list[int], turns: list[int]) -> bytes:
+    """Metrics with these counts in three buckets each."""
+    lines = ["# TYPE corvo_base_flush_seconds histogram", 'corvo_jobs{state="held"} 3']
+    for name, counts in ((pauses.FLUSHES, flushes), (pauses.TURNS, turns)):
+        for bound, count in zip(("0.001", "0.02", "+Inf"), counts, strict=True):
+            lines.append(f'{name}_bucket{{le="{bound}"}} {float(count)}')
+    return "\n".join(lines).encode()
+
+
+def test_pauses_of_the_server_are_shown_if_known(server: Any, run: Any, tmp_path: Path) -> None:
+    before, between = page([4, 4, 4], [10, 10, 10]), page([4, 5, 5], [40, 41, 41])
+    for metrics in (before, between, between, page([4, 5, 6], [40, 42, 43])):
+        server.can("GET", "/api/v1/metrics", metrics)
+    file = tmp_path / "r.json"
+    out = run("bench", *SMALL, "--save", str(file)).out
+    assert "  flush gaps:     1, longest <= 20ms\n" in out
+    assert "  loop turns:     31, 3.23% above 1ms, longest <= 20ms\n" in out
+    assert "  loop turns:     2, 100.00% above 1ms, longest beyond all bounds\n" in out
+    assert report.load(file).enqueue.server_pauses.flushes == 1  # type: ignore[union-attr]
 
 
 def test_progress_is_drawn_only_for_a_person(

@@ -1,0 +1,19 @@
+cimport cython
+
+from corvo.model cimport Extras, Job
+
+cpdef dict tags_of(Job job)
+
+
+@cython.locals(
+    values=list, shape=cython.longlong, bit=cython.longlong, value=bytes, word=str, rest=tuple
+)
+cpdef tuple new_values(Job job, str queue)
+
+
+@cython.locals(extras=Extras)
+cdef tuple _rest_of(Job job)
+
+
+@cython.locals(extras=Extras)
+cpdef tuple changing_values(Job job, str queue)
