@@ -3,7 +3,7 @@ cimport cython
 from corvo._fast.meters cimport RouteMeter
 from corvo._fast.replies cimport Request
 
-cdef int _PERCENT
+cdef int _PERCENT, _SLASH
 
 cdef str _decode(bytes segment)
 

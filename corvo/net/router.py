@@ -20,6 +20,7 @@ from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 HTTP_BOUNDS_NS: Final = tuple(
     ms * limits.MS_NS for ms in (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 )
+_SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")  # bytes are searched for a number ten times faster than for bytes
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -89,7 +90,9 @@ class Router:
         if node is None:
             raw = path  # in C a pointer, of which slices are cheap
             size = len(path)
-            cut = path.rfind(b"/") + 1
+            cut = size
+            while cut and raw[cut - 1] != _SLASH:
+                cut -= 1
             node = self._leading.get(raw[:cut])
             if node is None or cut == size or _PERCENT in path:
                 node, params = self._walk(path)
