@@ -3,9 +3,9 @@
 A flush happens by size first, then when nothing was applied for a moment, at the latest after a
 second. It runs on the loop, in one transaction of bounded size. When one entry after the other
 brings very many documents, it waits for some entries more: most jobs have ended by then, and are
-written once instead of twice. While work goes on in the
-background it is *gentle*: small, and done while the next entry is on its way to the disk, so that
-what waits for that entry does not wait for both in turn.
+written once instead of twice. While entries are small it is *gentle*: small itself, and done while
+the next entry is on its way to the disk, so that what waits for that entry does not wait for both
+in turn; smaller still while work goes on in the background.
 
 A full disk is not fatal: the overlay stays as it is and readable, new jobs are refused, acks and
 deletes go on in memory and in the log, and the flush is tried again each second. The base's
@@ -73,7 +73,7 @@ class BaseFlusher:
         self._grown = 0  # how many more these were than after the one before
         self._size_max = limits.FLUSH_SIZE
         self._refused = False  # the last flush found no space
-        self.gentle = False  # work goes on in the background: flush less, but more often
+        self.gentle = False  # work goes on in the background: flush less still, but more often
         self.wanted = False  # a gentle flush is to be done when the next entry is being written
         self.disk_full = False  # new jobs are to be refused
         self.index = -1  # of the last flush: the base has the log up to there
@@ -106,8 +106,8 @@ class BaseFlusher:
         if large or documents >= documents_max:
             self.flush()
             return
-        gentle = self.gentle and ops <= limits.GENTLE_OPS_MAX
-        self.wanted = gentle and documents >= limits.FLUSH_DOCUMENTS_GENTLE
+        few = limits.FLUSH_DOCUMENTS_GENTLE if self.gentle else limits.FLUSH_DOCUMENTS_LIGHT
+        self.wanted = documents >= few and ops <= limits.GENTLE_OPS_MAX
         if self._timer is None:
             self._arm(limits.FLUSH_IDLE_NS)
 

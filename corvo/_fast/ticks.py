@@ -19,7 +19,7 @@ class Ticks:
         """For what the server does for itself."""
         if not self._native:
             return self._source()
-        now: timespec
+        now = cython.declare(timespec)
         clock_gettime(CLOCK_MONOTONIC, cython.address(now))
         return cython.cast(cython.longlong, now.tv_sec) * 1_000_000_000 + now.tv_nsec
 

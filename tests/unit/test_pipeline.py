@@ -84,6 +84,7 @@ class Log:
         self.term = 1
         self.on_committed: Any = None
         self.on_idle: Any = None
+        self.durable = True
         self.refuse: Exception | None = None
         self.trimmed = 0
         self.full = False
@@ -264,10 +265,17 @@ def test_what_arrives_during_a_write_is_the_next_entry(rig: Rig) -> None:
     assert [tag for tag, _ in rig.answers] == [1, 2, 3, 4]
 
 
-def test_entries_are_not_sealed_close_together_while_more_arrives(rig: Rig) -> None:
-    rig.submit(tag=1)
+def crowd(rig: Rig, size: int) -> None:
+    """One entry of so many ops is through."""
+    for tag in range(size):
+        rig.submit(tag=f"crowd {tag}")
     rig.loop.run()
     rig.log.commit()
+    rig.answers.clear()
+
+
+def test_entries_are_not_sealed_close_together_while_more_arrives(rig: Rig) -> None:
+    crowd(rig, 12)
     for tag in range(2, 6):
         rig.submit(tag=tag)
         rig.loop.turn()
@@ -278,10 +286,59 @@ def test_entries_are_not_sealed_close_together_while_more_arrives(rig: Rig) -> N
     assert len(rig.log.numbers()) == 5
 
 
-def test_a_turn_that_brings_nothing_seals(rig: Rig) -> None:
+def test_half_of_the_last_entry_is_enough(rig: Rig) -> None:
+    crowd(rig, 8)
+    for tag in range(4):
+        assert len(rig.log.entries) == 1
+        rig.submit(tag=tag)
+        rig.loop.turn()
+    assert len(rig.log.numbers()) == 4
+
+
+def test_half_is_not_enough_where_nothing_is_flushed(rig: Rig) -> None:
+    rig.log.durable = False
+    crowd(rig, 8)
+    for tag in range(12):
+        rig.submit(tag=tag)
+        rig.loop.turn()
+    assert len(rig.log.entries) == 1
+    rig.loop.turn()
+    assert len(rig.log.numbers()) == 12
+
+
+def test_two_halves(rig: Rig) -> None:
+    """The second goes to the disk before the first, which is there, is applied."""
+    for tag in range(4):
+        rig.submit(tag=tag)
+    rig.loop.run()
+    for tag in range(4, 6):
+        rig.submit(tag=tag)
+    rig.log.busy = False
+    rig.log.on_idle()
+    rig.loop.turn()
+    assert len(rig.log.entries) == 2 and not rig.answers
+    rig.log.on_committed(rig.log.entries[:1])
+    assert [tag for tag, _ in rig.answers] == [0, 1, 2, 3]
+    rig.log.commit()
+    assert [tag for tag, _ in rig.answers][4:] == [4, 5]
+
+
+def test_fetches_are_tried_on_the_applied_state(rig: Rig) -> None:
     rig.submit(tag=1)
     rig.loop.run()
+    rig.fetch()
+    rig.submit(tag=2)
+    rig.log.busy = False
+    rig.log.on_idle()
+    rig.loop.turn()
+    assert len(rig.log.entries) == 1
     rig.log.commit()
+    rig.loop.run()
+    assert len(rig.log.entries) == 2
+
+
+def test_a_turn_that_brings_nothing_seals(rig: Rig) -> None:
+    crowd(rig, 12)
     rig.submit(tag=2)
     rig.fetch()
     rig.loop.turn()
@@ -575,10 +632,10 @@ def test_a_large_flush_has_a_turn_of_its_own(rig: Rig) -> None:
     assert rig.machine.flushes == 1
 
 
-def dirty(rig: Rig, documents: int, ops_count: int = 1) -> None:
+def dirty(rig: Rig, documents: int, ops_count: int = 1, gentle: bool = True) -> None:
     """An entry of so many ops leaves so many documents for the flush, while work goes on in the
     background."""
-    rig.pipeline.flusher.gentle = True
+    rig.pipeline.flusher.gentle = gentle
     rig.machine.overlay_documents = documents
     for _ in range(ops_count):
         rig.submit()
@@ -614,6 +671,18 @@ def test_few_documents_are_not_flushed_gently_either(rig: Rig) -> None:
     rig.submit()
     rig.loop.run()
     assert rig.machine.flushes == 0
+
+
+def test_small_entries_have_small_flushes(rig: Rig) -> None:
+    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT - 2, gentle=False)
+    rig.submit()
+    rig.loop.run()
+    rig.log.commit()
+    assert rig.machine.flushes == 0
+    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT, gentle=False)
+    rig.submit()
+    rig.loop.run()
+    assert rig.log.busy and rig.machine.flushes == 1
 
 
 def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
