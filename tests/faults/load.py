@@ -5,6 +5,7 @@ import http.client
 import itertools
 import json
 import random
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ class Client:
         self._draw = draw
         self._turn = draw.randrange(100)
         self._lines: dict[tuple[str, int], http.client.HTTPConnection] = {}
+        self.asked = ""  # the last one, and what went wrong with it
 
     @property
     def is_patient(self) -> bool:
@@ -51,17 +53,21 @@ class Client:
         nodes = list(self._nodes)
         node = nodes[self._turn % len(nodes)]
         key = (node.host, node.port)
+        self.asked = node.flags[1]
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = http.client.HTTPConnection(*key, timeout=self._patience_s)
+        elif line.sock is not None and select.select([line.sock], [], [], 0)[0]:
+            line.close()  # it was kept, and the node has closed it meanwhile
         try:
             data = None if body is None else json.dumps(body).encode()
             line.request(method, "/api/v1" + path, data, headers or {})
             reply = line.getresponse()
             text = reply.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             line.close()
             self._turn += 1
+            self.asked += f" {error!r}"
             return 0, None
         if reply.status in _NOTHING_DONE or reply.status == 504:
             self._turn += 1
@@ -74,7 +80,7 @@ class Load:
     def __init__(self, nodes: list[ServerProcess], name: str, seed: int) -> None:
         self.record = Record()
         self.queues = [f"{name}-a", f"{name}-b"]
-        self.tries_max = 0  # of one enqueue of a patient client
+        self.tries: list[str] = []  # of one enqueue of a patient client, the most
         self.odd: list[str] = []
         self._nodes = nodes
         self._name = name
@@ -182,11 +188,11 @@ class Load:
         with self.record.lock:
             self.record.begun.add(key)
         number = self.record.invoke(key, "enqueue")
-        tries = 0
+        tries = []
         while True:
-            tries += 1
             sent_ns = time.monotonic_ns()
             status, answer = client.call("POST", "/enqueue", job, headers)
+            tries.append(f"{status} {client.asked}")
             if status in (200, 201):
                 break
             assert status in (0, 504, *_NOTHING_DONE), (status, answer)
@@ -197,7 +203,7 @@ class Load:
         with self._changed:
             self._written.append((sent_ns, time.monotonic_ns()))
             if client.is_patient:
-                self.tries_max = max(self.tries_max, tries)
+                self.tries = max(self.tries, tries, key=len)
             self._recent = [*self._recent[-20:], (key, answer["job_id"])]
             self._changed.notify_all()
 
