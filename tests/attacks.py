@@ -512,6 +512,11 @@ def forwarding_that_never_was(server: ServerProcess) -> None:
         server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)]
     )
     api.close()
+    fields = [(name.lower(), value) for name, value in spoofed.items()]
+    with Multiplexed(server.port) as client:
+        client.ask(1, [*POST[:3], (":path", "/api/v1/queues/q/pause"), *fields])
+        client.read(lambda: len(client.statuses) == 1)
+        assert client.statuses == {1: 503}
 
 
 def _refused(reason: str) -> str:

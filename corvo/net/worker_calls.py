@@ -10,7 +10,7 @@ from typing import Any, Final
 from corvo import __version__, checks, limits, ops
 from corvo._fast.codec import encode_fields
 from corvo._fast.fields import Writer
-from corvo._fast.plain_frames import PlainAcks, PlainEnqueues
+from corvo._fast.plain_frames import PlainAcks, PlainEnqueues, PlainFrames
 from corvo._fast.protobuf import varint_size
 from corvo._fast.replies import Request
 from corvo.errors import CorvoError, ValidationError
@@ -181,20 +181,7 @@ class WorkerCalls:
 
     def read_frame(self, codec: Any, data: bytes) -> Values:
         """A frame; acks and enqueues that are all plain are ops already."""
-        found = None
-        if codec.name == "proto":
-            found = self._plain.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
-        if found is None or (found[0] is not None and self._service.machine.result_schemas):
-            values: Values = codec.decode(_REQUEST, data)
-            return values
-        acks, enqueues, rest = found
-        items = (acks.count if acks else 0) + (enqueues.count if enqueues else 0)
-        values = codec.decode(_REQUEST, rest, limits.RPC_ITEMS_MAX - items)
-        if acks:
-            values["acks"] = acks
-        if enqueues:
-            values["enqueues"] = enqueues
-        return values
+        return read_frame(self._plain, codec, data, self._service.machine.result_schemas)
 
     def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
         """Propose the end of an attempt."""
@@ -288,6 +275,24 @@ class WorkerCalls:
     def server_info(self, _values: Values, call: Call) -> None:
         """What this server is."""
         call.answer({"server_version": __version__, "api_version": __version__})
+
+
+def read_frame(plain: PlainFrames, codec: Any, data: bytes, schemas: bool) -> Values:
+    """A frame. With `schemas` results have to be looked at, so that no ack is plain."""
+    found = None
+    if codec.name == "proto":
+        found = plain.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
+    if found is None or (schemas and found[0] is not None):
+        values: Values = codec.decode(_REQUEST, data)
+        return values
+    acks, enqueues, rest = found
+    items = (acks.count if acks else 0) + (enqueues.count if enqueues else 0)
+    values = codec.decode(_REQUEST, rest, limits.RPC_ITEMS_MAX - items)
+    if acks:
+        values["acks"] = acks
+    if enqueues:
+        values["enqueues"] = enqueues
+    return values
 
 
 def enqueue_body(values: Values) -> EnqueueBody:

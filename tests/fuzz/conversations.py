@@ -6,8 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from corvo import ops
+from corvo._fast.codec import decode_fields
 from corvo._fast.h2client import H2Client
 from corvo._fast.http2 import H2Conn
+from corvo._fast.plain_frames import PlainAcks, PlainEnqueues, PlainFrames
 from corvo._fast.replies import H1Context, Request
 from corvo.config import load
 from corvo.errors import CorvoError, NotFound, ValidationError
@@ -18,7 +21,7 @@ from corvo.net.codecs import CODECS
 from corvo.net.lifecycle_streams import PATH, LifecycleStreams, is_lifecycle_stream
 from corvo.net.rpc_wire import STREAMING, find_wire
 from corvo.net.server import HttpLimits
-from corvo.net.worker_calls import Values
+from corvo.net.worker_calls import Values, read_frame
 
 
 class Loop:
@@ -61,9 +64,13 @@ class Calls:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._made = 0
+        self._plain = PlainFrames(b"", b"", 1_000, 1_000)
 
-    def ack_items(self, items: list[Values], answer: Callable[[Any], None]) -> None:
-        for item in items:
+    def read_frame(self, codec: Any, data: bytes) -> Values:
+        return read_frame(self._plain, codec, data, False)
+
+    def ack_items(self, items: list[Values] | PlainAcks, answer: Callable[[Any], None]) -> None:
+        for item in items if isinstance(items, list) else ():
             check_job_id(item["job_id"])
         result = Acked()
         result.count = len(items)
@@ -75,11 +82,17 @@ class Calls:
 
     def enqueue_all(
         self,
-        items: list[Values],
+        items: list[Values] | PlainEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         jobs: list[Any] = []
+        if isinstance(items, PlainEnqueues):
+            ids = [f"job_{self._made + n:026}" for n in range(1, items.count + 1)]
+            decode_fields(ops.ENQUEUE_BATCH.layout, items.encode(ids))
+            jobs = [SimpleNamespace(job_id=job_id) for job_id in ids]
+            self._made += items.count
+            items = []
         for item in items:
             if item.get("queue"):
                 self._made += 1

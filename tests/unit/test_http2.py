@@ -35,7 +35,9 @@ from corvo._fast.replies import Request
 def test_request_fields() -> None:
     peer = Peer()
     extra = [("x-api-key", "k"), ("content-type", "t"), ("cookie", "a=b"), ("cookie", "c=d")]
+    extra += [("x-corvo-forwarded", "1"), ("x-corvo-proxy-stream", "1")]
     request = peer.ask(1, [*GET, *extra, ("x-request-id", "mine"), ("te", "trailers")])
+    assert request.forwarded == b"1" and request.rare == {b"x-corvo-proxy-stream": b"1"}
     assert (request.method, request.path, request.query) == ("GET", b"/b", b"c")
     assert (request.host, request.api_key, request.cookie) == (b"a", b"k", b"a=b; c=d")
     assert (request.request_id, request.content_type, request.peer) == (b"mine", b"t", "10.0.0.1")
