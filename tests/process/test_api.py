@@ -380,6 +380,8 @@ def test_metrics_agree_with_the_queues(api: Api, queue: str) -> None:
         oldest = "corvo_queue_oldest_ready_seconds"
         assert samples[oldest, *sorted([name, "normal"])] >= 0
     assert samples["corvo_cluster_is_leader",] == 1
+    assert samples["corvo_loop_turn_seconds_count",] > samples["corvo_raft_entries_total",] > 0
+    assert samples["corvo_base_flush_seconds_count",] == samples["corvo_base_flushes_total",]
 
 
 @pytest.mark.parametrize(("limit", "timeout"), [(0, 0), (1, WAIT_S)])
