@@ -9,7 +9,6 @@ from corvo.waiting cimport Wait, WaitingFetches
 
 cdef int PARKED, IN_FLIGHT, DONE
 cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
-cdef long long _ENTRY_OPS_MAX
 
 
 @cython.final
@@ -23,7 +22,7 @@ cdef class Pipeline:
     cdef Py_ssize_t _leaving
     cdef bint _seal_scheduled
     cdef Py_ssize_t _gathered
-    cdef long long _sealed_ns, _enough
+    cdef long long _sealed_ns
     cdef dict _arriving, _to_check
     cdef str _arriving_queue
     cdef Py_ssize_t _arriving_count
@@ -51,7 +50,6 @@ cdef class Pipeline:
     cdef _refuse_if_short(self, Py_ssize_t size)
     cpdef fetch(self, Wait wait)
     cdef _schedule_seal(self)
-    cdef _seal_next(self)
     cpdef _seal_late(self)
 
     @cython.locals(count=cython.Py_ssize_t)

@@ -1,9 +1,7 @@
 """The way of a write: ops in, log entries out, results back to whoever asked.
 
 What arrives while the last entry is on its way to the disk becomes the next entry; there is no
-timer, and a lone request waits for one flush and nothing else. *Two halves*: when as much waits as
-is under way, it goes to the disk before what is under way is applied, so that the disk and the loop
-work at the same time. *Seal late*: otherwise, when an entry is
+timer, and a lone request waits for one flush and nothing else. *Seal late*: when an entry is
 committed it is first applied and answered, then the loop reads its sockets once, then the next
 entry is sealed, so that the clients just answered can still join it. *Gather*: while each turn of
 the loop brings more, entries are not sealed closer together than a millisecond, because each
@@ -39,7 +37,6 @@ _OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
 # While more and more arrives, an entry is not sealed sooner than this after the one before it.
 _GATHER_NS = limits.GATHER_NS
 _ENTRY_SEAL_SIZE = limits.ENTRY_SEAL_SIZE
-_ENTRY_OPS_MAX = limits.ENTRY_OPS_MAX
 
 _TICK_S = 1.0
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
@@ -125,7 +122,6 @@ class Pipeline:
         self._leaving = 0  # ops in the batch that end a lease
         self._seal_scheduled = False
         self._gathered = 0  # what waited for the next entry a turn ago
-        self._enough = 0  # ops that make an entry worth its flush
         self._sealed_ns = 0  # when the last entry was sealed
         self._arriving: dict[str, int] = {}  # jobs that the batch adds, by queue
         self._arriving_queue = ""  # those of the last queue, not in the dict yet
@@ -348,13 +344,10 @@ class Pipeline:
 
     def _gather(self) -> None:
         """Seal, unless the last turn of the loop has brought more and the entry before this one is
-        very young: a flush costs as much for one op as for a hundred. Half of those that were under
-        way with the last entry are enough: the others are read while this one is flushed, and it is
-        applied while they are. Where nothing is flushed they cannot be."""
+        very young: a flush costs as much for one op as for a hundred."""
         count = self._gathering()
         if (
             count > self._gathered
-            and count < self._enough
             and self._clock.monotonic_ns() - self._sealed_ns < _GATHER_NS
             and self._batcher.size < _ENTRY_SEAL_SIZE
         ):
@@ -400,7 +393,6 @@ class Pipeline:
         # By index: who waits, since when, and the term and size of the entry.
         self._in_flight[index] = (slots, now_ns, term, len(frame))
         self._in_flight_ops += len(slots)
-        self._enough = (self._in_flight_ops + 1) // 2 if self._log.durable else _ENTRY_OPS_MAX
         self._in_flight_size += len(frame)
         self.meters.entries += 1
         self.meters.ops += len(slots)
@@ -410,22 +402,6 @@ class Pipeline:
             self.flusher.flush()
 
     def _on_idle(self) -> None:
-        """The log can take an entry while others are still to be applied. It gets one at once when
-        much waits, unless there are fetches: those entries say what there is for them."""
-        if self._seal_scheduled:
-            return
-        if (
-            self._batcher.count >= self._enough > 0
-            and not self._to_check
-            and not self._new_waits
-            and not self.waiting.count
-        ):
-            self._seal_scheduled = True
-            self._loop.call_soon(self._seal)
-        else:
-            self._seal_next()
-
-    def _seal_next(self) -> None:
         if not self._seal_scheduled and (self._batcher.count or self._to_check):
             self._seal_scheduled = True
             self._loop.call_soon(self._seal_late)
@@ -595,7 +571,7 @@ class Pipeline:
                 self._to_check[name] = None
         self._after_turn()  # the answers go out before a flush of the base stops the loop
         self.flusher.after_apply(ops_applied)
-        self._seal_next()
+        self._on_idle()
 
     def _resolve(self, slots: list[Any], results: list[Any]) -> None:
         assert len(slots) == len(results)

@@ -17,7 +17,6 @@ class World:
     """A loop that does at once what it is told to do soon, and a log that keeps entries."""
 
     busy = False
-    durable = True
     term = 1
 
     def __init__(self) -> None:

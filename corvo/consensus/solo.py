@@ -43,7 +43,7 @@ class SoloLog(OnDisk):
         self._node_id = identity.node_id
         self._closed = False
         self._in_flight: Entry
-        self._written: list[Entry] = []  # to be committed in the next turn
+        self._written: list[Entry] = []  # not durable: to be committed in the next turn
         self._on_entry_written = self._entry_written
         self._open_wal(
             path,
@@ -108,11 +108,11 @@ class SoloLog(OnDisk):
             failpoints.reach("wal.after_clean_close")
 
     def _entry_written(self) -> None:
-        """The next one may go to the disk before this one is applied."""
         self.busy = False
-        self._written.append(self._in_flight)
         if self.durable:
-            self.on_idle()
+            self._commit([self._in_flight])
+            return
+        self._written.append(self._in_flight)
         if len(self._written) == 1:
             self._loop.call_soon(self._commit_written)
 

@@ -84,7 +84,6 @@ class Log:
         self.term = 1
         self.on_committed: Any = None
         self.on_idle: Any = None
-        self.durable = True
         self.refuse: Exception | None = None
         self.trimmed = 0
         self.full = False
@@ -284,57 +283,6 @@ def test_entries_are_not_sealed_close_together_while_more_arrives(rig: Rig) -> N
     rig.submit(tag=6)
     rig.loop.turn()
     assert len(rig.log.numbers()) == 5
-
-
-def test_half_of_the_last_entry_is_enough(rig: Rig) -> None:
-    crowd(rig, 8)
-    for tag in range(4):
-        assert len(rig.log.entries) == 1
-        rig.submit(tag=tag)
-        rig.loop.turn()
-    assert len(rig.log.numbers()) == 4
-
-
-def test_half_is_not_enough_where_nothing_is_flushed(rig: Rig) -> None:
-    rig.log.durable = False
-    crowd(rig, 8)
-    for tag in range(12):
-        rig.submit(tag=tag)
-        rig.loop.turn()
-    assert len(rig.log.entries) == 1
-    rig.loop.turn()
-    assert len(rig.log.numbers()) == 12
-
-
-def test_two_halves(rig: Rig) -> None:
-    """The second goes to the disk before the first, which is there, is applied."""
-    for tag in range(4):
-        rig.submit(tag=tag)
-    rig.loop.run()
-    for tag in range(4, 6):
-        rig.submit(tag=tag)
-    rig.log.busy = False
-    rig.log.on_idle()
-    rig.loop.turn()
-    assert len(rig.log.entries) == 2 and not rig.answers
-    rig.log.on_committed(rig.log.entries[:1])
-    assert [tag for tag, _ in rig.answers] == [0, 1, 2, 3]
-    rig.log.commit()
-    assert [tag for tag, _ in rig.answers][4:] == [4, 5]
-
-
-def test_fetches_are_tried_on_the_applied_state(rig: Rig) -> None:
-    rig.submit(tag=1)
-    rig.loop.run()
-    rig.fetch()
-    rig.submit(tag=2)
-    rig.log.busy = False
-    rig.log.on_idle()
-    rig.loop.turn()
-    assert len(rig.log.entries) == 1
-    rig.log.commit()
-    rig.loop.run()
-    assert len(rig.log.entries) == 2
 
 
 def test_a_turn_that_brings_nothing_seals(rig: Rig) -> None:
