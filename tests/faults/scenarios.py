@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crash.points import FAILPOINTS, POINTS
-from faults.arena import name_of
+from faults.arena import FaultyCluster, name_of
 from faults.campaign import Scenario, Trial
 from faults.changes import (
     behind,
@@ -427,14 +427,18 @@ def lose_data(trial: Trial) -> None:
     cluster.join_anew(victim)
     eventually(lambda: any("another node" in line for line in victim.log), "nobody refuses it")
     trial.writes_go_on()
-    rows = cluster.members()
-    assert len(rows) == len(cluster.nodes), rows
-    gone = next(row for row in rows if row["id"] == name_of(victim))
-    assert gone["status"] == "unreachable", gone
+    eventually(lambda: _status(cluster, victim) == "unreachable", "nobody misses the old one")
+    assert len(cluster.members()) == len(cluster.nodes)
     trial.load.wait_more(40)
     reply = cluster.call(cluster.lead(), "POST", "/cluster/remove", {"node_id": name_of(victim)})
     assert reply is not None and reply[0] == 200, reply
     cluster.wait_healthy()
+
+
+def _status(cluster: FaultyCluster, node: ServerProcess) -> str:
+    """What the others say of a member."""
+    rows = [row for row in cluster.members() if row["id"] == name_of(node)]
+    return str(rows[0]["status"]) if rows else ""
 
 
 def _delete(path: Path) -> None:
