@@ -176,13 +176,15 @@ class Cluster:
         )
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
-        self._relays = live.lifecycles.relays = StreamRelays(self._loop, self._seeds.api_trust)
+        self._relays = live.lifecycles.relays = StreamRelays(self._loop, self._seeds.stream_trust)
         live.lifecycles.leader = self.leader_url
         self.leadership.on_change += [self._turn_proxy, live.texts.cut_all]
 
     def _turn_proxy(self) -> None:
         """Requests go to whoever leads now."""
         leader_id = self._log.leader_id
+        if not leader_id and self._relays is not None:
+            self._relays.turn_to("")  # it may have been cut off, and would never say so
         if self.proxy is not None and leader_id:
             own = leader_id == self._log.node_id
             address = "" if own else http_address(self._log.conf, leader_id)

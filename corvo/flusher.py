@@ -21,7 +21,7 @@ from corvo import failpoints, limits
 from corvo._fast.meters import TURN_BOUNDS_NS, Histogram, TurnMeter
 from corvo.clock import Clock
 from corvo.consensus.log import Log
-from corvo.errors import DiskFull
+from corvo.errors import DiskFull, StorageError
 from corvo.fsm.store import FlushReport
 
 logger = logging.getLogger(__name__)
@@ -177,9 +177,12 @@ class BaseFlusher:
 
     def snapshot(self) -> int:
         """Write all that is applied to the base, now, and let the log begin there; the index."""
+        before = self.flushes
         self.flush()
         if self._refused:
             raise DiskFull("no disk space to write the state")
+        if self.flushes == before:
+            raise StorageError("the state cannot be written: the server is stopping")
         self._log.cut()
         return self.index
 

@@ -119,6 +119,8 @@ class Seeds:
         first_after_s: float = FIRST_AFTER_S,
     ) -> None:
         self.api_trust = api_trust(config)
+        self.stream_trust = api_trust(config)
+        self.stream_trust.set_alpn_protocols(["h2"])
         self.raft_tls = raft_tls(config)
         self._config = config
         self._random_bytes = random_bytes

@@ -5,6 +5,7 @@ the help of `corvo.checks`; this module stamps ids, submits, and finds things or
 missing.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -91,8 +92,7 @@ class Service:
     ) -> None:
         """The same with jobs that are Enqueue ops already."""
         payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads, batch))
-        counts = [(queue, queues.count(queue)) for queue in dict.fromkeys(queues)]
-        self.enqueue_encoded(counts, payload, slot)
+        self.enqueue_encoded(list(Counter(queues).items()), payload, slot)
 
     def enqueue_encoded(self, counts: list[tuple[str, int]], payload: bytes, slot: Slot) -> None:
         """The same with a whole EnqueueBatch op, and how many jobs it has for which queues."""

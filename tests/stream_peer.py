@@ -2,6 +2,7 @@
 
 import queue
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -81,14 +82,23 @@ class GrpcStream:
 class ConnectStream:
     """A lifecycle stream by Connect."""
 
-    def __init__(self, port: int, form: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        form: str,
+        headers: dict[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._form = form
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        if tls is not None:
+            tls.set_alpn_protocols(["h2"])
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self._conn = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self._conn.initiate_connection()
         fields = [
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", "http" if tls is None else "https"),
             (":authority", f"127.0.0.1:{port}"),
             (":path", STREAM),
             ("content-type", f"application/connect+{form}"),

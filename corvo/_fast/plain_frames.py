@@ -131,13 +131,13 @@ class PlainFrames:
         enqueues: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t = len(data)
         kept: cython.Py_ssize_t = 0  # where the part begins that has other fields
-        rest = b""
+        rest = []
         while self._at < end:
             start: cython.Py_ssize_t = self._at
             tag: cython.longlong = self._varint(end)
             if tag in (_ACKS, _ENQUEUES):
                 if kept < start:
-                    rest += data[kept:start]
+                    rest.append(data[kept:start])
                 size: cython.longlong = self._varint(end)
                 if not 0 < size <= end - self._at:
                     return None
@@ -155,13 +155,13 @@ class PlainFrames:
         if not acks and not enqueues:
             return None
         if kept < end:
-            rest += data[kept:]
+            rest.append(data[kept:])
         acked = PlainAcks(_listed(self._acks, acks), acks) if acks else None
         enqueued = None
         if enqueues:
             queues = list(zip(self._names, self._counts, strict=True))
             enqueued = PlainEnqueues(self._enqueues.done()[1:], enqueues, queues)
-        return acked, enqueued, rest
+        return acked, enqueued, b"".join(rest)
 
     def _varint(self, end):
         """The number here; -1 = it is cut off, or larger than any size and tag."""

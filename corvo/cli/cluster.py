@@ -151,6 +151,7 @@ def transfer(session: Session, node: str | None) -> None:
 @cluster.command()
 @client_options
 def snapshot(session: Session) -> None:
-    """Have the asked node write its state down, and let its log begin there."""
+    """Have the asked node write its state down, and let its log forget what nobody needs."""
     answer = session.client.post("/api/v1/cluster/snapshot", {})
-    session.show(answer, f"The log begins behind entry {session.decode(answer, Written).index}")
+    index = session.decode(answer, Written).index
+    session.show(answer, f"The state is written up to entry {index}")

@@ -13,7 +13,7 @@ read without them.
 import functools
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 _SHAPES: Final = 256
 
 # Columns of a job that every row has, and those that a new row has when they are not empty or 0.

@@ -145,7 +145,8 @@ class Gate:
 
     def _until_ns(self) -> int:
         """When it is too late for somebody to lead."""
-        return (self._leaderless_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
+        since_ns = 0 if self._log.leader_id else self._leaderless_ns
+        return (since_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
 
     def _pass_on(self, request: Request, until_ns: int) -> None:
         leader_id = self._log.leader_id

@@ -43,7 +43,6 @@ class StreamRelays:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> None:
         """`tls` is for leaders whose address says that they speak it."""
-        self.opened = 0
         self._loop = loop
         self._tls = tls
         self._relays: dict[StreamRelay, None] = {}
@@ -54,7 +53,6 @@ class StreamRelays:
 
     def open(self, request: Request, url: str) -> None:
         """Pass a stream on to the leader at this URL."""
-        self.opened += 1
         scheme, _, authority = url.partition("://")
         relay = StreamRelay(self, request, authority, scheme)
         self._relays[relay] = None

@@ -25,6 +25,7 @@ from harness import (
     until,
     wait_mirrored,
 )
+from stream_peer import ConnectStream
 
 from corvo._fast import keys
 from corvo.kv import documents
@@ -63,6 +64,16 @@ def test_tls_everywhere(tmp_path: Path) -> None:
         assert cluster.status(first)["leader_addr"] == f"https://127.0.0.1:{leader.port}"
         job_id = first.api().enqueue("q")
         assert second.api().take("q")["job_id"] == job_id
+        stream = ConnectStream(
+            first.port,
+            "json",
+            {"x-corvo-proxy-stream": "1"},
+            ssl.create_default_context(cafile=cert),
+        )
+        assert (
+            len(stream.exchange(request_id=1, enqueues=[{"queue": "s"}])["enqueued_job_ids"]) == 1
+        )
+        stream.close()
         poll = Poll(leader.api(), first, "later")
         leader.api().enqueue("later")
         assert poll.job()["queue"] == "later"

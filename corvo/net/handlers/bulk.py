@@ -48,16 +48,19 @@ class Selection:
 @dataclass(slots=True)
 class Given:
     """Jobs that a request names, on their way into a task: some in each entry, because one of all
-    of them would stop the loop for long."""
+    of them would stop the loop for long; all in one where the request has an Idempotency-Key, for
+    what is remembered of it has to be all of it."""
 
     ids: list[str]
     task_id: str
     in_background: bool
+    at_once: bool
     done: int = 0  # so many are in the task
 
     def part(self) -> tuple[list[str], bool]:
         """The next of them, and whether there are more."""
-        began, self.done = self.done, self.done + limits.TASK_IDS_MAX
+        count = len(self.ids) if self.at_once else limits.TASK_IDS_MAX
+        began, self.done = self.done, self.done + count
         return self.ids[began : self.done], self.done < len(self.ids)
 
 
@@ -193,7 +196,8 @@ class Bulk:
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
             in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
-        given = request.context = Given(ids, self._service.new_task_id(), in_background)
+        with_key = self._service.guard is not None
+        given = request.context = Given(ids, self._service.new_task_id(), in_background, with_key)
         part, more = given.part()
         values = (given.task_id, part, body.all, action, arguments, more)
         self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))

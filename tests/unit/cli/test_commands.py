@@ -379,7 +379,7 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "/api/v1/cluster/snapshot",
         {},
         {"status": "ok", "index": 7},
-        "The log begins behind entry 7\n",
+        "The state is written up to entry 7\n",
     ),
     (
         "release j1 --token t --delay 10 --checkpoint '{}'",
