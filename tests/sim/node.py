@@ -191,15 +191,16 @@ class Node:
         self.driver.turn()
 
     def deliver(self, packet: Packet) -> None:
-        """A message arrived."""
-        self._run(self.life, self._step, packet)
+        """A message arrived. A snapshot is the target's affair from here on, paused or not."""
+        message = decode_message(packet[0])
+        if message.snapshot is not None:
+            self._snapshot_senders.append(message.from_id)
+        self._run(self.life, self._step, (message, packet[1]))
 
-    def _step(self, data: bytes, snapshot_data: bytes) -> None:
-        message = decode_message(data)
+    def _step(self, message: Message, snapshot_data: bytes) -> None:
         if message.snapshot is not None:
             meta = message.snapshot
             self._incoming[meta.index, meta.term] = snapshot_data
-            self._snapshot_senders.append(message.from_id)
         self.raft.step(message)
         self.driver.turn()
 

@@ -1,6 +1,7 @@
 """What the simulator has found: each failing seed, as the shortest story that shows it."""
 
 from raft_cluster import Cluster
+from sim.world import World
 
 from corvo.consensus.driver import Driver, Write
 from corvo.consensus.log import Entry
@@ -11,9 +12,11 @@ from corvo.consensus.raft.messages import (
     APPEND,
     READ_INDEX,
     READ_INDEX_REPLY,
+    SNAPSHOT,
     ConfState,
     Message,
     SnapshotMeta,
+    encode_message,
 )
 from corvo.consensus.raft.ready import LEADER, RoleChange
 from corvo.consensus.raft.storage import MemoryStorage
@@ -83,3 +86,20 @@ def test_the_answer_to_a_read_before_a_restart_is_not_taken_for_one_behind_it() 
         core.step(reply)
         driver.turn()
         assert answers == expected
+
+
+def test_a_paused_node_that_is_killed_has_failed_the_snapshot_that_waited_for_it() -> None:
+    """Seed 717584, a fault of the simulator: n2 was paused when the snapshot came, and was killed
+    before it went on. Nobody told the leader, which sent nothing but heartbeats from then on."""
+    world = World(1)
+    target = world.nodes["n2"]
+    failed: list[tuple[str, str]] = []
+    world.tell_snapshot_failed = lambda *who: failed.append(who)  # type: ignore[method-assign]
+    target.start()
+    target.pause()
+    meta = SnapshotMeta(20, 3, ConfState(["n1"], ["n2"]))
+    message = Message(SNAPSHOT, "n2", from_id="n1", term=3, snapshot=meta)
+    target.deliver((encode_message(message), b""))
+    assert failed == []
+    target.stop()
+    assert failed == [("n1", "n2")]
