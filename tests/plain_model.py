@@ -215,7 +215,7 @@ class ModelQueues:
                     (job.queue, job.group, job.state) == (queue, group, ACTIVE)
                     for job in self.jobs.values()
                 )
-                line = min(line, self.group_limits[queue] - active)
+                line = min(line, max(0, self.group_limits[queue] - active))
             count += line
         return min(count, self.room(queue))
 
