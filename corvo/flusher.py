@@ -176,7 +176,8 @@ class BaseFlusher:
         self.on_flushed(report.index)
 
     def snapshot(self) -> int:
-        """Write all that is applied to the base, now, and let the log begin there; the index."""
+        """Write all that is applied to the base, now, and let the log go as far as nobody needs it; the
+        index."""
         before = self.flushes
         self.flush()
         if self._refused:
