@@ -176,7 +176,7 @@ class BaseFlusher:
         self.on_flushed(report.index)
 
     def snapshot(self) -> int:
-        """Write all that is applied to the base, now, and let the log go as far as nobody needs it; the
+        """Write all that is applied to the base, now, and let go what nobody needs of the log; the
         index."""
         before = self.flushes
         self.flush()
