@@ -76,6 +76,7 @@ PURE = (
     "corvo.ops",
     "corvo.feed",
     "corvo.kv.documents",
+    "corvo.kv.event_blocks",
     "corvo.kv.memory",
     "corvo.kv.meta",
     "corvo.kv.log_documents",
