@@ -99,5 +99,6 @@ cdef class Core:
 
     @cython.locals(job=Job)
     cpdef Job job_at(self, Lane lane, int priority, unsigned long long seq)
+
     @cython.locals(worker=Worker)
     cpdef see_worker(self, str worker_id, str hostname, list queues)

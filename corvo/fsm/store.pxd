@@ -50,6 +50,7 @@ cdef class Store:
     cpdef touch(self, Job job)
     cdef _enter(self, Job job)
     cpdef Extras touch_extras(self, Job job)
+
     @cython.locals(more=cython.longlong, size=cython.Py_ssize_t)
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
     cpdef touch_queue(self, Queue queue)
