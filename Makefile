@@ -28,7 +28,7 @@ SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
 .PHONY: help server build test test-full check format test-pure debug kills faults mirror-faults images sim
-.PHONY: mutants fuzz h2spec conformance bench bench-micro compare clean
+.PHONY: mutants fuzz fuzz-built h2spec conformance bench bench-micro compare clean
 
 help:  ## List these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -84,6 +84,9 @@ mutants: build  ## Put known bugs back, one at a time: does its scenario notice?
 fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each target so long (MINUTES=5)
 	$(PURE)/bin/$(PIP_INSTALL) atheris
 	PYTHONPATH=tests $(PURE)/bin/python tools/fuzzer.py --minutes $(MINUTES) $(ARGS)
+
+fuzz-built: build  ## The same on the compiled code, unguided but many times as fast (MINUTES=5)
+	PYTHONPATH=tests $(BIN)/python tools/fuzz_built.py --minutes $(MINUTES) $(ARGS)
 
 h2spec: build  ## Conformance tests of HTTP/2 by h2spec, in the clear and by TLS; needs Go
 	@command -v go >/dev/null || { echo "h2spec is built with Go, which is not installed" >&2; exit 1; }

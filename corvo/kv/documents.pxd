@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.fields cimport Reader, Writer
-from corvo.model cimport Job
+from corvo.model cimport Job, Worker
 
 cdef Writer _writer, _part_writer
 cdef Reader _reader
@@ -35,3 +35,7 @@ cpdef decode_body(Job job, bytes data)
 
 @cython.locals(r=Reader)
 cdef _read_body(Job job, bytes data)
+
+
+@cython.locals(r=Reader)
+cdef _read_worker(Worker worker, bytes data)

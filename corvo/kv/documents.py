@@ -303,10 +303,21 @@ def encode_worker(worker: Worker) -> bytes:
 def decode_worker(worker_id: str, data: bytes) -> Worker:
     """The worker of that id."""
     worker = Worker(worker_id)
-    worker.hostname, worker.queues, worker.started_ns, worker.seen_ns = decode_document(
-        WORKER_LAYOUT, data, "worker", worker_id
-    )
+    try:
+        _read_worker(worker, data)
+    except CodecError as error:
+        raise StorageError(f"damaged worker {worker_id!r} in the base: {error}") from None
     return worker
+
+
+def _read_worker(worker: Worker, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    worker.hostname = r.s()
+    worker.queues = r.texts()
+    worker.started_ns = r.u()
+    worker.seen_ns = r.u()
+    r.done()
 
 
 def encode_schedule(schedule: Schedule) -> bytes:

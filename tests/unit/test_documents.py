@@ -481,6 +481,12 @@ def test_damage_is_a_storage_error_that_names_the_document(read: Any, what: str)
         read(b"\x01\xff")
 
 
+def test_a_worker_seen_after_the_end_of_time_is_damage() -> None:
+    row = encode_fields(documents.WORKER_LAYOUT, ("host", ["q"], 1 << 63, 0))
+    with pytest.raises(StorageError, match="damaged worker 'w' in the base: field 2: "):
+        documents.decode_worker("w", row)
+
+
 @given(st.fixed_dictionaries(META))
 def test_meta(values: dict[str, Any]) -> None:
     encoded = meta.encode_meta(filled(meta.Meta(), values))
