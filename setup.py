@@ -49,6 +49,7 @@ DECISIONS = sources(
     "corvo/fsm/*.py",
     "corvo/ids.py",
     "corvo/kv/documents.py",
+    "corvo/kv/event_blocks.py",
     "corvo/kv/log_documents.py",
     "corvo/kv/meta.py",
     "corvo/kv/outbox.py",

@@ -81,7 +81,7 @@ def fill(
             queue = lanes[position % queues]
             job = Job(ids.new(STAMP_NS + position * 1000))
             job.payload = payload
-            job.body_apart = len(payload) > limits.BODY_INSIDE_SIZE_MAX
+            job.body_apart = len(payload) > limits.PART_INSIDE_SIZE_MAX
             job.queue_number, job.seq, job.state = queue.number, queue.next_seq, STATES[kind]
             job.created_ns = job.ready_ns = STAMP_NS
             job.event_seq = 1

@@ -11,9 +11,3 @@ cdef class Change:
     cdef public long long at_ns
     cdef public bytes data
     cdef public long long previous
-
-
-@cython.locals(made=Change)
-cpdef Change change(
-    long long seq, int type, str job_id, str queue, long long at_ns, bytes data, long long previous
-)

@@ -99,18 +99,3 @@ class Change:
         self.at_ns = at_ns
         self.data = data  # JSON object text, or empty
         self.previous = previous  # seq of the event before this one of the same job, 0 = none
-
-
-def change(
-    seq: int, type: int, job_id: str, queue: str, at_ns: int, data: bytes, previous: int
-) -> Change:
-    """A change record, made without a Python integer on the way."""
-    made = Change.__new__(Change)
-    made.seq = seq
-    made.type = type
-    made.job_id = job_id
-    made.queue = queue
-    made.at_ns = at_ns
-    made.data = data
-    made.previous = previous
-    return made

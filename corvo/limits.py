@@ -187,8 +187,9 @@ PROXY_OLD_LEADER_NS: Final = SECOND_NS  # to answer what it has, when another on
 PROXY_IDLE_NS: Final = 30 * SECOND_NS
 
 # Overlay and flush.
-# Payload and tags up to this size are written with the head of their job, in one row.
-BODY_INSIDE_SIZE_MAX: Final = KIB
+# Payload and tags up to this size are written with the head of their job, in one row; so is what
+# its worker sent.
+PART_INSIDE_SIZE_MAX: Final = KIB
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_DOCUMENTS_MAX: Final = 5_000
 FLUSH_ENTRIES: Final = 5  # large ones, that are flushed together

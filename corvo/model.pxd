@@ -44,7 +44,7 @@ cdef class Job:
     cdef public long long releases
     cdef public str worker_id, hostname
     cdef public long long error_count, event_seq
-    cdef public bint provider_error, has_extras, body_apart
+    cdef public bint provider_error, has_extras, body_apart, data_apart
     # Data.
     cdef public bytes checkpoint, progress, result
     cdef public Extras extras
@@ -54,6 +54,14 @@ cdef class Job:
     cdef public int dirty
     cdef public bint resident, deleted
     cdef public bytes stored_row, stored_expiry
+
+
+@cython.final
+cdef class Worker:
+    cdef public str id, hostname
+    cdef public list queues
+    cdef public long long started_ns, seen_ns
+    cdef public bint dirty
 
 
 @cython.final
@@ -98,3 +106,9 @@ cdef class Fetched:
     cdef public long long schedule_slot_ns, lease_ns, fencing
     cdef public str token
     cdef public bytes feedback, result_schema
+
+
+@cython.final
+cdef class Acked:
+    cdef public Py_ssize_t count
+    cdef public list refused

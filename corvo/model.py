@@ -158,7 +158,9 @@ class Job:
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
         self.has_extras: bool = False
-        self.body_apart: bool = False  # the body is too large for the row of the head
+        # Too large for the row of the head.
+        self.body_apart: bool = False
+        self.data_apart: bool = False
         # Data.
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
@@ -221,7 +223,6 @@ class Queue:
         return sum(self.counts[state * PRIORITIES : (state + 1) * PRIORITIES])
 
 
-@final
 class Worker:
     """A worker as it last showed itself; written at most every WORKER_TOUCH_NS."""
 
@@ -466,7 +467,6 @@ class Failed:
         self.attempts_remaining = attempts_remaining
 
 
-@final
 class Acked:
     """Result of AckBatch: how many completed, and why the others did not, by position."""
 

@@ -7,6 +7,7 @@ from corvo.flusher cimport BaseFlusher
 from corvo.ops cimport Op
 from corvo.waiting cimport Wait, WaitingFetches
 
+cdef Op _FETCH, _FETCH_BATCH
 cdef int PARKED, IN_FLIGHT, DONE
 cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
 
@@ -35,7 +36,7 @@ cdef class Pipeline:
     cdef public object meters
     cdef public bint open
     cdef readonly bint draining
-    cdef object _refusal
+    cdef object _refusal, _fetched
     cdef public object on_entry, on_lost, watch
     cdef public list on_applied
     cdef public object on_fatal

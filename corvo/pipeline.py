@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 Slot = tuple[Callable[[Any, Any], None], Any]
 
+_FETCH = ops.FETCH
+_FETCH_BATCH = ops.FETCH_BATCH
 _PENDING_SIZE_MAX = limits.PENDING_SIZE_MAX
 _OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
 
@@ -142,6 +144,7 @@ class Pipeline:
         self.open = False
         self.draining = False
         self._refusal: CorvoError = NotReady("the server is starting")
+        self._fetched = self._on_fetched  # one object for all slots
         self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
         self.watch: Callable[[list[Change]], None] | None = None  # told what each entry changed
         self.on_applied: list[Callable[[], None]] = []
@@ -186,7 +189,7 @@ class Pipeline:
             _, slots = self._batcher.seal(self._clock.stamp(), 0)
             self._lose(slots)
         for wait in self.waiting.all():
-            if self.on_lost((self._on_fetched, wait)):
+            if self.on_lost((self._fetched, wait)):
                 wait.state = DONE
                 wait.request = None
             else:
@@ -437,8 +440,7 @@ class Pipeline:
         self._settle_new_waits()
 
     def _try(self, wait: Wait) -> None:
-        op = ops.FETCH_BATCH if wait.batch else ops.FETCH
-        self._add(op, wait.payload, (self._on_fetched, wait))
+        self._add(_FETCH_BATCH if wait.batch else _FETCH, wait.payload, (self._fetched, wait))
 
     def _settle_new_waits(self) -> None:
         """What has just arrived and found nothing either waits or is told so. Now and then it is
@@ -608,7 +610,7 @@ class Pipeline:
                 break
             error = OutcomeUnknown("the write did not reach the disk in time; it may still happen")
             # A fetch keeps its slot: its jobs, if they come, are given back.
-            kept = [slot if slot and slot[0] == self._on_fetched else None for slot in slots]
+            kept = [slot if slot and slot[0] is self._fetched else None for slot in slots]
             self._in_flight[index] = (kept, now_ns, term, size)
             self._resolve(slots, [error] * len(slots))
             self._after_turn()

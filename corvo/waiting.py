@@ -111,7 +111,8 @@ class Wait(Parked):
         request: Any,
         answer: Callable[["Wait", Any], None],
     ) -> None:
-        super().__init__(deadline_ns)  # 0 = do not wait
+        self.deadline_ns = deadline_ns  # 0 = do not wait
+        self.listed = False
         self.queues = queues
         self.worker_id = worker_id
         self.payload = payload  # of the Fetch or FetchBatch op

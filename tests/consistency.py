@@ -8,7 +8,7 @@ from corvo._fast.ready import SEQ_BITS, Places, ReadyIndex
 from corvo.fsm import index_rows
 from corvo.fsm.groups import Groups, stands
 from corvo.fsm.machine import Machine
-from corvo.kv import documents, log_documents, queue_documents
+from corvo.kv import documents, event_blocks, log_documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta
 from corvo.kv.rows import Rows
 from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
@@ -39,8 +39,9 @@ def read_jobs(base: Rows) -> dict[str, Job]:
             body = base.get(keys.body(job.id))
             assert body is not None, f"{job.id} has no body"
             documents.decode_body(job, body)
-        data = base.get(keys.data(job.id))
-        if data is not None:
+        if job.data_apart:
+            data = base.get(keys.data(job.id))
+            assert data is not None, f"{job.id} has no data"
             documents.decode_data(job, data)
         if job.has_extras:
             extras = base.get(keys.extras(job.id))
@@ -127,7 +128,8 @@ def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
     """No body, data or error record without its job, and all error records of each."""
     apart = {job.id for job in jobs.values() if job.body_apart}
     assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == apart
-    assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} <= jobs.keys()
+    apart = {job.id for job in jobs.values() if job.data_apart}
+    assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} == apart
     with_extras = {job.id for job in jobs.values() if job.has_extras}
     assert {key[len(keys.EXTRAS) :].decode() for key, _ in base.scan(keys.EXTRAS)} == with_extras
     slots = Counter(keys.parse_error(key)[0] for key, _ in base.scan(keys.ERROR))
@@ -230,7 +232,7 @@ def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:
     seq, size, owner = meta.event_first_seq, 0, dict[int, str]()
     for key, block in base.scan(keys.EVENTS):
         assert keys.parse_events(key) == seq
-        for change in documents.decode_events(seq, block):
+        for change in event_blocks.decode_events(seq, block):
             owner[change.seq] = change.job_id
             assert change.previous < change.seq
             if change.previous >= meta.event_first_seq:

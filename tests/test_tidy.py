@@ -76,6 +76,7 @@ PURE = (
     "corvo.ops",
     "corvo.feed",
     "corvo.kv.documents",
+    "corvo.kv.event_blocks",
     "corvo.kv.memory",
     "corvo.kv.meta",
     "corvo.kv.log_documents",
@@ -399,12 +400,20 @@ def declared_fields(sources: list[Source]) -> Iterator[str]:
         for node in source.nodes():
             if not isinstance(node, ast.ClassDef):
                 continue
-            body = rf"^cdef class {node.name}\b[^\n]*:.*?(?=^\S|\Z)"
-            cut = re.search(body, text, re.DOTALL | re.MULTILINE)
-            declared = set(re.findall(r"\w+", cut[0])) if cut else set()
-            for name in own_fields(node) if cut else ():
+            declared = declared_names(text, node.name)
+            for name in own_fields(node) if declared else ():
                 if name not in declared:
                     yield f"{source.path}: {node.name}.{name} is not declared in the .pxd"
+
+
+def declared_names(text: str, name: str) -> set[str]:
+    """Words in the declaration of a class in a .pxd, and in that of its base there."""
+    body = rf"^cdef class {name}\b(?:\((\w+)\))?[^\n]*:.*?(?=^\S|\Z)"
+    cut = re.search(body, text, re.DOTALL | re.MULTILINE)
+    if cut is None:
+        return set()
+    inherited = declared_names(text, cut[1]) if cut[1] else set()
+    return inherited | set(re.findall(r"\w+", cut[0]))
 
 
 def own_fields(node: ast.ClassDef) -> set[str]:

@@ -14,6 +14,7 @@ cdef class Writer:
     cdef _map(self)
     cdef _grow(self, Py_ssize_t size)
     cdef void begin(self) noexcept
+    cdef void start(self) noexcept
     cdef bytes done(self)
     cdef int u(self, unsigned long long value) except -1
     cdef int i(self, long long value) except -1
@@ -21,9 +22,12 @@ cdef class Writer:
     cdef int f(self, bint value) except -1
     cdef int b(self, bytes data) except -1
     cdef int w(self, Writer other) except -1
+    cdef int fields(self, Writer other) except -1
     cdef int s(self, str text) except -1
     cdef int p(self, str text, str before) except -1
     cdef int raw(self, bytes data) except -1
+    cdef int text(self, str text) except -1
+    cdef int decimal(self, unsigned long long value) except -1
     cdef int hole(self, Py_ssize_t size) except -1
     cdef int _byte(self, unsigned char value) except -1
     cdef int _put(self, const char *data, Py_ssize_t size) except -1

@@ -50,8 +50,12 @@ class Writer:
         self._p[0] = _VERSION
         self._at = 1
 
+    def start(self):
+        """Start a text, which has no version byte."""
+        self._at = 0
+
     def done(self):
-        """The document."""
+        """The document, or the text."""
         if cython.compiled:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._p), self._at)
         else:
@@ -106,6 +110,16 @@ class Writer:
         else:
             self._put(other._p[: other._at], other._at)
 
+    def fields(self, other):
+        """The fields of another writer, as if they had been written here."""
+        size: cython.Py_ssize_t = other._at - 1
+        at: cython.Py_ssize_t = self._at
+        self.hole(size)
+        if cython.compiled:
+            memcpy(self._p + at, other._p + 1, size)
+        else:
+            self._p[at : at + size] = other._p[1 : size + 1]
+
     def s(self, text):
         """A text."""
         if cython.compiled:
@@ -143,6 +157,33 @@ class Writer:
             memcpy(self._p + at, PyBytes_AS_STRING(data), size)
         else:
             self._p[at : at + size] = data
+
+    def text(self, text):
+        """A text without its length."""
+        if cython.compiled:
+            size: cython.Py_ssize_t = 0
+            utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(text, cython.address(size))
+            at: cython.Py_ssize_t = self._at
+            self.hole(size)
+            memcpy(self._p + at, utf8, size)
+        else:
+            self.raw(text.encode())
+
+    def decimal(self, value):
+        """A number that is not negative, in digits."""
+        number: cython.ulonglong = value
+        size: cython.Py_ssize_t = 1
+        while number >= 10:
+            number //= 10
+            size += 1
+        number = value
+        self.hole(size)
+        p: cython.p_uchar = self._p
+        at: cython.Py_ssize_t = self._at
+        for _ in range(size):
+            at -= 1
+            p[at] = 48 + number % 10
+            number //= 10
 
     def hole(self, size):
         """Room for bytes that are written later."""

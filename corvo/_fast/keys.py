@@ -15,7 +15,8 @@ import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
+    from cython.cimports.libc.string import memchr, memcpy
 
 JOB = b"j|"
 BODY = b"jb|"
@@ -95,9 +96,20 @@ def _put_raw(p: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cython.Py
 
 @cython.cfunc
 def _text(prefix: bytes, text: str) -> bytes:
-    raw: bytes = text.encode()
-    assert raw and b"\0" not in raw, f"not a name: {text!r}"
-    return prefix + raw
+    if cython.compiled:
+        size: cython.Py_ssize_t = 0
+        utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(text, cython.address(size))
+        assert size and memchr(utf8, 0, size) is cython.NULL, f"not a name: {text!r}"
+        front: cython.Py_ssize_t = len(prefix)
+        out: bytes = PyBytes_FromStringAndSize(cython.NULL, front + size)
+        p: cython.p_char = PyBytes_AS_STRING(out)
+        memcpy(p, PyBytes_AS_STRING(prefix), front)
+        memcpy(p + front, utf8, size)
+        return out
+    else:
+        raw: bytes = text.encode()
+        assert raw and b"\0" not in raw, f"not a name: {text!r}"
+        return prefix + raw
 
 
 @cython.cfunc
@@ -243,6 +255,11 @@ def parse_due(value: bytes) -> tuple:
 def grouped(value: bytes, priority: cython.ulonglong, group: str) -> bytes:
     """Value of the index row of a job that stands in a group."""
     return value + bytes((0, priority)) + group.encode()
+
+
+def id_alone(job_id: str) -> bytes:
+    """Value of a pending, blocked or finished row."""
+    return _text(b"", job_id)
 
 
 def parse_id(value: bytes) -> str:

@@ -1,15 +1,15 @@
 cimport cython
 
 from corvo._fast.ready cimport DueHeap
-from corvo.feed cimport change
 from corvo.fsm cimport index_rows
 from corvo.fsm.due cimport DueTimes
 from corvo.fsm.groups cimport Groups
 from corvo.fsm.lane cimport Lane
 from corvo.fsm.store cimport Store, place
 from corvo.kv cimport documents
+from corvo.kv.event_blocks cimport EventBlock
 from corvo.kv.meta cimport Meta
-from corvo.model cimport Job, Queue
+from corvo.model cimport Job, Queue, Worker
 
 cdef int SEQ_BITS, ACTIVE, HELD, PENDING, SCHEDULED, PRIORITIES, NOWHERE
 cdef unsigned long long NORMAL, SEQ_MASK
@@ -40,15 +40,15 @@ cdef class Core:
     cdef public list woken
     cdef public long long term, stamp_ns, seed
     cdef public Py_ssize_t position
-    cdef public list changes, ended
+    cdef public EventBlock block
+    cdef public bytes events
+    cdef public list ended
     cdef public long long settled
 
     cpdef begin(self, long long term, long long stamp_ns, long long seed)
 
-    @cython.locals(changes=list, block=bytes)
+    @cython.locals(events=bytes)
     cpdef end(self)
-
-    @cython.locals(seq=cython.longlong, meta=Meta)
     cpdef emit(self, Lane lane, Job job, int type, bytes data)
     cdef Lane _add_lane(self, Queue queue)
     cpdef list numbers(self)
@@ -99,4 +99,6 @@ cdef class Core:
 
     @cython.locals(job=Job)
     cpdef Job job_at(self, Lane lane, int priority, unsigned long long seq)
+
+    @cython.locals(worker=Worker)
     cpdef see_worker(self, str worker_id, str hostname, list queues)

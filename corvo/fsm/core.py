@@ -9,7 +9,7 @@ from corvo._fast import keys
 from corvo._fast.digests import DigestTable
 from corvo._fast.ready import SEQ_BITS, SEQ_MASK, DueHeap
 from corvo.errors import Conflict
-from corvo.feed import QUEUE_DRAINED, Change, change
+from corvo.feed import QUEUE_DRAINED
 from corvo.fsm import index_rows
 from corvo.fsm.due import COMPACT_MIN, DueTimes
 from corvo.fsm.groups import NORMAL, Groups
@@ -18,6 +18,7 @@ from corvo.fsm.rates import Window
 from corvo.fsm.states import NOWHERE
 from corvo.fsm.store import Store, place
 from corvo.kv import documents, queue_documents
+from corvo.kv.event_blocks import EventBlock
 from corvo.kv.meta import HASH_SIZE
 from corvo.kv.rows import Rows
 from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_TOUCH_NS, WORKERS_MAX
@@ -87,7 +88,8 @@ class Core:
         self.stamp_ns: int = 0
         self.seed: int = 0
         self.position: int = 0  # of the op in the entry
-        self.changes: list[Change] = []
+        self.block = EventBlock()
+        self.events: bytes = b""  # the block of the last entry; empty when that changed nothing
         self.ended: list[Ended] = []  # what the end of these jobs brings about is yet to be done
         self.settled: int = 0  # dependents that have heard of the end of a job
 
@@ -224,30 +226,26 @@ class Core:
         self.meta.stamp_ns = self.stamp_ns
         self.seed = seed
         self.settled = 0
+        self.block.begin(self.meta.event_seq + 1, self.stamp_ns)
 
     def end(self) -> None:
-        """Close the entry: its changes become an event block and go into the rolling hash."""
-        changes = self.changes
-        if not changes:
+        """Close the entry: its events become a block and go into the rolling hash."""
+        if not self.block.count:
             return
-        block = documents.encode_events(changes)
-        self.store.events.add(changes[0].seq, block)
-        self.meta.hash = blake2b(self.meta.hash + block, digest_size=HASH_SIZE).digest()
+        events = self.events = self.block.done()
+        self.store.events.add(self.block.first_seq, events)
+        self.meta.hash = blake2b(self.meta.hash + events, digest_size=HASH_SIZE).digest()
 
     def emit(self, lane: Lane, job: Job, type: int, data: bytes) -> None:
         """Record an event of a job."""
-        meta = self.meta
-        seq = meta.event_seq + 1
-        meta.event_seq = seq
-        self.changes.append(
-            change(seq, type, job.id, lane.queue.name, self.stamp_ns, data, job.event_seq)
-        )
-        job.event_seq = seq
+        self.block.add(type, job.id, lane.queue.name, job.event_seq, data)
+        self.meta.event_seq += 1
+        job.event_seq = self.meta.event_seq
 
     def emit_queue(self, queue: str, type: int, data: bytes) -> None:
         """Record an event of a queue, or of a schedule that makes jobs for it."""
+        self.block.add(type, "", queue, 0, data)
         self.meta.event_seq += 1
-        self.changes.append(change(self.meta.event_seq, type, "", queue, self.stamp_ns, data, 0))
 
     # Queues.
 

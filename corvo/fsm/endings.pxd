@@ -5,7 +5,7 @@ from corvo.fsm.core cimport Core
 from corvo.fsm.lane cimport Lane
 from corvo.model cimport Job
 
-cdef int COMPLETED
+cdef int COMPLETED, _ACK, _COMPLETED
 
 cpdef end_lease(Job job)
 

@@ -23,6 +23,10 @@ from corvo.model import (
     Job,
 )
 
+# What every job goes through, as C integers.
+_ACK: Final = states.ACK
+_COMPLETED: Final = feed.COMPLETED
+
 EXPIRED_TEXT: Final = b'"job expired"'
 
 
@@ -36,7 +40,7 @@ def end_lease(job: Job) -> None:
 
 def complete(core: Core, lane: Lane, job: Job, result: bytes, step: bytes) -> None:
     """Its worker has acked it, with a result (empty = none) and a word about its chain."""
-    state = states.next_state(job.state, states.ACK)
+    state = states.next_state(job.state, _ACK)
     assert state == COMPLETED
     end_lease(job)
     job.completed_ns = core.stamp_ns
@@ -44,7 +48,7 @@ def complete(core: Core, lane: Lane, job: Job, result: bytes, step: bytes) -> No
     core.move(lane, job, state)
     if job.unique_key:
         unique.release(core, lane, job, unique.COMPLETED)
-    core.emit(lane, job, feed.COMPLETED, b"")
+    core.emit(lane, job, _COMPLETED, b"")
     if job.extras is not None:
         core.ended.append(Ended(job, state, result, step))
 

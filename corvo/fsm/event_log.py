@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from corvo._fast import keys
 from corvo.feed import Change
 from corvo.fsm.overlay import ROW_SIZE
-from corvo.kv import documents
+from corvo.kv import event_blocks
 from corvo.kv.meta import Meta
 from corvo.kv.rows import Row, Rows
 from corvo.limits import EVENT_TRIM_BLOCKS_MAX
@@ -48,11 +48,11 @@ class EventLog:
                 else:
                     high = middle
             first_seq, block = self._blocks[low]
-            return documents.decode_event(first_seq, block, seq)
+            return event_blocks.decode_event(first_seq, block, seq)
         row = self._base.floor(keys.EVENTS, keys.events(seq))
         if row is None:
             return None
-        return documents.decode_event(keys.parse_events(row[0]), row[1], seq)
+        return event_blocks.decode_event(keys.parse_events(row[0]), row[1], seq)
 
     def blocks_back(self, seq: int) -> Iterator[tuple[int, bytes]]:
         """The blocks of the log that have events up to `seq`, the newest first."""

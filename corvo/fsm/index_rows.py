@@ -69,7 +69,7 @@ def _index_value(job: Job) -> bytes:
         return keys.due(due_ns(job), 0, job.id)
     if state == HELD:
         return keys.due(hold_ends_ns(job), 0, job.id)
-    return job.id.encode()
+    return keys.id_alone(job.id)
 
 
 def row_id(key: bytes, value: bytes) -> str:

@@ -4,7 +4,7 @@ from corvo._fast.fields cimport Reader
 from corvo.fsm cimport endings, leases, states
 from corvo.fsm.core cimport Core
 from corvo.fsm.lane cimport Lane
-from corvo.model cimport Enqueued, Extras, Fetched, Job
+from corvo.model cimport Acked, Enqueued, Extras, Fetched, Job
 
 cdef Reader _reader
 cdef int ACTIVE, PRIORITIES, COMPLETED
@@ -16,6 +16,10 @@ cdef bytes _attempt_data(long long attempt)
 
 @cython.locals(job=Job, queue=str, extras=bytes)
 cpdef enqueue(Core core, bytes payload)
+
+
+@cython.locals(items=list, item=bytes, jobs=list, job=Job, queue=str, extras=bytes)
+cpdef enqueue_batch(Core core, bytes payload)
 
 
 @cython.locals(job=Job, r=Reader)
@@ -39,6 +43,9 @@ cdef dict _WORKER_DATA
 cdef bytes _new_worker_data(str worker_id)
 
 
+cdef bytes _started_data(long long attempt, bytes worker)
+
+
 @cython.locals(data=bytes)
 cdef bytes _worker_data(str worker_id)
 
@@ -55,7 +62,18 @@ cpdef fetch(Core core, bytes payload)
 
 
 @cython.locals(
+    queues=list, worker_id=str, hostname=str, lease_ns=cython.longlong, room=cython.longlong,
+    count=cython.Py_ssize_t, worker=bytes, fetched=list, lanes=list, left=list, lane=Lane, job=Job
+)
+cpdef fetch_batch(Core core, bytes payload)
+
+
+@cython.locals(
     job=Job, lane=Lane, r=Reader, job_id=str, token=str, result=bytes, checkpoint=bytes,
     step=bytes
 )
 cpdef ack(Core core, bytes payload)
+
+
+@cython.locals(items=list, acked=Acked, i=cython.Py_ssize_t)
+cpdef ack_batch(Core core, bytes payload)

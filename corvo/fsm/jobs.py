@@ -64,6 +64,7 @@ _WORKER_DATA: Final[dict[str, bytes]] = {}
 _WORKERS_MAX: Final = 1_024
 _reader = Reader()
 _ATTEMPT_DATA: Final = [b'{"attempt":%d' % attempt for attempt in range(64)]
+_FIRST: Final = _ATTEMPT_DATA[1]
 
 
 def _attempt_data(attempt: int) -> bytes:
@@ -262,12 +263,17 @@ def _start(
     core.move(lane, job, state)
     if job.unique_key:
         unique.release(core, lane, job, unique.STARTED)
-    core.emit(lane, job, _STARTED, _attempt_data(job.attempt) + worker)
+    core.emit(lane, job, _STARTED, _started_data(job.attempt, worker))
     return Fetched(job, lane.queue.name, leases.token(job))
 
 
+def _started_data(attempt: int, worker: bytes) -> bytes:
+    """Data of a started event; `worker` is that of a first attempt, which most are."""
+    return worker if attempt == 1 else _attempt_data(attempt) + worker[len(_FIRST) :]
+
+
 def _worker_data(worker_id: str) -> bytes:
-    """End of the data of a started event. Most fetches are of few workers."""
+    """Data of the event of a first attempt. Most fetches are of few workers."""
     data = _WORKER_DATA.get(worker_id)
     if data is None:
         if len(_WORKER_DATA) == _WORKERS_MAX:
@@ -279,8 +285,8 @@ def _worker_data(worker_id: str) -> bytes:
 def _new_worker_data(worker_id: str) -> bytes:
     plain = worker_id.isascii() and worker_id.isprintable()
     if plain and '"' not in worker_id and "\\" not in worker_id:
-        return b',"worker_id":"' + worker_id.encode() + b'"}'
-    return b',"worker_id":' + dumps(worker_id).encode() + b"}"
+        return _FIRST + b',"worker_id":"' + worker_id.encode() + b'"}'
+    return _FIRST + b',"worker_id":' + dumps(worker_id).encode() + b"}"
 
 
 def _next_job(core: Core, lane: Lane) -> Job | None:

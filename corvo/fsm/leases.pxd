@@ -1,5 +1,5 @@
+from corvo._fast.tokens cimport build_token
 from corvo.fsm.core cimport Core
-from corvo.fsm.tokens cimport build_token
 from corvo.model cimport Job
 
 cdef int ACTIVE

@@ -3,11 +3,11 @@
 from typing import Final
 
 from corvo import feed
+from corvo._fast.tokens import SEED_BITS, build_token
 from corvo.errors import CorvoError, LeaseLost, NotFound
 from corvo.fsm import endings, states
 from corvo.fsm.core import Core
 from corvo.fsm.lane import Lane
-from corvo.fsm.tokens import SEED_BITS, build_token
 from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
 from corvo.model import (
     ACTIVE,

@@ -31,6 +31,7 @@ from corvo.fsm.groups import Group
 from corvo.fsm.lane import Obstacle
 from corvo.fsm.outbox import Outbox
 from corvo.fsm.store import SIZE_MAX, FlushReport
+from corvo.kv.event_blocks import decode_events
 from corvo.kv.rows import Rows
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
@@ -238,7 +239,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
-        self._core.changes = []
+        self._core.events = b""
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -272,9 +273,10 @@ class Machine:
 
     def take_changes(self) -> list[Change]:
         """Change records of the last apply, in order."""
-        changes = self._core.changes
-        self._core.changes = []
-        return changes
+        core = self._core
+        events = core.events
+        core.events = b""
+        return decode_events(core.block.first_seq, events) if events else []
 
     def take_woken(self) -> list[str]:
         """Queues that gained ready work or a free slot since the last call."""

@@ -10,7 +10,7 @@ from corvo._fast import keys
 from corvo.feed import Change
 from corvo.fsm import timers
 from corvo.fsm.core import Core
-from corvo.kv import documents
+from corvo.kv import event_blocks
 from corvo.model import PENDING, Job, UniqueLock, Worker
 
 # Counted for each event of a page beside its data.
@@ -52,7 +52,7 @@ def events_before(
     for first_seq, block in core.store.events.blocks_back(before - 1):
         if looked_at >= looked_at_max:
             break
-        changes = documents.decode_events(first_seq, block)
+        changes = event_blocks.decode_events(first_seq, block)
         looked_at += len(changes)
         for change in reversed(changes):
             if change.seq >= before or change.queue != queue:
@@ -72,7 +72,7 @@ def events_after(core: Core, after: int, limit: int, size_max: int) -> list[Chan
     found: list[Change] = []
     size = 0
     for first_seq, block in core.store.events.blocks_from(after + 1):
-        for change in documents.decode_events(first_seq, block, after, limit - len(found) + 1):
+        for change in event_blocks.decode_events(first_seq, block, after, limit - len(found) + 1):
             size += EVENT_OVERHEAD + len(change.data)
             if len(found) == limit or (size > size_max and found):
                 return found

@@ -157,11 +157,12 @@ TABLE: Final[dict[tuple[int, int], int]] = {
 REFUSED: Final = -1
 
 _WIDTH: Final = NOWHERE + 1
-_FLAT: Final[list[int]] = [
-    TABLE.get((state, trigger), REFUSED)
+# One more than the state, as a byte: 0 = refused.
+_FLAT: Final = bytes(
+    TABLE.get((state, trigger), REFUSED) + 1
     for trigger in range(len(TRIGGERS))
     for state in range(_WIDTH)
-]
+)
 
 # How a refusal names what was asked for; a trigger without a text is only used where it fits.
 _ASKED: Final = {
@@ -184,7 +185,7 @@ _ASKED: Final = {
 
 def next_state(state: int, trigger: int) -> int:
     """Where the trigger leads from this state, or REFUSED."""
-    return _FLAT[trigger * _WIDTH + state]
+    return _FLAT[trigger * _WIDTH + state] - 1
 
 
 def invalid_state(job_id: str, state: int, trigger: int) -> InvalidState:

@@ -10,7 +10,7 @@ from corvo.kv.meta cimport Meta
 from corvo.model cimport Extras, Job, Queue
 
 cdef int SEQ_BITS, ACTIVE, PENDING, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
-cdef long long JOB_SIZE, ROW_SIZE, BODY_INSIDE_SIZE_MAX
+cdef long long JOB_SIZE, ROW_SIZE, PART_INSIDE_SIZE_MAX
 cdef tuple ENDED
 
 cpdef unsigned long long place(Job job)
@@ -50,12 +50,14 @@ cdef class Store:
     cpdef touch(self, Job job)
     cdef _enter(self, Job job)
     cpdef Extras touch_extras(self, Job job)
+
+    @cython.locals(more=cython.longlong, size=cython.Py_ssize_t)
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
     cpdef touch_queue(self, Queue queue)
     cpdef list index_rows(self, bytes prefix, bytes start, long long limit)
 
     @cython.locals(key=bytes)
-    cdef _put_job(self, Job job, list puts, list heads, list bodies, list deletes)
+    cdef _put_job(self, Job job, list indexes, list heads, list parts, list deletes)
 
     @cython.locals(job=Job, queue=Queue, alone=cython.bint, kept=list)
     cdef _written(self)

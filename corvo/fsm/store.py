@@ -22,7 +22,7 @@ from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.outbox import Changed
 from corvo.kv.rows import Row, Rows
-from corvo.limits import BODY_INSIDE_SIZE_MAX, KIB, MIB
+from corvo.limits import KIB, MIB, PART_INSIDE_SIZE_MAX
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -136,8 +136,9 @@ class Store:
             body = self.base.get(keys.body(job_id))
             assert body is not None, f"job {job_id} has no body"
             documents.decode_body(job, body)
-        data = self.base.get(keys.data(job_id))
-        if data is not None:
+        if job.data_apart:
+            data = self.base.get(keys.data(job_id))
+            assert data is not None, f"job {job_id} has no data"
             documents.decode_data(job, data)
         if job.has_extras:
             extras = self.base.get(keys.extras(job_id))
@@ -151,10 +152,11 @@ class Store:
     def add(self, job: Job) -> None:
         """Take in a new job."""
         job.dirty = DIRTY_HEAD
-        job.body_apart = len(job.payload) + len(job.tags) > BODY_INSIDE_SIZE_MAX
+        job.body_apart = len(job.payload) + len(job.tags) > PART_INSIDE_SIZE_MAX
         if job.body_apart:
             job.dirty |= DIRTY_BODY
-        if job.checkpoint:
+        job.data_apart = len(job.checkpoint) > PART_INSIDE_SIZE_MAX
+        if job.data_apart:
             job.dirty |= DIRTY_DATA
         if job.has_extras:
             job.dirty |= DIRTY_EXTRAS
@@ -194,7 +196,8 @@ class Store:
         return job.extras
 
     def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
-        """Replace what the worker sent; an empty text leaves the old one."""
+        """Replace what the worker of `job`, which is touched, sent; an empty text leaves the old
+        one."""
         more = 0
         if checkpoint:
             more += len(checkpoint) - len(job.checkpoint)
@@ -205,7 +208,11 @@ class Store:
         if result:
             more += len(result) - len(job.result)
             job.result = result
-        job.dirty |= DIRTY_DATA
+        if not job.data_apart:
+            size = len(job.checkpoint) + len(job.progress) + len(job.result)
+            job.data_apart = size > PART_INSIDE_SIZE_MAX
+        if job.data_apart:
+            job.dirty |= DIRTY_DATA
         job.size += more
         self.jobs_size += more
 
@@ -391,15 +398,17 @@ class Store:
 
     def flush(self) -> FlushReport:
         """Write all that is dirty, and the meta row, in one transaction."""
-        # Heads and bodies apart: each list rises by itself, which makes the base's sort cheap.
+        # Each list rises by itself, which makes the base's sort cheap.
         puts: list[Row] = [(keys.META, encode_meta(self.meta))]
+        indexes: list[Row] = []
         heads: list[Row] = []
-        bodies: list[Row] = []
+        parts: list[Row] = []
         deletes = self._deletes.copy()
         for job in self._dirty:
-            self._put_job(job, puts, heads, bodies, deletes)
+            self._put_job(job, indexes, heads, parts, deletes)
+        puts += indexes
         puts += heads
-        puts += bodies
+        puts += parts
         puts.extend(self._errors.items())
         for key, lock in self._locks.items():
             if lock is None:
@@ -471,9 +480,9 @@ class Store:
     def _put_job(
         self,
         job: Job,
-        puts: list[Row],
+        indexes: list[Row],
         heads: list[Row],
-        bodies: list[Row],
+        parts: list[Row],
         deletes: list[bytes],
     ) -> None:
         if job.deleted:
@@ -481,7 +490,7 @@ class Store:
                 deletes.append(keys.job(job.id))
                 if job.body_apart:
                     deletes.append(keys.body(job.id))
-                if job.checkpoint or job.progress or job.result:
+                if job.data_apart:
                     deletes.append(keys.data(job.id))
                 if job.has_extras:
                     deletes.append(keys.extras(job.id))
@@ -492,19 +501,17 @@ class Store:
         key = index_rows.index_key(job)
         if job.stored_row and job.stored_row != key:
             deletes.append(job.stored_row)
-        puts.append((key, index_rows.index_value(job)))
+        indexes.append((key, index_rows.index_value(job)))
         if job.extras is not None:
-            self._put_expiry(job, puts, deletes)
+            self._put_expiry(job, parts, deletes)
         heads.append((keys.job(job.id), documents.encode_head(job)))
         if job.dirty & DIRTY_BODY:
-            bodies.append((keys.body(job.id), documents.encode_body(job)))
+            parts.append((keys.body(job.id), documents.encode_body(job)))
         if job.dirty & DIRTY_DATA:
-            data = documents.encode_data(job)
-            if data:
-                puts.append((keys.data(job.id), data))
+            parts.append((keys.data(job.id), documents.encode_data(job)))
         if job.dirty & DIRTY_EXTRAS:
             assert job.extras is not None
-            puts.append((keys.extras(job.id), documents.encode_extras(job.extras)))
+            parts.append((keys.extras(job.id), documents.encode_extras(job.extras)))
 
     def _put_expiry(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
         key = index_rows.expiry_key(job)

@@ -7,10 +7,12 @@ big-endian. Every job has exactly one of the rows marked with a star, in the fam
 Where a job stands in a group, 00, its priority and the group key follow the id in that row.
 
     key                             value
-    j|id                            job head: all that a transition rewrites, and a small body
+    j|id                            job head: all that a transition rewrites, small data, and a
+                                    small body
     jb|id                           job body: what it was enqueued with, written once; only when
                                     it is too large to be rewritten with the head
-    jd|id                           job data: checkpoint, progress, result; only when one is set
+    jd|id                           job data: checkpoint, progress, result; only when they were
+                                    once too large to be written with the head
     jx|id                           job extras: group, expiry, hold, batch, chain, dependencies;
                                     only when the job has any, which its head says
     je|id 00 slot:4                 error record, slots in order of time

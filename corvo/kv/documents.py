@@ -4,33 +4,28 @@ Each is the fields of a layout (`corvo._fast.codec`), in the order of the tuples
 key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`, where
 unset costs one byte; only those that a user can set past the year 2554 are `t`.
 
-- *Job head*: place, state, attempt, times, lease, and at its end the body, unless that is large and
-  has a row of its own. Most fields of a waiting job are zero and take a byte each.
+- *Job head*: place, state, attempt, times, lease, and at its end the data and the body, each unless
+  it is large and has a row of its own. Most fields of a waiting job are zero and take a byte each.
 - *Job body*: payload, tags, retry policy and everything else that never changes.
 - *Job data*: checkpoint, progress, result.
 - *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
   their head says so.
 - *Queue*, *group*, *grant*: see `corvo.kv.queue_documents`. *Log*, *log block*: see
-  `corvo.kv.log_documents`.
+  `corvo.kv.log_documents`. *Event block*: see `corvo.kv.event_blocks`.
 - *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
 - *Task chunk*: job ids, a byte for each that says what came of it (none before it is done), and for
   each what an undo of it needs (`corvo.fsm.undo`; none of tasks that cannot be undone).
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
   then the fields: stamp, full key, fingerprint of the request, outcome.
-- *Event block*: the events of one log entry, by columns. They carry one time (the entry's stamp)
-  and consecutive seqs, of which the key has the first. Queue names are stored once and referred
-  to by position; ids are front-coded; the seq of the job's previous event is stored as distance
-  (0 = none). A job event takes 8 to 30 bytes and its data.
 
 A document that cannot be decoded means a damaged base: StorageError.
 """
 
 from typing import Any, Final
 
-from corvo._fast.codec import I64_MAX, CodecError, decode_fields, encode_fields
+from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo._fast.fields import Reader, Writer
 from corvo.errors import StorageError
-from corvo.feed import Change
 from corvo.model import (
     OUTCOMES,
     Batch,
@@ -42,7 +37,7 @@ from corvo.model import (
     Worker,
 )
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffufb"
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuffbb"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
 DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
@@ -55,10 +50,9 @@ LOCK_LAYOUT: Final = "stb"
 BATCH_LAYOUT: Final = "bbbuuuuuu"
 REPLAY_LAYOUT: Final = "ubbb"
 DIGEST_SIZE: Final = 8
-EVENTS_LAYOUT: Final = "uSUUPUB"
 
 _writer = Writer()
-_body_writer = Writer()
+_part_writer = Writer()
 _reader = Reader()
 
 
@@ -72,8 +66,8 @@ def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any
 
 def encode_body(job: Job) -> bytes:
     """What the job was enqueued with."""
-    _write_body(_body_writer, job)
-    return _body_writer.done()
+    _write_body(_part_writer, job)
+    return _part_writer.done()
 
 
 def _write_body(w: Writer, job: Job) -> None:
@@ -95,7 +89,7 @@ def _write_body(w: Writer, job: Job) -> None:
 
 
 def encode_head(job: Job) -> bytes:
-    """The job's head, with the body in it unless that is apart."""
+    """The job's head, with data and body in it unless they are apart."""
     w = _writer
     w.begin()
     w.u(job.queue_number)
@@ -123,29 +117,37 @@ def encode_head(job: Job) -> bytes:
     w.f(job.keeps_place)
     w.u(job.ready_ns)
     w.f(job.has_extras)
+    w.f(job.data_apart)
+    if job.data_apart or not _has_data(job):
+        w.b(b"")
+    else:
+        _write_data(_part_writer, job)
+        w.w(_part_writer)
     if job.body_apart:
         w.b(b"")
     else:
-        _write_body(_body_writer, job)
-        w.w(_body_writer)
+        _write_body(_part_writer, job)
+        w.w(_part_writer)
     return w.done()
 
 
 def decode_head(job_id: str, data: bytes) -> Job:
-    """A job with its head, and its body unless that is apart; data and extras are at their
-    defaults until they are read."""
+    """A job with its head, and with its data and body unless they are apart; these and its extras
+    are at their defaults until they are read."""
     job = Job(job_id)
     try:
-        body = _read_head(job, data)
+        inside, body = _read_head(job, data)
     except CodecError as error:
         raise StorageError(f"damaged job head {job_id!r} in the base: {error}") from None
+    if inside:
+        decode_data(job, inside)
     job.body_apart = not body
     if body:
         decode_body(job, body)
     return job
 
 
-def _read_head(job: Job, data: bytes) -> bytes:
+def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
     r = _reader
     r.begin(data)
     job.queue_number = r.u()
@@ -173,9 +175,11 @@ def _read_head(job: Job, data: bytes) -> bytes:
     job.keeps_place = r.f()
     job.ready_ns = r.u()
     job.has_extras = r.f()
+    job.data_apart = r.f()
+    inside = r.b()
     body = r.b()
     r.done()
-    return body
+    return inside, body
 
 
 def decode_body(job: Job, data: bytes) -> None:
@@ -207,17 +211,37 @@ def _read_body(job: Job, data: bytes) -> None:
 
 
 def encode_data(job: Job) -> bytes:
-    """What the job's worker sent; empty when that is nothing, and then there is no row."""
-    if not (job.checkpoint or job.progress or job.result):
-        return b""
-    return encode_fields(DATA_LAYOUT, (job.checkpoint, job.progress, job.result))
+    """What the job's worker sent."""
+    _write_data(_part_writer, job)
+    return _part_writer.done()
+
+
+def _has_data(job: Job) -> bool:
+    return len(job.result) > 0 or len(job.checkpoint) > 0 or len(job.progress) > 0
+
+
+def _write_data(w: Writer, job: Job) -> None:
+    w.begin()
+    w.b(job.checkpoint)
+    w.b(job.progress)
+    w.b(job.result)
 
 
 def decode_data(job: Job, data: bytes) -> None:
     """Fill in the job's data."""
-    job.checkpoint, job.progress, job.result = decode_document(
-        DATA_LAYOUT, data, "job data", job.id
-    )
+    try:
+        _read_data(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job data {job.id!r} in the base: {error}") from None
+
+
+def _read_data(job: Job, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    job.checkpoint = r.b()
+    job.progress = r.b()
+    job.result = r.b()
+    r.done()
 
 
 def encode_extras(extras: Extras) -> bytes:
@@ -483,92 +507,3 @@ def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
         REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
     )
     return stamp_ns, key, fingerprint, outcome
-
-
-def encode_events(changes: list[Change]) -> bytes:
-    """The changes of one entry as an event block; they have one time and consecutive seqs."""
-    w = _writer
-    count = len(changes)
-    first = changes[0]
-    names: list[str] = []
-    positions: list[int] = []
-    numbers: dict[str, int] = {}
-    queue = ""
-    number = -1
-    for i in range(count):
-        change = changes[i]
-        assert change.seq == first.seq + i and change.at_ns == first.at_ns
-        if number < 0 or change.queue is not queue:
-            queue = change.queue
-            number = numbers.setdefault(queue, len(names))
-            if number == len(names):
-                names.append(queue)
-        positions.append(number)
-    w.begin()
-    w.u(first.at_ns)
-    w.u(len(names))
-    for name in names:
-        w.s(name)
-    w.u(count)
-    for i in range(count):
-        change = changes[i]
-        w.u(change.type)
-    w.u(count)
-    for i in range(count):
-        w.u(positions[i])
-    w.u(count)
-    before = ""
-    for i in range(count):
-        change = changes[i]
-        w.p(change.job_id, before)
-        before = change.job_id
-    w.u(count)
-    for i in range(count):
-        change = changes[i]
-        w.u(change.seq - change.previous if change.previous else 0)
-    w.u(count)
-    for i in range(count):
-        change = changes[i]
-        w.b(change.data)
-    return w.done()
-
-
-def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
-    at_ns, queues, types, positions, ids, distances, data = columns
-    seq = first_seq + i
-    distance: int = distances[i]
-    return Change(
-        seq,
-        types[i],
-        ids[i],
-        queues[positions[i]],
-        at_ns,
-        data[i],
-        seq - distance if distance else 0,
-    )
-
-
-def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
-    columns = decode_document(EVENTS_LAYOUT, block, "event block", str(first_seq))
-    lengths = [len(column) for column in columns[2:]]
-    if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
-        raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
-    if max(columns[0], *columns[2], *columns[5], first_seq + lengths[0]) > I64_MAX:
-        raise StorageError(f"damaged event block '{first_seq}' in the base: numbers too large")
-    return columns
-
-
-def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Change]:
-    """The events of the block whose key has `first_seq`: those with a seq above `after`, and no
-    more than `limit` of them (0 = all)."""
-    columns = _columns(first_seq, block)
-    start = max(0, after + 1 - first_seq)
-    end = min(len(columns[2]), start + limit) if limit else len(columns[2])
-    return [_event(first_seq, columns, i) for i in range(start, end)]
-
-
-def decode_event(first_seq: int, block: bytes, seq: int) -> Change | None:
-    """The event of that seq, None when it is not in this block."""
-    columns = _columns(first_seq, block)
-    i = seq - first_seq
-    return _event(first_seq, columns, i) if 0 <= i < len(columns[2]) else None

@@ -10,7 +10,7 @@ from typing import Final
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LAYOUT: Final = "uubuuuuuubuufb"
 HASH_SIZE: Final = 16
 

@@ -7,7 +7,7 @@ milliseconds. A process that dies with one open leaves its slot to `Base.reader_
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 
 import lmdb
@@ -38,13 +38,6 @@ class Snapshot:
         while rows and rows[-1][0] >= end:
             rows.pop()
         return rows
-
-    def names(self, first: bytes, last: bytes) -> set[bytes]:
-        """The keys from `first` to `last` that there are."""
-        with self._transaction.cursor() as cursor:
-            if not cursor.set_range(first):
-                return set()
-            return set(takewhile(last.__ge__, cursor.iternext(keys=True, values=False)))
 
     def scan(self, prefix: bytes) -> Iterator[Row]:
         """All rows with this prefix, in order of key."""

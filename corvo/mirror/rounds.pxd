@@ -22,14 +22,12 @@ cdef class Round:
     @cython.locals(old=Found, job_id=str, known=cython.longlong)
     cpdef read_documents(self, object snapshot, dict found)
 
-    @cython.locals(
-        ids=list, data_keys=set, size=cython.longlong, at=cython.Py_ssize_t, job_id=str, key=bytes
-    )
+    @cython.locals(ids=list, size=cython.longlong, at=cython.Py_ssize_t, job_id=str)
     cpdef Py_ssize_t read_scanned(self, object snapshot, list heads) except -1
 
     @cython.locals(job=Job, size=cython.longlong, slot=cython.longlong)
     cdef long long _read_job(
-        self, object get, str job_id, bytes head, data, long long known
+        self, object get, str job_id, bytes head, long long known
     ) except -1
 
     @cython.locals(job=Job)

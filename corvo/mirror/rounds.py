@@ -18,7 +18,6 @@ from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
 _COMPLETED = STATES[COMPLETED]
 _SEQ_SIZE = 8  # of the end of a key
 _NO_TAGS: dict[str, str] = {}
-_NOTHING: set[bytes] = set()
 
 Get = Callable[[bytes], bytes | None]
 
@@ -72,29 +71,24 @@ class Round:
             else:
                 old = found.get(job_id)
                 known = 0 if old is None else old.errors
-                self._read_job(get, job_id, head, get(keys.data(job_id)), known)
+                self._read_job(get, job_id, head, known)
 
     def read_scanned(self, snapshot: Snapshot, heads: list[Row]) -> int:
         """Read jobs that the outbox does not name, given the rows of their heads; how many of the
         rows, because large jobs come fewer at a time."""
         get = snapshot.get
         ids = [keys.parse_job(key) for key, _ in heads]
-        data_keys = snapshot.names(keys.data(ids[0]), keys.data(ids[-1])) if ids else _NOTHING
         size = 0
         for at, job_id in enumerate(ids):
             if size > limits.MIRROR_SCAN_SIZE:
                 return at
             if job_id in self.ids:
                 continue
-            data = None
-            if data_keys:
-                key = keys.data(job_id)
-                data = get(key) if key in data_keys else None
-            size += self._read_job(get, job_id, heads[at][1], data, 0)
+            size += self._read_job(get, job_id, heads[at][1], 0)
             self.scanned.append(job_id)
         return len(ids)
 
-    def _read_job(self, get: Get, job_id: str, head: bytes, data: bytes | None, known: int) -> int:
+    def _read_job(self, get: Get, job_id: str, head: bytes, known: int) -> int:
         """Take a job in, with its errors from a slot on; how large it is."""
         size = len(head)
         job = documents.decode_head(job_id, head)
@@ -107,7 +101,9 @@ class Round:
             assert body is not None, f"job {job_id} has no body"
             documents.decode_body(job, body)
             size += len(body)
-        if data is not None:
+        if job.data_apart:
+            data = get(keys.data(job_id))
+            assert data is not None, f"job {job_id} has no data"
             documents.decode_data(job, data)
             size += len(data)
         self.jobs.append(job)

@@ -1,10 +1,12 @@
 cimport cython
 
+from corvo._fast.fields cimport Writer
 from corvo.model cimport Fetched
 
 
 cdef long long _SECOND_NS
+cdef Writer _writer
 
 
-@cython.locals(parts=list, runs=str, lease=str)
+@cython.locals(w=Writer)
 cpdef bytes fetched_document(Fetched job)

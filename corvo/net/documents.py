@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from corvo import cron, limits, ops
 from corvo._fast.codec import decode_fields
+from corvo._fast.fields import Writer
 from corvo._fast.replies import Request
 from corvo.feed import EVENT_TYPES, Change
 from corvo.fsm.groups import Group
@@ -63,6 +64,7 @@ from corvo.times import format_duration, format_time
 
 _ENCODE = msgspec.json.Encoder().encode
 _SECOND_NS = SECOND_NS
+_writer = Writer()
 
 
 def reply_json(request: Request, status: int, document: Any) -> None:
@@ -72,31 +74,44 @@ def reply_json(request: Request, status: int, document: Any) -> None:
 
 def fetched_document(job: Fetched) -> bytes:
     """A delivered job, as fetch answers it."""
-    runs = f',"attempt":{job.attempt},"max_retries":{job.max_retries}'
-    lease = f',"lease_duration":{job.lease_ns // _SECOND_NS},"fencing":{job.fencing}'
-    parts = [
-        b'{"job_id":"',
-        job.job_id.encode(),
-        b'","queue":',
-        _ENCODE(job.queue),
-        b',"payload":',
-        job.payload,
-        f'{runs}{lease},"lease_token":"{job.token}"'.encode(),
-    ]
+    w = _writer
+    w.start()
+    w.raw(b'{"job_id":"')
+    w.text(job.job_id)
+    w.raw(b'","queue":')
+    w.raw(_ENCODE(job.queue))
+    w.raw(b',"payload":')
+    w.raw(job.payload)
+    w.raw(b',"attempt":')
+    w.decimal(job.attempt)
+    w.raw(b',"max_retries":')
+    w.decimal(job.max_retries)
+    w.raw(b',"lease_duration":')
+    w.decimal(job.lease_ns // _SECOND_NS)
+    w.raw(b',"fencing":')
+    w.decimal(job.fencing)
+    w.raw(b',"lease_token":"')
+    w.text(job.token)
+    w.raw(b'"')
     if job.checkpoint:
-        parts += (b',"checkpoint":', job.checkpoint)
+        w.raw(b',"checkpoint":')
+        w.raw(job.checkpoint)
     if job.tags:
-        parts += (b',"tags":', job.tags)
+        w.raw(b',"tags":')
+        w.raw(job.tags)
     if job.feedback:
-        parts += (b',"feedback":', job.feedback)
+        w.raw(b',"feedback":')
+        w.raw(job.feedback)
     if job.schedule_id:
-        parts += (b',"schedule_id":', _ENCODE(job.schedule_id))
+        w.raw(b',"schedule_id":')
+        w.raw(_ENCODE(job.schedule_id))
         if job.schedule_slot_ns:
-            parts.append(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
+            w.raw(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
     if job.result_schema:
-        parts += (b',"result_schema":', job.result_schema)
-    parts.append(b"}")
-    return b"".join(parts)
+        w.raw(b',"result_schema":')
+        w.raw(job.result_schema)
+    w.raw(b"}")
+    return w.done()
 
 
 def job_document(machine: Machine, job: Job) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from corvo.fsm.tasks import ACTION_STATES
 from corvo.ids import derived_id
 from corvo.kv.base import Base
 from corvo.kv.memory import MemoryBase
-from corvo.limits import BODY_INSIDE_SIZE_MAX, DUE_IDS_MAX, SECOND_NS
+from corvo.limits import DUE_IDS_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -57,7 +57,7 @@ QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
 PICK = st.integers(0, 999)
 # In the row of the head, and in one apart.
-PAYLOADS = [b"{}", b'"%b"' % (b"x" * BODY_INSIDE_SIZE_MAX)]
+PAYLOADS = [b"{}", b'"%b"' % (b"x" * PART_INSIDE_SIZE_MAX)]
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 

@@ -38,8 +38,7 @@ from corvo.consensus.raft.messages import (
 )
 from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
-from corvo.feed import Change
-from corvo.kv import documents, queue_documents
+from corvo.kv import documents, event_blocks, queue_documents
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net import bodies, proto_json
 from corvo.net.envelopes import COMPRESSED, Envelopes, envelope
@@ -124,7 +123,7 @@ def document(data: bytes) -> None:
         lambda: documents.decode_worker("w", row),
         lambda: documents.decode_error("j", row),
         lambda: documents.decode_lock(row),
-        lambda: documents.decode_events(1, row),
+        lambda: event_blocks.decode_events(1, row),
     ]
     try:
         decoders[data[0] % len(decoders) if data else 0]()
@@ -373,9 +372,10 @@ def _unwrap(pieces: list[bytes]) -> tuple[list[bytes], str]:
     found: list[bytes] = []
     try:
         for piece in pieces:
-            for message in envelopes.feed(piece):
-                found.append(message)
-                assert len(message) <= 1_000
+            found += envelopes.feed(piece)
+            while envelopes.more:
+                found += envelopes.feed(b"")
+            assert max(map(len, found), default=0) <= 1_000
         envelopes.finish()
     except RpcError as error:
         return [], error.code
@@ -425,7 +425,10 @@ def _samples() -> list[bytes]:
 
 def _documents() -> list[bytes]:
     job = Job("j")
-    changes = [Change(seq, 0, "j", "q", 1, b"{}", seq - 1) for seq in (1, 2)]
+    block = event_blocks.EventBlock()
+    block.begin(1, 1)
+    for previous in (0, 1):
+        block.add(0, "j", "q", previous, b"{}")
     rows = [
         documents.encode_head(job),
         documents.encode_body(job),
@@ -434,7 +437,7 @@ def _documents() -> list[bytes]:
         documents.encode_worker(Worker("w")),
         documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
         documents.encode_lock("j", 1, b"k"),
-        documents.encode_events(changes),
+        block.done(),
     ]
     return [bytes([number]) + row for number, row in enumerate(rows)]
 

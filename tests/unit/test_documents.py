@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corvo._fast.codec import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.feed import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
-from corvo.kv import documents, log_documents, meta, outbox, queue_documents
+from corvo.kv import documents, event_blocks, log_documents, meta, outbox, queue_documents
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -114,6 +114,7 @@ EXTRAS = {
 }
 NOT_STORED = {
     "body_apart",
+    "data_apart",
     "extras",
     "id",
     "size",
@@ -252,21 +253,25 @@ def test_every_field_of_the_model_is_stored() -> None:
     st.fixed_dictionaries(BODY),
     st.fixed_dictionaries(DATA),
     st.booleans(),
+    st.booleans(),
 )
 def test_jobs(
-    head: dict[str, Any], body: dict[str, Any], data: dict[str, Any], body_apart: bool
+    head: dict[str, Any],
+    body: dict[str, Any],
+    data: dict[str, Any],
+    body_apart: bool,
+    data_apart: bool,
 ) -> None:
-    job = filled(Job("job_1"), head | body | data | {"body_apart": body_apart})
+    parts = {"body_apart": body_apart, "data_apart": data_apart}
+    job = filled(Job("job_1"), head | body | data | parts)
     again = documents.decode_head("job_1", documents.encode_head(job))
     assert again.id == "job_1" and read(again, HEAD) == head
-    assert again.body_apart == body_apart
+    assert read(again, parts) == parts
     if body_apart:
         documents.decode_body(again, documents.encode_body(job))
     assert read(again, BODY) == body
-    encoded = documents.encode_data(job)
-    assert bool(encoded) == any(data.values())
-    if encoded:
-        documents.decode_data(again, encoded)
+    if data_apart:
+        documents.decode_data(again, documents.encode_data(job))
     assert read(again, DATA) == data
 
 
@@ -283,7 +288,8 @@ def test_head_and_body_are_fields_of_their_layouts(
     whole = documents.encode_head(job)
     values = decode_fields(documents.HEAD_LAYOUT, whole)
     assert values[-1] == encoded and encode_fields(documents.HEAD_LAYOUT, values) == whole
-    assert sorted(map(str, values[:-1])) == sorted(map(str, head.values()))
+    assert values[-3:-1] == (False, b""), "no data"
+    assert sorted(map(str, values[:-3])) == sorted(map(str, head.values()))
     at = data.draw(st.integers(0, len(encoded)))
     damaged = encoded[:at] + noise + encoded[at + data.draw(st.integers(0, 4)) :]
     try:
@@ -307,7 +313,7 @@ def test_extras(values: dict[str, Any]) -> None:
 
 def test_the_head_of_a_waiting_job_is_small() -> None:
     job = filled(Job("job_1"), {"queue_number": 7, "seq": 1_000_000, "event_seq": 5_000_000})
-    assert len(documents.encode_head(job)) <= 32 + 1 + len(documents.encode_body(job))
+    assert len(documents.encode_head(job)) <= 34 + 1 + len(documents.encode_body(job))
 
 
 @given(U63, st.fixed_dictionaries(QUEUE))
@@ -409,24 +415,26 @@ def blocks(draw: st.DrawFn) -> list[Change]:
     ]
 
 
+_block = event_blocks.EventBlock()
+
+
+def encode_events(changes: list[Change]) -> bytes:
+    _block.begin(changes[0].seq, changes[0].at_ns)
+    for change in changes:
+        _block.add(change.type, change.job_id, change.queue, change.previous, change.data)
+    return _block.done()
+
+
 @given(blocks())
 def test_event_blocks(changes: list[Change]) -> None:
     first = changes[0].seq
-    block = documents.encode_events(changes)
-    assert [*map(fields_of, documents.decode_events(first, block))] == [*map(fields_of, changes)]
+    block = encode_events(changes)
+    assert [*map(fields_of, event_blocks.decode_events(first, block))] == [*map(fields_of, changes)]
     for change in changes:
-        found = documents.decode_event(first, block, change.seq)
+        found = event_blocks.decode_event(first, block, change.seq)
         assert found is not None and fields_of(found) == fields_of(change)
-    assert documents.decode_event(first, block, first - 1) is None
-    assert documents.decode_event(first, block, first + len(changes)) is None
-
-
-def test_events_of_a_block_are_of_one_entry() -> None:
-    first = Change(1, ENQUEUED, "a", "q", STAMP, b"", 0)
-    with pytest.raises(AssertionError):
-        documents.encode_events([first, Change(3, ENQUEUED, "b", "q", STAMP, b"", 0)])
-    with pytest.raises(AssertionError):
-        documents.encode_events([first, Change(2, ENQUEUED, "b", "q", STAMP + 1, b"", 0)])
+    assert event_blocks.decode_event(first, block, first - 1) is None
+    assert event_blocks.decode_event(first, block, first + len(changes)) is None
 
 
 def test_an_event_takes_few_bytes() -> None:
@@ -434,7 +442,7 @@ def test_an_event_takes_few_bytes() -> None:
         Change(1000 + i, STARTED, f"job_01KB5H4S0{i * 7919:017}", "default", STAMP, b"", 900 + i)
         for i in range(64)
     ]
-    assert len(documents.encode_events(changes)) <= 20 * len(changes)
+    assert len(encode_events(changes)) <= 20 * len(changes)
 
 
 @pytest.mark.parametrize(
@@ -446,9 +454,9 @@ def test_an_event_takes_few_bytes() -> None:
     ],
 )
 def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
-    block = documents.encode_fields(documents.EVENTS_LAYOUT, columns)
+    block = documents.encode_fields(event_blocks.LAYOUT, columns)
     with pytest.raises(StorageError, match=r"event block '7'.*columns do not match"):
-        documents.decode_events(7, block)
+        event_blocks.decode_events(7, block)
 
 
 @pytest.mark.parametrize(
@@ -464,8 +472,8 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
         (lambda data: documents.decode_schedule("x", data), "schedule 'x'"),
         (lambda data: documents.decode_error("x", data), "error of job 'x'"),
         (lambda data: documents.decode_lock(data), "unique lock"),
-        (lambda data: documents.decode_events(1, data), "event block '1'"),
-        (lambda data: meta.decode_meta(bytes((0, 0, 0, 1)) + data), "meta row"),
+        (lambda data: event_blocks.decode_events(1, data), "event block '1'"),
+        (lambda data: meta.decode_meta(bytes((0, 0, 0, 2)) + data), "meta row"),
     ],
 )
 def test_damage_is_a_storage_error_that_names_the_document(read: Any, what: str) -> None:
@@ -480,8 +488,8 @@ def test_meta(values: dict[str, Any]) -> None:
 
 
 def test_a_newer_format_is_refused_whatever_follows() -> None:
-    with pytest.raises(StorageError, match="format 2, this version of Corvo reads format 1"):
-        meta.decode_meta(bytes((0, 0, 0, 2)) + b"anything")
+    with pytest.raises(StorageError, match="format 3, this version of Corvo reads format 2"):
+        meta.decode_meta(bytes((0, 0, 0, 3)) + b"anything")
     with pytest.raises(StorageError, match="no format number"):
         meta.decode_meta(b"")
 
@@ -596,8 +604,10 @@ def vars_of(names: outbox.Changed) -> list[Any]:
 
 
 DOCUMENTS = {
-    "job head": lambda: documents.encode_head(filled(_golden_job(), {"body_apart": True})),
-    "job head with its body": lambda: documents.encode_head(_golden_job()),
+    "job head": lambda: documents.encode_head(
+        filled(_golden_job(), {"body_apart": True, "data_apart": True})
+    ),
+    "job head with data and body": lambda: documents.encode_head(_golden_job()),
     "outbox": lambda: outbox.encode_changed(changed()),
     "outbox_state": lambda: outbox.encode_state(b"epoch", 300),
     "job body": lambda: documents.encode_body(_golden_job()),
@@ -616,7 +626,7 @@ DOCUMENTS = {
     "unique lock": lambda: documents.encode_lock("job_A1", 3_000_000_007, b"k"),
     "batch": lambda: documents.encode_batch(_golden_batch()),
     "replay": lambda: documents.encode_replay(258, STAMP, b"k", b"f", b"o"),
-    "event block": lambda: documents.encode_events(GOLDEN_CHANGES),
+    "event block": lambda: encode_events(GOLDEN_CHANGES),
     "meta": lambda: meta.encode_meta(_golden_meta()),
 }
 

@@ -21,7 +21,6 @@ for line in sys.stdin:
             [key.decode() for key, _ in snapshot.take(b"a|", b"a|2", 2)],
             len(list(snapshot.scan(b"big|"))),
             [key.decode() for key, _ in snapshot.take(b"zz|", b"", 9)],
-            sorted(key.decode() for key in snapshot.names(b"a|15", b"a|4")),
         ]
     print(json.dumps(answer), flush=True)
 reader.close()
@@ -44,12 +43,12 @@ def test_snapshots_see_what_was_written(tmp_path: Path) -> None:
         child.stdin.flush()
         return json.loads(child.stdout.readline())
 
-    assert ask() == ["1", ["a|2", "a|3"], 0, [], ["a|2", "a|3", "a|4"]]
+    assert ask() == ["1", ["a|2", "a|3"], 0, []]
     base.write([(b"a|1", b"new")], [b"a|2"])
-    assert ask() == ["new", ["a|3", "a|4"], 0, [], ["a|3", "a|4"]]
+    assert ask() == ["new", ["a|3", "a|4"], 0, []]
     for part in range(8):  # far more than the map that LMDB takes by itself
         base.write([(b"big|%d-%d" % (part, n), bytes(40_000)) for n in range(100)], [])
-    assert ask() == ["new", ["a|3", "a|4"], 800, [], ["a|3", "a|4"]]
+    assert ask() == ["new", ["a|3", "a|4"], 800, []]
     child.kill()
     child.wait()
     assert base.reader_check() in (0, 1)

@@ -1,5 +1,6 @@
 cimport cython
 
+from corvo._fast.plain cimport plain_ack
 from corvo._fast.replies cimport Request
 from corvo.model cimport Fetched
 from corvo.net.documents cimport fetched_document
@@ -8,6 +9,9 @@ from corvo.service cimport Service
 from corvo.waiting cimport Wait
 
 cdef Op _ACK
+
+
+cdef long long _began_ns(Request request) except -1
 
 
 @cython.final

@@ -303,7 +303,7 @@ class WorkerVerbs:
 def on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
     """Answer a fetch of one job."""
     request: Request = wait.request
-    if isinstance(jobs, CorvoError):
+    if not isinstance(jobs, list):
         reply_error(request, jobs)
     elif jobs:
         request.reply(200, fetched_document(jobs[0]))
@@ -313,10 +313,10 @@ def on_fetched(wait: Wait, jobs: list[Fetched] | CorvoError) -> None:
 
 def on_acked(request: Request, result: Any) -> None:
     """Answer an ack."""
-    if isinstance(result, CorvoError):
-        reply_error(request, result)
-    else:
+    if result is None:
         request.reply(200, b'{"status":"ok","state":"completed"}')
+    else:
+        reply_error(request, result)
 
 
 def _began_ns(request: Request) -> int:

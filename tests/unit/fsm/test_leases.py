@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
+from corvo._fast.tokens import build_token
 from corvo.errors import InvalidState, LeaseLost
-from corvo.fsm.tokens import build_token
 from corvo.limits import SECOND_NS
 from corvo.model import (
     ACTIVE,

@@ -1,0 +1,3 @@
+SEED_BITS: int
+
+def build_token(fencing: int, seed: int) -> str: ...
