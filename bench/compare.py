@@ -12,7 +12,10 @@ the medians are printed:
 
 Opponents: `redis-benchmark` LPUSH with an append-only file, flushed by each event loop (`always`)
 or never (`no`), one request at a time on a connection; beanstalkd with its log off, or flushed for
-each write; nghttpd, which does no work for a request. What is not installed is left out and named.
+each write; nghttpd, which does no work for a request: it reads the same POST to its end, forgets
+the body and answers as many bytes as we do, from a file. (It could also send the body back, but
+writes it to a temporary file first, which measures the file.) What is not installed is left out and
+named.
 """
 
 import argparse
@@ -86,7 +89,8 @@ def corvo_streams(name: str, *options: str) -> Line:
 
 
 def nghttpd(name: str) -> Line:
-    """A server of HTTP/2 in C++ that answers the same requests with a file, under the same load."""
+    """A server of HTTP/2 in C++ under the same load: each POST with its body is read to its end,
+    and answered from a file of the size of our answer."""
 
     def server(port: int, path: str) -> list[str]:
         reply = Path(path) / "api" / "v1" / "enqueue"
@@ -204,8 +208,8 @@ def comparisons(connections: int) -> list[tuple[str, Line, Line]]:
                 corvo_streams("corvo enqueue", "--no-durable"),
             ),
             (
-                f"the same requests, {connections} connections with 32 streams of HTTP/2",
-                nghttpd("nghttpd, a file"),
+                f"the same POST, {connections} connections with 32 streams of HTTP/2",
+                nghttpd("nghttpd, the same POST"),
                 corvo_streams("corvo enqueue", "--no-durable"),
             ),
         ]

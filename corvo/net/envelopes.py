@@ -89,6 +89,35 @@ class Envelopes:
             raise too_large(size, self._size_max)
 
 
+class Boundaries:
+    """Knows where messages end in bytes that are passed on, and keeps none of them."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0  # of a message
+
+    @property
+    def inside(self) -> bool:
+        """Whether a message has begun and not ended."""
+        return bool(self._head) or self._left > 0
+
+    def feed(self, data: bytes) -> None:
+        """More of them."""
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                continue
+            more = data[at : at + _HEAD.size - len(self._head)]
+            self._head += more
+            at += len(more)
+            if len(self._head) == _HEAD.size:
+                _, self._left = _HEAD.unpack(self._head)
+                self._head = b""
+
+
 def envelope(message: bytes, flags: int = 0) -> bytes:
     """A message as it is sent."""
     return _HEAD.pack(flags, len(message)) + message

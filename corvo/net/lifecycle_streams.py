@@ -77,7 +77,7 @@ class LifecycleStreams:
             raise RpcError("resource_exhausted", "too many open lifecycle streams")
         address = self.leader()
         if address and relays is not None and wants_relay(wire.request):
-            relays.open(wire.request, address)
+            relays.open(wire, address)
             return
         self.opened += 1
         wire.start()

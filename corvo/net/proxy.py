@@ -49,8 +49,8 @@ from corvo.errors import (
     Overloaded,
     maybe_done,
 )
-from corvo.limits import MS_NS, SECOND_NS
-from corvo.net.upstream import FORWARDED, Answer, Errand, Upstream
+from corvo.limits import MS_NS
+from corvo.net.upstream import FORWARDED, Answer, Errand, Upstream, connect
 
 logger = logging.getLogger(__name__)
 
@@ -222,21 +222,10 @@ class Proxy:
             task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, address: str) -> None:
-        scheme, _, place = address.rpartition("//")
-        host, _, port = place.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        tls = self._tls if scheme else None
         upstream = Upstream(self, address, self._elapsed_ns)
         error: Exception | None = None
         try:
-            async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
-                await self._loop.create_connection(
-                    lambda: upstream,
-                    host,
-                    int(port),
-                    ssl=tls,
-                    server_hostname=host if tls is not None else None,
-                )
+            await connect(self._loop, address, upstream, self._tls)
         except (OSError, ValueError) as failure:
             error = failure
         finally:

@@ -8,9 +8,16 @@ what they say is not looked at.
 
 Neither way piles anything up here. What the client sends stays in the window of its stream until
 the windows of the leader take it; while the client does not take what comes, the connection to the
-leader is not read. When one side is gone the other one is told: a client that leaves cuts the
-connection, and a connection that breaks, or leads to a node that leads no more, ends the stream
-without the word that all went well, so that the client opens another one.
+leader is not read.
+
+When one side is gone the other one is told. A client that leaves cuts the connection. A connection
+that breaks, or leads to a node that leads no more, ends the stream with `unavailable`: what has an
+answer was done, what has none may have been done, and another stream can be opened here at once. An
+answer that broke off inside a message has no room for that word, and just ends.
+
+Jobs in answers that the leader has sent, but a client that leaves has not taken, come back when
+their leases end, at the cost of an attempt: most of them are between the two nodes by then, where
+nobody knows what is in the bytes.
 """
 
 import asyncio
@@ -22,13 +29,16 @@ from corvo import limits
 from corvo._fast.frames import ConnectionFault
 from corvo._fast.h2client import Event, H2Client
 from corvo._fast.replies import Request, header_line
-from corvo.limits import SECOND_NS
+from corvo.net.envelopes import Boundaries
 from corvo.net.proxy import passed_on
-from corvo.net.upstream import OWN_FIELDS
+from corvo.net.rpc_status import RpcError
+from corvo.net.rpc_wire import Wire
+from corvo.net.upstream import OWN_FIELDS, connect
 
 logger = logging.getLogger(__name__)
 
 RELAY: Final = b"x-corvo-proxy-stream"
+_LOST: Final = "the leader was lost; what has no answer may have been done"
 Fields = list[tuple[bytes, bytes]]
 
 
@@ -46,35 +56,21 @@ class StreamRelays:
         self._loop = loop
         self._tls = tls
         self._relays: dict[StreamRelay, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._relays)
 
-    def open(self, request: Request, url: str) -> None:
+    def open(self, wire: Wire, url: str) -> None:
         """Pass a stream on to the leader at this URL."""
-        scheme, _, authority = url.partition("://")
-        relay = StreamRelay(self, request, authority, scheme)
+        relay = StreamRelay(self, wire, url)
         self._relays[relay] = None
-        task = self._loop.create_task(self._connect(relay))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        relay.connecting = self._loop.create_task(self._connect(relay, url))
 
-    async def _connect(self, relay: "StreamRelay") -> None:
-        host, _, port = relay.authority.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        tls = self._tls if relay.scheme == "https" else None
+    async def _connect(self, relay: "StreamRelay", url: str) -> None:
         try:
-            async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
-                await self._loop.create_connection(
-                    lambda: relay,
-                    host,
-                    int(port),
-                    ssl=tls,
-                    server_hostname=host if tls is not None else None,
-                )
+            await connect(self._loop, url, relay, self._tls)
         except (OSError, ValueError) as error:
-            logger.info("cannot connect to the leader at %s: %s", relay.authority, error)
+            logger.info("cannot connect to the leader at %s: %s", url, error)
             relay.over()
 
     def turn_to(self, address: str) -> None:
@@ -87,7 +83,7 @@ class StreamRelays:
     def end_all(self) -> None:
         """The server stops."""
         for relay in list(self._relays):
-            relay.over()
+            relay.over("the server is stopping")
 
     def forget(self, relay: "StreamRelay") -> None:
         """One of them is over."""
@@ -97,12 +93,14 @@ class StreamRelays:
 class StreamRelay(asyncio.Protocol):
     """One stream, between the request of a client and a connection to the leader."""
 
-    def __init__(self, relays: StreamRelays, request: Request, authority: str, scheme: str) -> None:
-        self.authority = authority
-        self.scheme = scheme
+    def __init__(self, relays: StreamRelays, wire: Wire, url: str) -> None:
+        scheme, _, self.authority = url.partition("://")
+        self.connecting: asyncio.Task[None] | None = None
         self._relays = relays
-        self._request = request
-        self._client = H2Client(authority.encode(), scheme.encode())
+        self._wire = wire
+        self._request = request = wire.request
+        self._client = H2Client(self.authority.encode(), scheme.encode())
+        self._answers = Boundaries()
         self._stream = 0
         self._transport: asyncio.Transport | None = None
         self._paused = False
@@ -178,6 +176,7 @@ class StreamRelay(asyncio.Protocol):
         elif event.fields is not None:
             self._take_fields(event.fields, event.ended)
         else:
+            self._answers.feed(event.data)
             request.send(event.data)
             if request.unsent_size > limits.STREAM_UNSENT_SIZE_MAX:
                 self._pause(True)
@@ -217,12 +216,15 @@ class StreamRelay(asyncio.Protocol):
 
     # ---- the end ----
 
-    def over(self) -> None:
+    def over(self, why: str = _LOST) -> None:
         """It cannot go on."""
-        if not self._over:
-            if not self._request.replied:
-                self._request.start(200, b"", self._request.content_type or b"")
+        if self._over:
+            return
+        if self._answers.inside:
             self._end()
+        else:
+            self._close()
+            self._wire.end(RpcError("unavailable", why))
 
     def _end(self, trailers: bytes = b"") -> None:
         self._close()
@@ -232,6 +234,8 @@ class StreamRelay(asyncio.Protocol):
         self._over = True
         request = self._request
         request.on_abandoned = request.on_body = request.on_writable = None
+        if self.connecting is not None:
+            self.connecting.cancel()
         if self._transport is not None:
             self._transport.abort()
         self._relays.forget(self)

@@ -11,11 +11,13 @@ ends the connection.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from corvo import limits
 from corvo._fast.replies import Request
+from corvo.limits import SECOND_NS
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,28 @@ OWN_FIELDS: Final = frozenset(
     )
 )
 _CHUNK_LINE_MAX: Final = 18
+
+
+async def connect(
+    loop: asyncio.AbstractEventLoop,
+    address: str,
+    protocol: asyncio.Protocol,
+    trust: ssl.SSLContext | None,
+) -> None:
+    """Connect to the leader at this address (host:port, behind https:// if it speaks TLS). OSError
+    or ValueError when that fails, or takes too long."""
+    scheme, _, authority = address.rpartition("//")
+    host, _, port = authority.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    tls = trust if scheme == "https:" else None
+    async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
+        await loop.create_connection(
+            lambda: protocol,
+            host,
+            int(port),
+            ssl=tls,
+            server_hostname=host if tls is not None else None,
+        )
 
 
 class Errand:

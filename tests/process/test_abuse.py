@@ -12,11 +12,14 @@ from conversations import converse
 from harness import ServerProcess, running_server
 from honest import honest_client
 
+from corvo._fast import replies
+
 MIB = 1024 * 1024
 NEW_MEMORY_MAX = 48 * MIB
-# What an honest client may feel, on a machine that is busy with the attack and with other tests.
-SLOWER_MAX = 10
-SLOWER_MAX_S = 0.5
+# How long an honest client may wait while the server works for others, in its CPU time. The worst
+# is 17 ms compiled (chunks of a mebibyte), and 160 ms interpreted (Huffman codes).
+COMPILED = not replies.__file__.endswith(".py")
+FELT_MAX_S = 0.05 if COMPILED else 0.5
 ON_FOLLOWER = 33
 
 
@@ -55,9 +58,8 @@ def test_attack(request: pytest.FixtureRequest, attack: Attack) -> None:
     victim = "follower" if attack.number == ON_FOLLOWER else "victim"
     server: ServerProcess = request.getfixturevalue(victim)
     api = server.api()
-    with honest_client(server.port) as honest:
-        honest.ask()
-        idle_s = honest.p99_s()
+    assert server.process is not None
+    with honest_client(server.port, server.process.pid) as honest:
         before, used = counted(api, attack.counter), memory(server, "VmRSS")
         forget_peak(server)
         honest.ask()
@@ -67,7 +69,7 @@ def test_attack(request: pytest.FixtureRequest, attack: Attack) -> None:
         felt_s = honest.p99_s()
     assert counted(api, attack.counter) > before
     assert memory(server, "VmHWM") - used < NEW_MEMORY_MAX
-    assert felt_s < SLOWER_MAX * idle_s + SLOWER_MAX_S
+    assert felt_s < FELT_MAX_S
     api.close()
 
 

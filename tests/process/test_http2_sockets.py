@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from harness import Api, ServerProcess, connect
 from hyperframe import frame as frames
 
 KIB = 1024
+ROOT = Path(__file__).parents[2]
 
 
 class Client:
@@ -201,3 +203,26 @@ def test_upgrade_by_hand(shared_server: ServerProcess) -> None:
             events += http.receive_data(client.recv(65_536))
     reply = next(event for event in events if isinstance(event, h2.events.ResponseReceived))
     assert reply.stream_id == 1 and (b":status", b"200") in reply.headers
+
+
+H2SPEC = """#!{python}
+import http.client, ssl, sys
+port = int(sys.argv[sys.argv.index("--port") + 1])
+client = http.client.HTTPConnection("127.0.0.1", port)
+if "--tls" in sys.argv:
+    trusting = ssl._create_unverified_context()
+    client = http.client.HTTPSConnection("127.0.0.1", port, context=trusting)
+client.request("GET", "/")
+sys.exit(client.getresponse().status != 200)
+"""
+
+
+def test_make_h2spec_has_a_server_to_test(tmp_path: Path) -> None:
+    """The tool itself needs Go. In its place, something that only asks whether there is an
+    answer."""
+    stand_in = tmp_path / "h2spec"
+    stand_in.write_text(H2SPEC.format(python=sys.executable))
+    stand_in.chmod(0o755)
+    command = [sys.executable, str(ROOT / "tools/h2spec/run.py"), str(stand_in)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,12 +1,13 @@
 """Lifecycle streams that a follower passes on to the leader, because their client asks for it."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import ClusterProcess, running_cluster
-from harness import until
+from harness import WAIT_S, until
 from stream_peer import Ended, Stream, open_stream
 
 RELAY = {"x-corvo-proxy-stream": "1"}
@@ -135,28 +136,80 @@ def test_a_request_that_the_leader_does_not_take_waits_with_the_client(
     stream.close()
 
 
-def test_when_the_leader_is_lost_the_stream_ends_and_the_next_one_works(tmp_path: Path) -> None:
+class Worker:
+    """A client on a thread of its own, with a stream by way of a follower: enqueues a job, fetches
+    it and acknowledges it, again and again, until the stream ends."""
+
+    def __init__(self, port: int, kind: str) -> None:
+        self.enqueued: list[str] = []
+        self.fetched: dict[str, str] = {}  # lease token by job id
+        self.acknowledged: list[str] = []
+        self.ended: Ended | None = None
+        self._queue = f"worker-{kind}"
+        self._stream = open_stream(port, kind, RELAY)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self) -> Ended:
+        """How its stream ended."""
+        self._thread.join(WAIT_S)
+        self._stream.close()
+        assert self.ended is not None, "the client waits for ever"
+        return self.ended
+
+    def _run(self) -> None:
+        try:
+            while True:
+                # Of three jobs one stays in the queue, and one with the worker.
+                made = self._stream.exchange(enqueues=[{"queue": self._queue}] * 3)
+                self.enqueued += made["enqueued_job_ids"]
+                found = self._stream.exchange(queues=[self._queue], worker_id="w", fetch_count=2)
+                self.fetched |= {job["job_id"]: job["lease_token"] for job in found["jobs"]}
+                acks = acks_of(found)[:1]
+                assert self._stream.exchange(acks=acks)["acked"] == 1
+                self.acknowledged += [ack["job_id"] for ack in acks]
+        except Ended as ended:
+            self.ended = ended
+
+
+def test_when_the_leader_is_killed_streams_end_and_nothing_that_was_answered_is_lost(
+    tmp_path: Path,
+) -> None:
     with running_cluster(tmp_path) as cluster:
         leader = cluster.wait_leader()
-        cluster.wait_voters(3)
         follower = cluster.followers()[0]
-        streams: list[Stream] = [open_stream(follower.port, kind, RELAY) for kind in KINDS]
-        for stream in streams:
-            assert stream.exchange(request_id=1) == {"request_id": 1}
+        workers = [Worker(follower.port, kind) for kind in KINDS]
+        until(lambda: all(len(worker.acknowledged) > 10 for worker in workers), "all are at work")
         leader.kill()
-        for stream in streams:
-            with pytest.raises((Ended, AssertionError)):
-                stream.receive()
-            stream.close()
-        cluster.wait_leader()
+        for worker in workers:
+            ended = worker.join()
+            assert ended.code == "unavailable" and "the leader was lost" in ended.message
+
+        streams: list[Stream] = []
 
         def works() -> bool:
             stream = open_stream(follower.port, "proto", RELAY)
             try:
-                return "enqueued_job_ids" in stream.exchange(enqueues=[{"queue": "q"}])
-            except (Ended, AssertionError):
-                return False
-            finally:
-                stream.close()
+                answer = stream.exchange(request_id=1)
+            except Ended as ended:
+                assert ended.code == "unavailable"
+                answer = {}
+            if answer == {"request_id": 1}:
+                streams.append(stream)
+                return True
+            assert answer.get("error", "NOT_LEADER") == "NOT_LEADER"
+            stream.close()
+            return False
 
-        until(works, "the new leader takes jobs")
+        until(works, "another stream works")
+        stream = streams[0]
+        api = cluster.wait_leader().api()
+        for worker in workers:
+            states = {job_id: api.job(job_id)["state"] for job_id in worker.enqueued}
+            assert all(states[job_id] == "completed" for job_id in worker.acknowledged)
+            held = [job_id for job_id in worker.fetched if states[job_id] == "active"]
+            assert len(held) >= len(worker.acknowledged)
+            acks = [{"job_id": job_id, "lease_token": worker.fetched[job_id]} for job_id in held]
+            assert stream.exchange(request_id=2, acks=acks) == {"request_id": 2, "acked": len(acks)}
+        stream.close()
+        api.close()

@@ -1,6 +1,7 @@
 """Messages in a stream of bytes: any pieces, bounds, compression; and how calls end."""
 
 import gzip
+import itertools
 import json
 
 import pytest
@@ -9,7 +10,14 @@ from hypothesis import strategies as st
 
 from corvo._fast.protobuf import ProtobufError
 from corvo.errors import LeaseLost, NotFound, Overloaded, UniqueConflict, ValidationError
-from corvo.net.envelopes import COMPRESSED, END_STREAM, Envelopes, envelope, gunzip
+from corvo.net.envelopes import (
+    COMPRESSED,
+    END_STREAM,
+    Boundaries,
+    Envelopes,
+    envelope,
+    gunzip,
+)
 from corvo.net.rpc_status import (
     GRPC_NUMBERS,
     HTTP_STATUS,
@@ -38,6 +46,20 @@ def test_any_pieces(messages: list[tuple[bytes, bool]], data: st.DataObject) -> 
         stream = stream[size:]
     envelopes.finish()
     assert found == [message for message, _ in messages]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=30), max_size=5), st.data())
+def test_boundaries(messages: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(map(envelope, messages))
+    ends = {0, *itertools.accumulate(len(envelope(message)) for message in messages)}
+    boundaries = Boundaries()
+    at = 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, len(stream) - at))
+        boundaries.feed(stream[at : at + size])
+        at += size
+        assert boundaries.inside == (at not in ends)
 
 
 def test_few_bytes_that_become_many_come_bit_by_bit() -> None:

@@ -1,6 +1,6 @@
 """Run h2spec, an independent suite of conformance tests of HTTP/2, against the front end.
 
-    python tools/h2spec.py PATH_OF_H2SPEC
+    python tools/h2spec/run.py PATH_OF_H2SPEC
 
 Serves an answer to every request, in the clear and by TLS, and runs all suites of the tool, its
 strict cases too. The exit status is the number of runs that failed.
@@ -10,27 +10,15 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import uvloop
 
+from corvo.clock import Clock
 from corvo.net.server import Server
 from corvo.net.tls import Certificate, Handshakes
 
 SUITES = ("generic", "http2", "hpack")
-
-
-class Clock:
-    """The time of this machine."""
-
-    def elapsed_ns(self) -> int:
-        """Monotonic."""
-        return time.monotonic_ns()
-
-    def stamp(self) -> int:
-        """Since 1970."""
-        return time.time_ns()
 
 
 def make_certificate(directory: Path) -> tuple[str, str]:
