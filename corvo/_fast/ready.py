@@ -2,7 +2,8 @@
 
 `ReadyIndex` holds the places (seq) of the ready jobs of one queue, per priority: a sorted window
 of the next few in front of a roaring bitmap of the rest. A short queue lives in the window alone;
-a long one pays a refill per 32 jobs. Sizes are our own counts, because `len()` and `min()` of a
+a long one pays a refill per 32 jobs. New jobs come one behind the other, so they join the bitmap as
+a run, when somebody looks into it. Sizes are our own counts, because `len()` and `min()` of a
 bitmap walk all of it.
 
 `Places` is an ordered set for where there are very many of them and most are small: the same window
@@ -40,8 +41,11 @@ class ReadyIndex:
             self.start = [0] * _PRIORITIES
             self.stop = [0] * _PRIORITIES
             self.behind = [0] * _PRIORITIES
+            self.run_start = [0] * _PRIORITIES
+            self.run_stop = [0] * _PRIORITIES
         for i in range(_PRIORITIES):
             self.start[i] = self.stop[i] = self.behind[i] = 0
+            self.run_stop[i] = 0  # no run
 
     def __len__(self):
         return self.count(0) + self.count(1) + self.count(2)
@@ -77,10 +81,21 @@ class ReadyIndex:
         self.stop[priority] = stop + 1
 
     def _put_behind(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
-        if self.rest[priority] is None:
-            self.rest[priority] = BitMap64()
-        self.rest[priority].add(seq)
+        if self.run_stop[priority] == seq:
+            self.run_stop[priority] = seq + 1
+        else:
+            self._settle(priority)
+            self.run_start[priority] = seq
+            self.run_stop[priority] = seq + 1
         self.behind[priority] += 1
+
+    def _settle(self, priority: cython.Py_ssize_t):
+        """The run joins the bitmap."""
+        if self.run_stop[priority] > 0:
+            if self.rest[priority] is None:
+                self.rest[priority] = BitMap64()
+            self.rest[priority].add_range(self.run_start[priority], self.run_stop[priority])
+            self.run_stop[priority] = 0
 
     def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
         """Take a job out, wherever it stands. It must be there."""
@@ -88,6 +103,7 @@ class ReadyIndex:
         start: cython.Py_ssize_t = self.start[priority]
         stop: cython.Py_ssize_t = self.stop[priority]
         if start == stop or seq > self.window[priority][stop - 1]:
+            self._settle(priority)
             self.rest[priority].remove(seq)
             self.behind[priority] -= 1
             return
@@ -112,6 +128,7 @@ class ReadyIndex:
                 return number
             number += 1
         if self.behind[priority] > 0 and seq > 0:
+            self._settle(priority)
             number += self.rest[priority].rank(seq - 1)
         return number
 
@@ -134,6 +151,7 @@ class ReadyIndex:
 
     def _refill(self, priority: cython.Py_ssize_t):
         """Move the next few from the bitmap into the empty window."""
+        self._settle(priority)
         rest = self.rest[priority]
         stop: cython.Py_ssize_t = 0
         seq: cython.ulonglong = 0
