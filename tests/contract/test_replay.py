@@ -58,6 +58,10 @@ WAITING = (SCHEDULED, RETRYING)
 PICK = st.integers(0, 999)
 # In the row of the head, and in one apart.
 PAYLOADS = [b"{}", b'"%b"' % (b"x" * PART_INSIDE_SIZE_MAX)]
+# What a worker sends; two of the second together are too large for the row of the head.
+DATA = [
+    b'{"x":"%b"}' % (b"x" * size) for size in (1, PART_INSIDE_SIZE_MAX // 2, PART_INSIDE_SIZE_MAX)
+]
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
@@ -339,6 +343,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
             fields["payload"] = PAYLOADS[self.next_id % 2]
+            fields["checkpoint"] = [b"", *DATA][self.next_id % 7 % 4]
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
             if expire_s or hold or group:
                 fields |= {"extras": encode_extras(**extras, group_key=group)}
@@ -502,14 +507,19 @@ class Program(ModelQueues, RuleBasedStateMachine):
         if old:
             del self.batches[batch_id]
 
-    @rule(n=PICK, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
-    def ack(self, n: int, kind: str, again: bool) -> None:
+    @rule(
+        n=PICK,
+        kind=st.sampled_from(["own", "own", "none", "stale"]),
+        again=st.booleans(),
+        result=st.sampled_from(DATA),
+    )
+    def ack(self, n: int, kind: str, again: bool, result: bytes) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         welcome = self.welcome(job_id, token)
         job = self.jobs.get(job_id)
         repeated = job is not None and job.state == COMPLETED and token == job.token != ""
-        items = [encode_fields(ops.ACK.layout, (job_id, token, b"1", b"", b""))] * (
+        items = [encode_fields(ops.ACK.layout, (job_id, token, result, b"", b""))] * (
             2 if again else 1
         )
         acked = self.do(ops.ACK_BATCH, items)
@@ -554,11 +564,16 @@ class Program(ModelQueues, RuleBasedStateMachine):
             return
         assert result.state == job.state
 
-    @rule(n=PICK, kind=st.sampled_from(["own", "none", "stale"]), progress=st.booleans())
-    def heartbeat(self, n: int, kind: str, progress: bool) -> None:
+    @rule(
+        n=PICK,
+        kind=st.sampled_from(["own", "none", "stale"]),
+        progress=st.sampled_from([b"", *DATA]),
+        checkpoint=st.sampled_from([b"", *DATA]),
+    )
+    def heartbeat(self, n: int, kind: str, progress: bytes, checkpoint: bytes) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        beat = (job_id, token, b'{"n":1}' if progress else b"", b"2" if progress else b"")
+        beat = (job_id, token, progress, checkpoint)
         answer = self.do(ops.HEARTBEAT, [encode_fields(ops.BEAT_LAYOUT, beat)])[job_id]
         if not self.welcome(job_id, token):
             assert answer == "lost"
@@ -567,7 +582,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
         assert answer == ("cancel" if job.cancelling else "ok")
         job.expires_ns = self.now_ns + max(60, job.lease_s) * SECOND_NS
         job.touched = True
-        if progress:
+        if progress or checkpoint:
             job.releases = 0
 
     @rule(
@@ -575,11 +590,14 @@ class Program(ModelQueues, RuleBasedStateMachine):
         kind=st.sampled_from(["own", "own", "none"]),
         delay_s=st.integers(0, 2),
         undelivered=st.booleans(),
+        checkpoint=st.sampled_from([b"", *DATA]),
     )
-    def release(self, n: int, kind: str, delay_s: int, undelivered: bool) -> None:
+    def release(
+        self, n: int, kind: str, delay_s: int, undelivered: bool, checkpoint: bytes
+    ) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"", undelivered)
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, checkpoint, undelivered)
         if not self.welcome(job_id, token):
             assert isinstance(result, CorvoError)
             return
