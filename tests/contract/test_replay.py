@@ -24,7 +24,7 @@ from fsm_driver import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from plain_model import OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
+from plain_model import DATA, OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
@@ -58,10 +58,6 @@ WAITING = (SCHEDULED, RETRYING)
 PICK = st.integers(0, 999)
 # In the row of the head, and in one apart.
 PAYLOADS = [b"{}", b'"%b"' % (b"x" * PART_INSIDE_SIZE_MAX)]
-# What a worker sends; two of the second together are too large for the row of the head.
-DATA = [
-    b'{"x":"%b"}' % (b"x" * size) for size in (1, PART_INSIDE_SIZE_MAX // 2, PART_INSIDE_SIZE_MAX)
-]
 SECONDS = st.sampled_from([0, 1, 2, 61, 101, 3_700])
 
 
@@ -342,8 +338,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             ids.append(f"job_{self.next_id:02}")
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
-            fields["payload"] = PAYLOADS[self.next_id % 2]
-            fields["checkpoint"] = [b"", *DATA][self.next_id % 7 % 4]
+            fields |= {"payload": PAYLOADS[self.next_id % 2], "checkpoint": DATA[self.next_id % 4]}
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
             if expire_s or hold or group:
                 fields |= {"extras": encode_extras(**extras, group_key=group)}
@@ -507,21 +502,15 @@ class Program(ModelQueues, RuleBasedStateMachine):
         if old:
             del self.batches[batch_id]
 
-    @rule(
-        n=PICK,
-        kind=st.sampled_from(["own", "own", "none", "stale"]),
-        again=st.booleans(),
-        result=st.sampled_from(DATA),
-    )
-    def ack(self, n: int, kind: str, again: bool, result: bytes) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "own", "none", "stale"]), again=st.booleans())
+    def ack(self, n: int, kind: str, again: bool) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
         welcome = self.welcome(job_id, token)
         job = self.jobs.get(job_id)
         repeated = job is not None and job.state == COMPLETED and token == job.token != ""
-        items = [encode_fields(ops.ACK.layout, (job_id, token, result, b"", b""))] * (
-            2 if again else 1
-        )
+        values = (job_id, token, DATA[n % 4], b"", b"")
+        items = [encode_fields(ops.ACK.layout, values)] * (2 if again else 1)
         acked = self.do(ops.ACK_BATCH, items)
         if welcome:
             self.finish(job_id, COMPLETED)
@@ -564,16 +553,11 @@ class Program(ModelQueues, RuleBasedStateMachine):
             return
         assert result.state == job.state
 
-    @rule(
-        n=PICK,
-        kind=st.sampled_from(["own", "none", "stale"]),
-        progress=st.sampled_from([b"", *DATA]),
-        checkpoint=st.sampled_from([b"", *DATA]),
-    )
-    def heartbeat(self, n: int, kind: str, progress: bytes, checkpoint: bytes) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "none", "stale"]), progress=st.sampled_from(DATA))
+    def heartbeat(self, n: int, kind: str, progress: bytes) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        beat = (job_id, token, progress, checkpoint)
+        beat = (job_id, token, progress, DATA[n % 4] if progress else b"")
         answer = self.do(ops.HEARTBEAT, [encode_fields(ops.BEAT_LAYOUT, beat)])[job_id]
         if not self.welcome(job_id, token):
             assert answer == "lost"
@@ -582,7 +566,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
         assert answer == ("cancel" if job.cancelling else "ok")
         job.expires_ns = self.now_ns + max(60, job.lease_s) * SECOND_NS
         job.touched = True
-        if progress or checkpoint:
+        if progress:
             job.releases = 0
 
     @rule(
@@ -590,14 +574,11 @@ class Program(ModelQueues, RuleBasedStateMachine):
         kind=st.sampled_from(["own", "own", "none"]),
         delay_s=st.integers(0, 2),
         undelivered=st.booleans(),
-        checkpoint=st.sampled_from([b"", *DATA]),
     )
-    def release(
-        self, n: int, kind: str, delay_s: int, undelivered: bool, checkpoint: bytes
-    ) -> None:
+    def release(self, n: int, kind: str, delay_s: int, undelivered: bool) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, checkpoint, undelivered)
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, DATA[n % 4], undelivered)
         if not self.welcome(job_id, token):
             assert isinstance(result, CorvoError)
             return
