@@ -19,7 +19,7 @@ from corvo.fsm import core, store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
-from corvo.limits import PART_INSIDE_SIZE_MAX, SECOND_NS
+from corvo.limits import HEAD_INSIDE_SIZE_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import ACTIVE, COMPLETED, PENDING, STATES, Job
 
 
@@ -355,6 +355,24 @@ def test_a_job_may_bring_a_large_checkpoint(more: int) -> None:
     assert len(driver.take().checkpoint) == PART_INSIDE_SIZE_MAX + more
     driver.do(ops.DELETE_JOB, "j")
     assert not apart(driver, "j")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_head_and_its_parts_share_a_page_with_another(more: int) -> None:
+    """LMDB gives a row of more than half a page pages of its own."""
+    driver = Driver()
+    size = HEAD_INSIDE_SIZE_MAX - PART_INSIDE_SIZE_MAX
+    payload = b"p" * (PART_INSIDE_SIZE_MAX - 10)
+    driver.enqueue("a", payload=payload, tags=b"t" * 10, checkpoint=b"c" * (size + more))
+    assert apart(driver, "a") == (more > 0)
+    driver.enqueue("b", payload=payload, tags=b"t" * 10)
+    for job_id in "ab":
+        fetched = driver.take(worker="w" * 100)
+        assert driver.ack(job_id, fetched.token, result=b"r" * (size + more)) is None
+    assert apart(driver, "a") and apart(driver, "b") == (more > 0)
+    assert max(len(row) for _, row in driver.base.scan(keys.JOB)) < 4_096 // 2 - 100
+    driver.enqueue("large", payload=b"p" * 5_000, checkpoint=b"c" * PART_INSIDE_SIZE_MAX)
+    assert not apart(driver, "large")
 
 
 @pytest.mark.parametrize("written", [True, False])
