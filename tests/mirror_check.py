@@ -34,11 +34,6 @@ class MemorySnapshot:
             found.append(row)
         return found
 
-    def names(self, first: bytes, last: bytes) -> set[bytes]:
-        return {
-            key for key, _ in self._base.scan(first[: first.index(b"|") + 1], first) if key <= last
-        }
-
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._base.scan(prefix)
 

@@ -16,6 +16,8 @@ from corvo.model import (
     SCHEDULED,
 )
 
+# What a worker sends: nothing, or what is too large for the row of the head now, soon or never.
+DATA = [b'{"x":"%b"}' % (b"x" * size) if size else b"" for size in (0, 1, 600, 1_024)]
 OVER = (COMPLETED, DEAD, CANCELLED)
 
 

@@ -10,10 +10,14 @@ from corvo.kv.meta cimport Meta
 from corvo.model cimport Extras, Job, Queue
 
 cdef int SEQ_BITS, ACTIVE, PENDING, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
-cdef long long JOB_SIZE, ROW_SIZE, PART_INSIDE_SIZE_MAX
+cdef long long JOB_SIZE, ROW_SIZE, PART_INSIDE_SIZE_MAX, HEAD_INSIDE_SIZE_MAX
 cdef tuple ENDED
 
 cpdef unsigned long long place(Job job)
+
+
+@cython.locals(size=cython.Py_ssize_t)
+cdef bint _data_too_large(Job job) except -1
 
 
 @cython.final
@@ -51,7 +55,7 @@ cdef class Store:
     cdef _enter(self, Job job)
     cpdef Extras touch_extras(self, Job job)
 
-    @cython.locals(more=cython.longlong, size=cython.Py_ssize_t)
+    @cython.locals(more=cython.longlong)
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)
     cpdef touch_queue(self, Queue queue)
     cpdef list index_rows(self, bytes prefix, bytes start, long long limit)

@@ -22,7 +22,7 @@ from corvo.kv import documents, queue_documents
 from corvo.kv.meta import Meta, decode_meta, encode_meta
 from corvo.kv.outbox import Changed
 from corvo.kv.rows import Row, Rows
-from corvo.limits import KIB, MIB, PART_INSIDE_SIZE_MAX
+from corvo.limits import HEAD_INSIDE_SIZE_MAX, KIB, MIB, PART_INSIDE_SIZE_MAX
 from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
@@ -51,6 +51,14 @@ Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
 def place(job: Job) -> int:
     """Queue and seq in one number: where a live job stands, and its key in a heap."""
     return job.queue_number << SEQ_BITS | job.seq
+
+
+def _data_too_large(job: Job) -> bool:
+    """Whether what the worker sent is too large for the row of the head and what else is there."""
+    size = len(job.checkpoint) + len(job.progress) + len(job.result)
+    if size > PART_INSIDE_SIZE_MAX or job.body_apart:
+        return size > PART_INSIDE_SIZE_MAX
+    return size + len(job.payload) + len(job.tags) > HEAD_INSIDE_SIZE_MAX
 
 
 def _extras_size(extras: Extras) -> int:
@@ -155,7 +163,7 @@ class Store:
         job.body_apart = len(job.payload) + len(job.tags) > PART_INSIDE_SIZE_MAX
         if job.body_apart:
             job.dirty |= DIRTY_BODY
-        job.data_apart = len(job.checkpoint) > PART_INSIDE_SIZE_MAX
+        job.data_apart = _data_too_large(job)
         if job.data_apart:
             job.dirty |= DIRTY_DATA
         if job.has_extras:
@@ -209,8 +217,7 @@ class Store:
             more += len(result) - len(job.result)
             job.result = result
         if not job.data_apart:
-            size = len(job.checkpoint) + len(job.progress) + len(job.result)
-            job.data_apart = size > PART_INSIDE_SIZE_MAX
+            job.data_apart = _data_too_large(job)
         if job.data_apart:
             job.dirty |= DIRTY_DATA
         job.size += more

@@ -24,7 +24,7 @@ from fsm_driver import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from plain_model import OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
+from plain_model import DATA, OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
 
 from corvo import ops
 from corvo._fast.codec import encode_fields
@@ -338,7 +338,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             ids.append(f"job_{self.next_id:02}")
             self.next_id += 1
             fields = {"queue": queue, "priority": priority, "max_retries": max_retries}
-            fields["payload"] = PAYLOADS[self.next_id % 2]
+            fields |= {"payload": PAYLOADS[self.next_id % 2], "checkpoint": DATA[self.next_id % 4]}
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
             if expire_s or hold or group:
                 fields |= {"extras": encode_extras(**extras, group_key=group)}
@@ -509,9 +509,8 @@ class Program(ModelQueues, RuleBasedStateMachine):
         welcome = self.welcome(job_id, token)
         job = self.jobs.get(job_id)
         repeated = job is not None and job.state == COMPLETED and token == job.token != ""
-        items = [encode_fields(ops.ACK.layout, (job_id, token, b"1", b"", b""))] * (
-            2 if again else 1
-        )
+        values = (job_id, token, DATA[n % 4], b"", b"")
+        items = [encode_fields(ops.ACK.layout, values)] * (2 if again else 1)
         acked = self.do(ops.ACK_BATCH, items)
         if welcome:
             self.finish(job_id, COMPLETED)
@@ -554,11 +553,11 @@ class Program(ModelQueues, RuleBasedStateMachine):
             return
         assert result.state == job.state
 
-    @rule(n=PICK, kind=st.sampled_from(["own", "none", "stale"]), progress=st.booleans())
-    def heartbeat(self, n: int, kind: str, progress: bool) -> None:
+    @rule(n=PICK, kind=st.sampled_from(["own", "none", "stale"]), progress=st.sampled_from(DATA))
+    def heartbeat(self, n: int, kind: str, progress: bytes) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        beat = (job_id, token, b'{"n":1}' if progress else b"", b"2" if progress else b"")
+        beat = (job_id, token, progress, DATA[n % 4] if progress else b"")
         answer = self.do(ops.HEARTBEAT, [encode_fields(ops.BEAT_LAYOUT, beat)])[job_id]
         if not self.welcome(job_id, token):
             assert answer == "lost"
@@ -579,7 +578,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
     def release(self, n: int, kind: str, delay_s: int, undelivered: bool) -> None:
         job_id = self.pick(n, ACTIVE)
         token = self.token_of(job_id, kind)
-        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, b"", undelivered)
+        result = self.do(ops.RELEASE, job_id, token, delay_s * SECOND_NS, DATA[n % 4], undelivered)
         if not self.welcome(job_id, token):
             assert isinstance(result, CorvoError)
             return

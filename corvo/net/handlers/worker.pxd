@@ -11,7 +11,7 @@ from corvo.waiting cimport Wait
 cdef Op _ACK
 
 
-cdef long long _began_ns(Request request) except -1
+cdef long long _began_ns(Request request) except? -1
 
 
 @cython.final

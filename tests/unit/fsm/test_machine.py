@@ -12,14 +12,15 @@ from consistency import check_machine, memory
 from fsm_driver import START_NS, Driver, encode_entry, enqueue_step
 
 from corvo import feed, ops
+from corvo._fast import keys
 from corvo._fast.codec import encode_fields, encode_frame
 from corvo.errors import DiskFull, StorageError, UnknownOp
 from corvo.fsm import core, store
 from corvo.fsm.machine import Machine
 from corvo.kv.memory import MemoryBase
 from corvo.kv.rows import Row
-from corvo.limits import SECOND_NS
-from corvo.model import ACTIVE, COMPLETED, PENDING, STATES
+from corvo.limits import HEAD_INSIDE_SIZE_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
+from corvo.model import ACTIVE, COMPLETED, PENDING, STATES, Job
 
 
 class FullBase(MemoryBase):
@@ -314,6 +315,88 @@ def test_overlay_size_follows_what_it_holds() -> None:
     assert small + 1_000 <= driver.machine.overlay_size <= small + 3_000
     driver.machine.flush()
     assert driver.machine._store.jobs_size == 0
+
+
+def data_of(job: Job) -> tuple[bytes, bytes, bytes]:
+    return job.checkpoint, job.progress, job.result
+
+
+def apart(driver: Driver, job_id: str) -> bool:
+    """Whether the data of a job has a row of its own, once everything is written."""
+    driver.restart()
+    check_machine(driver.machine, driver.base)
+    return driver.base.get(keys.data(job_id)) is not None
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("more", [0, 1])
+def test_data_stays_with_the_head_up_to_a_bound(more: int, kept: bool) -> None:
+    """All that the worker sent counts together, wherever it was before."""
+    driver = Driver()
+    driver.enqueue("j", checkpoint=b"c" * 400)
+    token = driver.take().token
+    if not kept:
+        driver.restart()
+    driver.beat("j", token, progress=b"p" * 300)
+    driver.machine.flush()
+    rest = PART_INSIDE_SIZE_MAX - 400 - 300 + more
+    assert driver.ack("j", token, result=b"r" * rest) is None
+    assert apart(driver, "j") == (more > 0)
+    assert data_of(driver.job("j")) == (b"c" * 400, b"p" * 300, b"r" * rest)
+    driver.do(ops.DELETE_JOB, "j")
+    assert not apart(driver, "j")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_job_may_bring_a_large_checkpoint(more: int) -> None:
+    driver = Driver()
+    driver.enqueue("j", checkpoint=b"c" * (PART_INSIDE_SIZE_MAX + more))
+    assert apart(driver, "j") == (more > 0)
+    assert len(driver.take().checkpoint) == PART_INSIDE_SIZE_MAX + more
+    driver.do(ops.DELETE_JOB, "j")
+    assert not apart(driver, "j")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_head_and_its_parts_share_a_page_with_another(more: int) -> None:
+    """LMDB gives a row of more than half a page pages of its own."""
+    driver = Driver()
+    size = HEAD_INSIDE_SIZE_MAX - PART_INSIDE_SIZE_MAX
+    payload = b"p" * (PART_INSIDE_SIZE_MAX - 10)
+    driver.enqueue("a", payload=payload, tags=b"t" * 10, checkpoint=b"c" * (size + more))
+    assert apart(driver, "a") == (more > 0)
+    driver.enqueue("b", payload=payload, tags=b"t" * 10)
+    for job_id in "ab":
+        fetched = driver.take(worker="w" * 100)
+        assert driver.ack(job_id, fetched.token, result=b"r" * (size + more)) is None
+    assert apart(driver, "a") and apart(driver, "b") == (more > 0)
+    assert max(len(row) for _, row in driver.base.scan(keys.JOB)) < 4_096 // 2 - 100
+    driver.enqueue("large", payload=b"p" * 5_000, checkpoint=b"c" * PART_INSIDE_SIZE_MAX)
+    assert not apart(driver, "large")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_data_that_was_large_stays_apart(written: bool) -> None:
+    base = FullBase()
+    driver = Driver(base)
+    driver.enqueue("j")
+    token = driver.take().token
+    driver.beat("j", token, checkpoint=b"c" * 5_000)
+    if written:
+        assert apart(driver, "j")
+    driver.beat("j", token, checkpoint=b"d", progress=b"1")
+    base.full = True
+    with pytest.raises(DiskFull):
+        driver.machine.flush()
+    base.full = False
+    assert apart(driver, "j") and data_of(driver.job("j")) == (b"d", b"1", b"")
+    driver.ack("j", token, result=b"2")
+    driver.do(ops.RETRY_JOB, "j")
+    driver.do(ops.MOVE_JOB, "j", "other", False, True)
+    assert apart(driver, "j") and data_of(driver.job("j")) == (b"d", b"1", b"2")
+    driver.do(ops.CLEAR_QUEUE, "other", "task")
+    driver.step()
+    assert not apart(driver, "j")
 
 
 def test_a_state_belongs_to_one_cluster() -> None:
