@@ -27,7 +27,7 @@ from corvo._fast.keys import META
 from corvo.errors import CorvoError, DiskFull, StorageError
 from corvo.kv.base import DATA_FILE, ENGINE
 from corvo.kv.meta import decode_meta
-from corvo.limits import DISK_FREE_REFUSE, MIB
+from corvo.limits import DISK_FREE_REFUSE, MAP_SIZE, MIB
 
 _NICE: Final = 10
 
@@ -39,7 +39,12 @@ def copy(directory: Path, target: Path) -> dict[str, Any]:
     if stat.f_bavail * stat.f_frsize < size + DISK_FREE_REFUSE:
         raise DiskFull(f"no space in {target.parent} for a copy of {size} bytes")
     env = lmdb.open(
-        os.fspath(directory), readonly=True, create=False, readahead=False, lib_version=ENGINE
+        os.fspath(directory),
+        map_size=MAP_SIZE,  # the base may grow before the copy begins
+        readonly=True,
+        create=False,
+        readahead=False,
+        lib_version=ENGINE,
     )
     with env, target.open("wb") as file:
         env.reader_check()  # an earlier copy may have been killed

@@ -5,10 +5,13 @@ import contextlib
 import json
 import logging
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 from crash.disk import PAGE, Disk, Image, Name, RecordingFiles, Write, nothing, some, whole
 from peer_nodes import Node, play, until
@@ -527,6 +530,34 @@ def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: Any) -> None:
         assert "was cut short" in capsys.readouterr().err
     finally:
         copying._NICE = nice  # type: ignore[misc]
+
+
+GROW = """
+import sys
+from pathlib import Path
+from corvo.kv.base import Base
+
+base = Base.open(Path(sys.argv[1]), map_size=1 << 30, ballast_size=0)
+base.write([(b"k|%08d" % n, bytes(500)) for n in range(40_000)], [])
+"""
+
+
+def test_a_base_may_grow_while_a_copy_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base.open(tmp_path / "a", map_size=1 << 30, ballast_size=0)
+    fill(base, 7, count=20_000)
+    base.close()
+    really = lmdb.open
+
+    def open(*args: Any, **options: Any) -> Any:
+        env = really(*args, **options)
+        monkeypatch.undo()
+        subprocess.run([sys.executable, "-c", GROW, str(tmp_path / "a")], check=True)
+        return env
+
+    monkeypatch.setattr(copying.lmdb, "open", open)
+    assert copying.copy(tmp_path / "a" / generations.FIRST, tmp_path / "copy")["index"] == 7
 
 
 def test_which_directory_counts(tmp_path: Path) -> None:
