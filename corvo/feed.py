@@ -1,4 +1,5 @@
-"""Change records: what apply did, in order. Those of one entry become one block of the event log.
+"""Change records: what apply did, in order, as they are read back from the event log, which apply
+writes (`corvo.kv.event_blocks`).
 
 `data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?, "schedule_slot_ns"?}`,
 started `{"attempt", "worker_id"}`, progress what the worker sent, failed `{"attempt", "error"?}` (a

@@ -190,8 +190,8 @@ PROXY_IDLE_NS: Final = 30 * SECOND_NS
 # Payload and tags up to this size are written with the head of their job, in one row; so is what
 # its worker sent.
 PART_INSIDE_SIZE_MAX: Final = KIB
-# The same for both together: with the rest of its head, two such rows share a page of the base. A
-# row that is larger takes pages for itself alone.
+# The same for both together: with the rest of its head, two such rows share a page of the base,
+# unless the worker has a very long name. A row that is larger takes pages for itself alone.
 HEAD_INSIDE_SIZE_MAX: Final = 3 * KIB // 2
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_DOCUMENTS_MAX: Final = 5_000

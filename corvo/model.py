@@ -158,7 +158,7 @@ class Job:
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
         self.has_extras: bool = False
-        # Too large for the row of the head.
+        # Has a row of its own: is too large for that of the head, or once was.
         self.body_apart: bool = False
         self.data_apart: bool = False
         # Data.

@@ -1,7 +1,6 @@
 cimport cython
 
 from corvo._fast.batch cimport Batcher
-from corvo._fast.replies cimport Request
 from corvo.clock cimport Clock
 from corvo.flusher cimport BaseFlusher
 from corvo.ops cimport Op

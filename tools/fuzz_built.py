@@ -34,6 +34,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns())
     parser.add_argument("targets", nargs="*", metavar="TARGET", default=list(TARGETS))
     arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - TARGETS.keys():
+        parser.error(f"no targets: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     if not built.__file__.endswith(".so"):
         sys.exit("nothing is compiled here: run `make build` first")
     broken = []

@@ -14,7 +14,7 @@ cdef class Writer:
     cdef _map(self)
     cdef _grow(self, Py_ssize_t size)
     cdef void begin(self) noexcept
-    cdef void start(self) noexcept
+    cdef void begin_text(self) noexcept
     cdef bytes done(self)
     cdef int u(self, unsigned long long value) except -1
     cdef int i(self, long long value) except -1
@@ -31,6 +31,7 @@ cdef class Writer:
     cdef int hole(self, Py_ssize_t size) except -1
     cdef int _byte(self, unsigned char value) except -1
     cdef int _put(self, const char *data, Py_ssize_t size) except -1
+    cdef int _copy(self, const char *data, Py_ssize_t size) except -1
 
 
 @cython.final

@@ -3,7 +3,8 @@
 `Writer` and `Reader` write and read what `corvo._fast.codec` does with a layout, byte for byte,
 with one call for each field, named by its letter. A document that is written once for each job is
 worth these calls; everything else uses a layout. Integers are those of C, so what is read has at
-most 63 bits (`u`), which all our counters and times keep.
+most 63 bits (`u`), which all our counters and times keep. Between `begin_text` and `done`, a Writer
+makes a text without version and lengths, of `raw`, `text` and `decimal`.
 """
 
 import cython
@@ -50,7 +51,7 @@ class Writer:
         self._p[0] = _VERSION
         self._at = 1
 
-    def start(self):
+    def begin_text(self):
         """Start a text, which has no version byte."""
         self._at = 0
 
@@ -113,12 +114,10 @@ class Writer:
     def fields(self, other):
         """The fields of another writer, as if they had been written here."""
         size: cython.Py_ssize_t = other._at - 1
-        at: cython.Py_ssize_t = self._at
-        self.hole(size)
         if cython.compiled:
-            memcpy(self._p + at, other._p + 1, size)
+            self._copy(cython.cast(cython.p_const_char, other._p) + 1, size)
         else:
-            self._p[at : at + size] = other._p[1 : size + 1]
+            self._copy(other._p[1 : other._at], size)
 
     def s(self, text):
         """A text."""
@@ -150,22 +149,17 @@ class Writer:
 
     def raw(self, data):
         """Bytes without their length."""
-        size: cython.Py_ssize_t = len(data)
-        at: cython.Py_ssize_t = self._at
-        self.hole(size)
-        if cython.compiled:
-            memcpy(self._p + at, PyBytes_AS_STRING(data), size)
-        else:
-            self._p[at : at + size] = data
+        self._copy(
+            cython.cast(cython.p_const_char, PyBytes_AS_STRING(data)) if cython.compiled else data,
+            len(data),
+        )
 
     def text(self, text):
         """A text without its length."""
         if cython.compiled:
             size: cython.Py_ssize_t = 0
             utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(text, cython.address(size))
-            at: cython.Py_ssize_t = self._at
-            self.hole(size)
-            memcpy(self._p + at, utf8, size)
+            self._copy(utf8, size)
         else:
             self.raw(text.encode())
 
@@ -200,6 +194,10 @@ class Writer:
     def _put(self, data, size):
         """A length and as many bytes."""
         self.u(size)
+        self._copy(data, size)
+
+    def _copy(self, data, size):
+        """As many bytes."""
         at: cython.Py_ssize_t = self._at
         if at + size > self._room:
             self._grow(size)

@@ -263,7 +263,7 @@ def id_alone(job_id: str) -> bytes:
 
 
 def parse_id(value: bytes) -> str:
-    """The job id in the value of a pending or finished row."""
+    """The job id in the value of a pending, blocked or finished row."""
     return value.partition(b"\0")[0].decode()
 
 

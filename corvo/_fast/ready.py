@@ -2,9 +2,9 @@
 
 `ReadyIndex` holds the places (seq) of the ready jobs of one queue, per priority: a sorted window
 of the next few in front of a roaring bitmap of the rest. A short queue lives in the window alone;
-a long one pays a refill per 32 jobs. New jobs come one behind the other, so they join the bitmap as
-a run, when somebody looks into it. Sizes are our own counts, because `len()` and `min()` of a
-bitmap walk all of it.
+a long one pays a refill per 32 jobs. New numbers that come one behind the other join the bitmap as
+a run, when somebody looks into it or one comes that does not follow. Sizes are our own counts,
+because `len()` and `min()` of a bitmap walk all of it.
 
 `Places` is an ordered set for where there are very many of them and most are small: the same window
 and bitmap, but the window grows with its content and the bitmap is made when it is needed.
@@ -94,7 +94,10 @@ class ReadyIndex:
         if self.run_stop[priority] > 0:
             if self.rest[priority] is None:
                 self.rest[priority] = BitMap64()
-            self.rest[priority].add_range(self.run_start[priority], self.run_stop[priority])
+            if self.run_stop[priority] - self.run_start[priority] == 1:
+                self.rest[priority].add(self.run_start[priority])
+            else:
+                self.rest[priority].add_range(self.run_start[priority], self.run_stop[priority])
             self.run_stop[priority] = 0
 
     def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):

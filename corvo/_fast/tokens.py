@@ -18,7 +18,7 @@ SEED_BITS = 32
 
 def build_token(fencing, seed):
     """The token of the lease with this fencing number and these 32 bits."""
-    text: cython.char[20]
+    text: cython.char[20]  # _SIZE_MAX
     if not cython.compiled:
         text = bytearray(_SIZE_MAX)
     digits: cython.p_const_char = _DIGITS

@@ -41,13 +41,13 @@ cdef class Core:
     cdef public long long term, stamp_ns, seed
     cdef public Py_ssize_t position
     cdef public EventBlock block
-    cdef public bytes events
+    cdef public bytes last_block
     cdef public list ended
     cdef public long long settled
 
     cpdef begin(self, long long term, long long stamp_ns, long long seed)
 
-    @cython.locals(events=bytes)
+    @cython.locals(block=bytes)
     cpdef end(self)
     cpdef emit(self, Lane lane, Job job, int type, bytes data)
     cdef Lane _add_lane(self, Queue queue)

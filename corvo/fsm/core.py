@@ -89,7 +89,7 @@ class Core:
         self.seed: int = 0
         self.position: int = 0  # of the op in the entry
         self.block = EventBlock()
-        self.events: bytes = b""  # the block of the last entry; empty when that changed nothing
+        self.last_block: bytes = b""  # of the last entry; empty when that changed nothing
         self.ended: list[Ended] = []  # what the end of these jobs brings about is yet to be done
         self.settled: int = 0  # dependents that have heard of the end of a job
 
@@ -232,9 +232,9 @@ class Core:
         """Close the entry: its events become a block and go into the rolling hash."""
         if not self.block.count:
             return
-        events = self.events = self.block.done()
-        self.store.events.add(self.block.first_seq, events)
-        self.meta.hash = blake2b(self.meta.hash + events, digest_size=HASH_SIZE).digest()
+        block = self.last_block = self.block.done()
+        self.store.events.add(self.block.first_seq, block)
+        self.meta.hash = blake2b(self.meta.hash + block, digest_size=HASH_SIZE).digest()
 
     def emit(self, lane: Lane, job: Job, type: int, data: bytes) -> None:
         """Record an event of a job."""

@@ -55,8 +55,8 @@ cdef Job _next_job(Core core, Lane lane)
 
 
 @cython.locals(
-    lane=Lane, job=Job, r=Reader, queues=list, count=cython.Py_ssize_t, i=cython.Py_ssize_t,
-    lease_ns=cython.longlong, worker_id=str, hostname=str
+    lane=Lane, job=Job, r=Reader, queues=list, lease_ns=cython.longlong, worker_id=str,
+    hostname=str
 )
 cpdef fetch(Core core, bytes payload)
 

@@ -239,7 +239,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
-        self._core.events = b""
+        self._core.last_block = b""
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -274,9 +274,9 @@ class Machine:
     def take_changes(self) -> list[Change]:
         """Change records of the last apply, in order."""
         core = self._core
-        events = core.events
-        core.events = b""
-        return decode_events(core.block.first_seq, events) if events else []
+        block = core.last_block
+        core.last_block = b""
+        return decode_events(core.block.first_seq, block) if block else []
 
     def take_woken(self) -> list[str]:
         """Queues that gained ready work or a free slot since the last call."""

@@ -16,7 +16,7 @@ cdef tuple ENDED
 cpdef unsigned long long place(Job job)
 
 
-@cython.locals(size=cython.Py_ssize_t)
+@cython.locals(bound=cython.Py_ssize_t)
 cdef bint _data_too_large(Job job) except -1
 
 

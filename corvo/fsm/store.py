@@ -54,11 +54,12 @@ def place(job: Job) -> int:
 
 
 def _data_too_large(job: Job) -> bool:
-    """Whether what the worker sent is too large for the row of the head and what else is there."""
-    size = len(job.checkpoint) + len(job.progress) + len(job.result)
-    if size > PART_INSIDE_SIZE_MAX or job.body_apart:
-        return size > PART_INSIDE_SIZE_MAX
-    return size + len(job.payload) + len(job.tags) > HEAD_INSIDE_SIZE_MAX
+    """Whether what the worker sent is too large for the head's row, beside the body if that is
+    there."""
+    bound = HEAD_INSIDE_SIZE_MAX - len(job.payload) - len(job.tags) - len(job.unique_key)
+    if job.body_apart or bound > PART_INSIDE_SIZE_MAX:
+        bound = PART_INSIDE_SIZE_MAX
+    return len(job.checkpoint) + len(job.progress) + len(job.result) > bound
 
 
 def _extras_size(extras: Extras) -> int:
@@ -405,7 +406,7 @@ class Store:
 
     def flush(self) -> FlushReport:
         """Write all that is dirty, and the meta row, in one transaction."""
-        # Each list rises by itself, which makes the base's sort cheap.
+        # Indexes and heads rise by themselves, which makes the base's sort cheap; parts are few.
         puts: list[Row] = [(keys.META, encode_meta(self.meta))]
         indexes: list[Row] = []
         heads: list[Row] = []

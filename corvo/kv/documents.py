@@ -39,7 +39,6 @@ from corvo.model import (
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuffbb"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
-DATA_LAYOUT: Final = "bbb"
 EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"

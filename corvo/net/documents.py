@@ -75,7 +75,7 @@ def reply_json(request: Request, status: int, document: Any) -> None:
 def fetched_document(job: Fetched) -> bytes:
     """A delivered job, as fetch answers it."""
     w = _writer
-    w.start()
+    w.begin_text()
     w.raw(b'{"job_id":"')
     w.text(job.job_id)
     w.raw(b'","queue":')

@@ -95,6 +95,7 @@ class Boundaries:
     def __init__(self) -> None:
         self._head = b""
         self._left = 0  # of a message
+        self.ended = False  # a message said that it is the last one
 
     @property
     def inside(self) -> bool:
@@ -114,7 +115,8 @@ class Boundaries:
             self._head += more
             at += len(more)
             if len(self._head) == _HEAD.size:
-                _, self._left = _HEAD.unpack(self._head)
+                flags, self._left = _HEAD.unpack(self._head)
+                self.ended = self.ended or flags & END_STREAM != 0
                 self._head = b""
 
 

@@ -71,7 +71,7 @@ class StreamRelays:
             await connect(self._loop, url, relay, self._tls)
         except (OSError, ValueError) as error:
             logger.info("cannot connect to the leader at %s: %s", url, error)
-            relay.over()
+            relay.over("the leader cannot be reached; nothing was done")
 
     def turn_to(self, address: str) -> None:
         """The node at this address leads: streams that go elsewhere are over."""
@@ -106,6 +106,7 @@ class StreamRelay(asyncio.Protocol):
         self._paused = False
         self._sent_all = False  # the client has said all it will
         self._over = False
+        self._refused = False  # the leader's answer is no stream of messages
         request.on_abandoned = self._on_abandoned
 
     # ---- called by the loop ----
@@ -202,6 +203,7 @@ class StreamRelay(asyncio.Protocol):
             self._close()
             request.reply(status, b"", lines)
         else:
+            self._refused = status != 200
             request.start(status, lines, media)
 
     def _pause(self, paused: bool) -> None:
@@ -220,8 +222,8 @@ class StreamRelay(asyncio.Protocol):
         """It cannot go on."""
         if self._over:
             return
-        if self._answers.inside:
-            self._end()
+        if self._answers.inside or self._answers.ended or self._refused:
+            self._end()  # what was passed on does not go on with a message that says why
         else:
             self._close()
             self._wire.end(RpcError("unavailable", why))

@@ -12,13 +12,14 @@ from stream_peer import Ended, Stream, encode, open_stream
 
 from corvo._fast.replies import Request
 from corvo.clock import TestClock
-from corvo.net.envelopes import envelope
+from corvo.net.envelopes import END_STREAM, envelope
 from corvo.net.lifecycle_streams import is_lifecycle_stream
 from corvo.net.rpc_wire import STREAMING, find_wire, media_type
 from corvo.net.server import Server
 from corvo.net.stream_relay import StreamRelays
 
 KINDS = ["grpc", "proto", "json"]
+UNREACHED = "the leader cannot be reached; nothing was done"
 LOST = "the leader was lost; what has no answer may have been done"
 ANSWER = envelope(encode({"request_id": 7}, "LifecycleStreamResponse"))
 
@@ -60,6 +61,13 @@ async def follower(url: str) -> AsyncIterator[tuple[Node, StreamRelays]]:
     finally:
         relays.end_all()
         await node.stop()
+
+
+def ended(stream: Stream) -> str:
+    """The code in the message that ends the stream."""
+    with pytest.raises(Ended) as caught:
+        stream.receive()
+    return caught.value.code
 
 
 async def heard(stream: Stream) -> str:
@@ -107,6 +115,48 @@ def test_a_leader_that_is_lost_inside_an_answer() -> None:
     play(story)
 
 
+def test_a_leader_that_is_lost_behind_its_last_message() -> None:
+    """It has said how the stream ends: nobody says it again."""
+
+    async def story() -> None:
+        def answer(request: Request) -> None:
+            request.start(200, b"", media_type(request))
+            request.send(envelope(b"{}", END_STREAM))
+
+        leader = await Node(answer).start()
+        async with follower(f"http://127.0.0.1:{leader.port}") as (node, relays):
+            stream = await asyncio.to_thread(open_stream, node.port, "proto")
+            assert await asyncio.to_thread(ended, stream) == "ok"
+            await leader.stop()
+            with pytest.raises(AssertionError, match="without saying how"):
+                await asyncio.to_thread(stream.receive)
+            await asyncio.to_thread(stream.close)
+            assert not relays
+
+    play(story)
+
+
+def test_a_leader_that_is_lost_while_it_refuses() -> None:
+    """No message stands behind an answer that is no stream of messages."""
+
+    async def story() -> None:
+        def answer(request: Request) -> None:
+            request.start(503, b"", b"text/plain")
+            request.send(b"starting")
+
+        leader = await Node(answer).start()
+        async with follower(f"http://127.0.0.1:{leader.port}") as (node, relays):
+            stream = await asyncio.to_thread(open_stream, node.port, "proto")
+            await until(lambda: len(relays) and next(iter(relays._relays))._refused)
+            await leader.stop()
+            with pytest.raises(AssertionError, match="without saying how"):
+                await asyncio.to_thread(stream.receive)
+            await asyncio.to_thread(stream.close)
+            assert not relays
+
+    play(story)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_leader_that_is_not_there(kind: str) -> None:
     async def story() -> None:
@@ -116,7 +166,7 @@ def test_a_leader_that_is_not_there(kind: str) -> None:
             stream = await asyncio.to_thread(open_stream, node.port, kind)
             if kind == "grpc":
                 stream.send(request_id=1)
-            assert await heard(stream) == f"unavailable: {LOST}"
+            assert await heard(stream) == f"unavailable: {UNREACHED}"
 
     play(story)
 
