@@ -85,7 +85,7 @@ fuzz: $(PURE)/built  ## Fuzz everything that gets bytes from outside, each targe
 	$(PURE)/bin/$(PIP_INSTALL) atheris
 	PYTHONPATH=tests $(PURE)/bin/python tools/fuzzer.py --minutes $(MINUTES) $(ARGS)
 
-fuzz-built: build  ## The same on the compiled code, unguided but many times as fast (MINUTES=5)
+fuzz-built: build  ## The same on the compiled code: unguided, but most are faster (MINUTES=5)
 	PYTHONPATH=tests $(BIN)/python tools/fuzz_built.py --minutes $(MINUTES) $(ARGS)
 
 h2spec: build  ## Conformance tests of HTTP/2 by h2spec, in the clear and by TLS; needs Go

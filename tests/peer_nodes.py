@@ -12,6 +12,7 @@ from corvo.consensus.links import Channel
 from corvo.consensus.log import Entry
 from corvo.consensus.raft.messages import APPEND, Message
 from corvo.consensus.transport import Pace, Transport
+from corvo.net.server import Server
 
 CLUSTER = "c" * 32
 SECRET = b"a secret of the cluster"
@@ -105,3 +106,12 @@ async def until(condition: Callable[[], Any]) -> None:
     """Give the loop turns until something is true; `play` bounds it."""
     while not condition():
         await asyncio.sleep(0.002)
+
+
+async def cut_off(server: Server) -> None:
+    """Take a front end away, as kill -9 does."""
+    for listener in server._listeners:
+        listener.close()
+    for connection in list(server.connections):
+        connection.abort()
+    await until(lambda: not server.connections)

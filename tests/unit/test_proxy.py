@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from peer_nodes import play, until
+from peer_nodes import cut_off, play, until
 
 from corvo import limits
 from corvo._fast.replies import Request, header_line, reply_error
@@ -47,11 +47,7 @@ class Leader:
 
     async def stop(self) -> None:
         """As kill -9 does."""
-        for listener in self.server._listeners:
-            listener.close()
-        for connection in list(self.server.connections):
-            connection.abort()
-        await until(lambda: not self.server.connections)
+        await cut_off(self.server)
 
     @property
     def address(self) -> str:
@@ -83,11 +79,7 @@ class Follower:
 
     async def stop(self) -> None:
         await self.proxy.close()
-        for listener in self.server._listeners:
-            listener.close()
-        for connection in list(self.server.connections):
-            connection.abort()
-        await until(lambda: not self.server.connections)
+        await cut_off(self.server)
 
 
 @contextlib.asynccontextmanager

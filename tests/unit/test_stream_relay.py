@@ -4,10 +4,10 @@ reached."""
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from peer_nodes import play, until
+from peer_nodes import cut_off, play, until
 from stream_peer import Ended, Stream, encode, open_stream
 
 from corvo._fast.replies import Request
@@ -38,11 +38,7 @@ class Node:
 
     async def stop(self) -> None:
         """As kill -9 does."""
-        for listener in self.server._listeners:
-            listener.close()
-        for connection in list(self.server.connections):
-            connection.abort()
-        await until(lambda: not self.server.connections)
+        await cut_off(self.server)
 
 
 @contextlib.asynccontextmanager
@@ -61,13 +57,6 @@ async def follower(url: str) -> AsyncIterator[tuple[Node, StreamRelays]]:
     finally:
         relays.end_all()
         await node.stop()
-
-
-def ended(stream: Stream) -> str:
-    """The code in the message that ends the stream."""
-    with pytest.raises(Ended) as caught:
-        stream.receive()
-    return caught.value.code
 
 
 async def heard(stream: Stream) -> str:
@@ -96,58 +85,43 @@ def test_a_leader_that_is_lost_between_two_answers(kind: str) -> None:
     play(story)
 
 
-def test_a_leader_that_is_lost_inside_an_answer() -> None:
+async def received(stream: Stream, relays: StreamRelays) -> None:
+    assert await asyncio.to_thread(stream.receive) == {"request_id": 7}
+
+
+async def ended_well(stream: Stream, relays: StreamRelays) -> None:
+    with pytest.raises(Ended) as ended:
+        await asyncio.to_thread(stream.receive)
+    assert ended.value.code == "ok"
+
+
+async def refused(stream: Stream, relays: StreamRelays) -> None:
+    await until(lambda: len(relays) and next(iter(relays._relays))._refused)
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "before"),
+    [
+        (200, ANSWER + ANSWER[:-1], received),
+        (200, envelope(b"{}", END_STREAM), ended_well),
+        (503, b"starting", refused),
+    ],
+    ids=["inside an answer", "behind its last message", "while it refuses"],
+)
+def test_no_message_says_why_where_none_can_stand(
+    status: int, sent: bytes, before: Callable[[Stream, StreamRelays], Awaitable[None]]
+) -> None:
+    """The leader is lost."""
+
     async def story() -> None:
         def answer(request: Request) -> None:
-            request.start(200, b"", media_type(request))
-            request.send(ANSWER + ANSWER[:-1])
+            request.start(status, b"", media_type(request) if status == 200 else b"text/plain")
+            request.send(sent)
 
         leader = await Node(answer).start()
         async with follower(f"http://127.0.0.1:{leader.port}") as (node, relays):
             stream = await asyncio.to_thread(open_stream, node.port, "proto")
-            assert await asyncio.to_thread(stream.receive) == {"request_id": 7}
-            await leader.stop()
-            with pytest.raises(AssertionError, match="without saying how"):
-                await asyncio.to_thread(stream.receive)
-            await asyncio.to_thread(stream.close)
-            assert not relays
-
-    play(story)
-
-
-def test_a_leader_that_is_lost_behind_its_last_message() -> None:
-    """It has said how the stream ends: nobody says it again."""
-
-    async def story() -> None:
-        def answer(request: Request) -> None:
-            request.start(200, b"", media_type(request))
-            request.send(envelope(b"{}", END_STREAM))
-
-        leader = await Node(answer).start()
-        async with follower(f"http://127.0.0.1:{leader.port}") as (node, relays):
-            stream = await asyncio.to_thread(open_stream, node.port, "proto")
-            assert await asyncio.to_thread(ended, stream) == "ok"
-            await leader.stop()
-            with pytest.raises(AssertionError, match="without saying how"):
-                await asyncio.to_thread(stream.receive)
-            await asyncio.to_thread(stream.close)
-            assert not relays
-
-    play(story)
-
-
-def test_a_leader_that_is_lost_while_it_refuses() -> None:
-    """No message stands behind an answer that is no stream of messages."""
-
-    async def story() -> None:
-        def answer(request: Request) -> None:
-            request.start(503, b"", b"text/plain")
-            request.send(b"starting")
-
-        leader = await Node(answer).start()
-        async with follower(f"http://127.0.0.1:{leader.port}") as (node, relays):
-            stream = await asyncio.to_thread(open_stream, node.port, "proto")
-            await until(lambda: len(relays) and next(iter(relays._relays))._refused)
+            await before(stream, relays)
             await leader.stop()
             with pytest.raises(AssertionError, match="without saying how"):
                 await asyncio.to_thread(stream.receive)
