@@ -3,10 +3,10 @@
     fuzz_built.py [--minutes 1] [--corpus build/fuzz] [--seed N] [TARGET ...]
 
 The fuzzer sees coverage only where the sources are interpreted. Here the same targets run as they
-are compiled, where bytes are reached by pointers: unguided, but most many times as fast, on changes
-of the seeds and of what the fuzzer has left in its corpus. Each target has a process of its own. The
-input under test stands in a file that is mapped into memory, so it is still there when that process
-dies. Exit status 1 when a target broke.
+are compiled, where bytes are reached by pointers: unguided, but most many times as fast, on
+changes of the seeds and of what the fuzzer has left in its corpus. Each target has a process of its
+own. The input under test stands in a file that is mapped into memory, so it is still there when
+that process dies. Exit status 1 when a target broke.
 """
 
 import argparse
