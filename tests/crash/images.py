@@ -25,7 +25,7 @@ from crash.disk import (
 from crash.engine import IDENTITY, SEGMENT, Engine, Model, all_rows
 from crash.recovery import recovered
 
-from corvo.consensus.files import SYNC_DATA
+from corvo.platform.files import SYNC_DATA
 
 # Where images are built: in memory where possible, for a flush per start is slow on a disk.
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -21,7 +21,7 @@ from faults.changes import (
     storm,
 )
 from faults.machines import MIB, eventually
-from harness import ServerProcess, refused
+from lib.harness import ServerProcess, refused
 
 HOUR_NS = 3_600 * 10**9
 _ELECTION_S = 2.0  # at default time-outs, with room for a busy machine

@@ -9,25 +9,25 @@ from typing import Any, cast
 import pytest
 
 from corvo import errors
-from corvo._fast.refusals import REASONS
-from corvo.clock import Clock
+from corvo._fast.http.abuse_counters import REASONS
 from corvo.config import load
+from corvo.engine.pipeline import Pipeline
+from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.kv.memory import MemoryBase
-from corvo.net import bodies
-from corvo.net.handlers.admin import Admin
-from corvo.net.live import Live
+from corvo.net.api import requests
+from corvo.net.api.handlers.admin import Admin
+from corvo.net.hub import Live
 from corvo.net.routes import routes
-from corvo.pipeline import Pipeline
-from corvo.service import Service
+from corvo.platform.clock import Clock
+from corvo.platform.ids import JobIds
+from corvo.storage.memory import MemoryBase
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
 BODIES = [
     kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and kind.__module__ == bodies.__name__ and kind.__name__[0] != "_"
+    for kind in vars(requests).values()
+    if isinstance(kind, type) and kind.__module__ == requests.__name__ and kind.__name__[0] != "_"
 ]
 
 
