@@ -16,11 +16,11 @@ from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
 from corvo.net.api import requests
 from corvo.net.api.handlers.admin import Admin
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
 from corvo.platform.clock import Clock
 from corvo.platform.ids import JobIds
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
@@ -33,12 +33,12 @@ BODIES = [
 
 def test_every_endpoint_is_documented() -> None:
     nothing = cast(Any, None)
-    clock, machine = Clock(), Machine(MemoryBase())
+    clock, machine = Clock(), Machine(MemoryStore())
     log: Any = SimpleNamespace()
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
     admin = Admin(nothing, nothing, nothing, nothing)
-    live = Live(nothing, clock, load({}, {}), machine, pipeline)
+    live = StreamHub(nothing, clock, load({}, {}), machine, pipeline)
     for route in routes(service, admin, live, test_clock=True):
         assert route.name == "/" or f"`{route.method} {route.name}`" in API
 
