@@ -1,15 +1,25 @@
-"""Change records: what apply did, in order, as they are read back from the event log, which apply
-writes (`corvo.storage.records.events`).
+"""Events: what apply did, in order. Apply writes them to the event log, from which all readers get
+them (`corvo.storage.records.events`).
 
-`data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?,
-"schedule_occurrence_ns"?}`, started `{"attempt", "worker_id"}`, progress what the worker sent,
-failed `{"attempt", "error"?}` (a long error is in its error record only), retrying
-`{"attempts_remaining", "next_attempt_ns"}`, dead and reclaimed `{"reason"}`, cancelled, held and
-rejected `{"reason"?, "by"?}`, approved `{"reason"?, "by"?, "note"?}`, moved and reprioritized
-`{"from", "to"}`, queue.configured `{"max_concurrency"}` or `{"retention_ns"}`, queue.cleared
-`{"jobs"}`, schedule.set `{"schedule_id", "revision"}`, schedule.deleted `{"schedule_id"}`,
-schedule.skipped `{"schedule_id", "schedule_slot_ns", "reason"}`, undone `{"action"}`; nothing for
-the others.
+`data` is a JSON object, by event type:
+
+    enqueued           {"state", "priority", "schedule_id"?, "schedule_slot_ns"?}
+    started            {"attempt", "worker_id"}
+    progress           the JSON value from the worker
+    failed             {"attempt", "error"?}; a long error is in its error record only
+    retrying           {"attempts_remaining", "next_attempt_ns"}
+    dead, reclaimed    {"reason"}
+    cancelled, held, rejected     {"reason"?, "by"?}
+    approved           {"reason"?, "by"?, "note"?}
+    moved, reprioritized          {"from", "to"}
+    queue.configured   the settings that changed, such as {"max_concurrency"}
+    queue.cleared      {"jobs"}
+    schedule.set       {"schedule_id", "revision"}
+    schedule.deleted   {"schedule_id"}
+    schedule.skipped   {"schedule_id", "schedule_slot_ns", "reason"}
+    undone             {"action"}
+
+All other events have no data.
 """
 
 from typing import Final
@@ -81,15 +91,15 @@ QUEUE_DRAINED: Final = 27
 QUEUE_CLEARED: Final = 28
 QUEUE_DELETED: Final = 29
 UNBLOCKED: Final = 30
-UNLOCKED: Final = 31  # its unique lock was released by hand
-UNDONE: Final = 32  # an action on many jobs was taken back
+UNLOCKED: Final = 31  # the unique lock was released by hand
+UNDONE: Final = 32  # a bulk operation on the job was undone
 
-# Events with which the life of a job ends, unless it is retried.
+# Events that end the life of a job, unless it is retried.
 END_EVENTS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
 class Event:
-    """One change record: one event of one job, queue or schedule."""
+    """One event of one job, queue or schedule."""
 
     def __init__(
         self, seq: int, type: int, job_id: str, queue: str, at_ns: int, data: bytes, previous: int
@@ -100,4 +110,4 @@ class Event:
         self.queue = queue
         self.at_ns = at_ns
         self.data = data  # JSON object text, or empty
-        self.previous = previous  # seq of the event before this one of the same job, 0 = none
+        self.previous = previous  # seq of the previous event of the same job, 0 = none

@@ -10,9 +10,9 @@ cdef class JobOptions:
     cdef public list depends_on
     cdef public int on_dependency_failure
     cdef public bytes result_schema
-    cdef public object expires_ns  # may lie behind the year 2262
+    cdef public object expires_ns  # may be after the year 2262
     cdef public str hold_reason
-    cdef public object hold_ends_ns  # may lie behind the year 2262
+    cdef public object hold_ends_ns  # may be after the year 2262
     cdef public int hold_action
     cdef public bytes feedback
     cdef public list open_dependencies
@@ -36,7 +36,7 @@ cdef class Job:
     cdef public unsigned long long queue_number, seq
     cdef public long long priority, state
     cdef public long long attempt
-    cdef public object scheduled_ns  # may lie behind the year 2262
+    cdef public object scheduled_ns  # may be after the year 2262
     cdef public bint keeps_position
     cdef public long long ready_ns, started_ns, completed_ns, failed_ns, cancel_requested_ns
     cdef public long long lease_ns, lease_expires_ns, fencing, lease_seed, lease_term
@@ -48,7 +48,7 @@ cdef class Job:
     # Data.
     cdef public bytes checkpoint, progress, result
     cdef public JobOptions options
-    # Overlay bookkeeping.
+    # State of the write buffer, never stored.
     cdef public long long size
     cdef public str token
     cdef public int dirty

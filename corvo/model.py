@@ -1,16 +1,16 @@
 # cython: annotation_typing=True
-"""The nouns that apply works on: jobs, queues, workers, and the results of ops.
+"""The objects that apply works on: jobs, queues, workers, schedules, and the results of ops.
 
-These are native classes (`model.pxd` has their C fields), not documents:
-`corvo.storage.records.jobs` writes and reads them. All times are unix nanoseconds (0 = unset), all
-texts of JSON values are the bytes received.
+These are native classes (`model.pxd` has their C fields), not stored records:
+`corvo.storage.records.jobs` encodes and decodes them. All times are unix nanoseconds (0 = unset).
+All JSON values are kept as the bytes received.
 """
 
 from typing import Final, final
 
 from corvo.errors import CorvoError
 
-# States, by number (the number is stored).
+# States, by number (the number is stored; append only).
 SCHEDULED: Final = 0
 PENDING: Final = 1
 ACTIVE: Final = 2
@@ -30,10 +30,10 @@ STATES: Final = (
     "cancelled",
 )
 
-# By state: a job that has ended has no place in its queue any more.
+# By state: whether a job in this state has finished. A finished job has no queue position.
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
-# States that retention is about, and what stands for the server's setting in a queue's own.
+# States that have a retention time, and the value of a queue that uses the server's setting.
 END_STATES: Final = (COMPLETED, DEAD, CANCELLED)
 KEEP_DEFAULT: Final = -1
 
@@ -46,7 +46,7 @@ CATCH_UPS: Final = ("none", "last", "all")
 ON_DEPENDENCY_FAILURE: Final = ("fail", "cancel", "run")
 HOLD_ACTIONS: Final = ("cancel", "approve", "reject", "none")
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")
-# What can be done to many jobs at once; append only.
+# Actions of bulk operations, by number (the number is stored; append only).
 ACTIONS: Final = (
     "retry",
     "delete",
@@ -60,13 +60,13 @@ ACTIONS: Final = (
     "run",
 )
 
-# Parts of a job that a flush has to write.
+# Parts of a job that a flush has to write (bits of `Job.dirty`).
 DIRTY_HEAD: Final = 1
 DIRTY_BODY: Final = 2
 DIRTY_DATA: Final = 4
 DIRTY_OPTIONS: Final = 8
 
-# Kinds of error records, by number.
+# Kinds of error records, by number (the number is stored).
 FAILED: Final = 0
 LEASE_EXPIRED: Final = 1
 DELIVERY_UNKNOWN: Final = 2
@@ -85,11 +85,11 @@ ERROR_KINDS: Final = (
 
 
 class JobOptions:
-    """What only some jobs have, a document of its own: the plain path neither reads nor writes
-    one. All of it is unset by default."""
+    """Options that most jobs lack. They are a record of their own: the fast path neither reads nor
+    writes one. Every option is unset by default."""
 
     def __init__(self) -> None:
-        # As enqueued.
+        # Set at enqueue.
         self.group_key: str = ""
         self.batch_id: str = ""
         self.chain_id: str = ""
@@ -98,22 +98,22 @@ class JobOptions:
         self.depends_on: list[str] = []
         self.on_dependency_failure: int = 0
         self.result_schema: bytes = b""
-        # Changes.
-        self.expires_ns: int = 0  # when a job that has not ended is dead
+        # Changed later.
+        self.expires_ns: int = 0  # time at which an unfinished job becomes dead; 0 = never
         self.hold_reason: str = ""
-        self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
+        self.hold_ends_ns: int = 0  # time at which `hold_action` is taken; 0 = never
         self.hold_action: int = 0
-        self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
-        self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
-        self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
+        self.feedback: bytes = b""  # JSON text: feedback of the person who rejected the job
+        self.open_dependencies: list[str] = []  # members of `depends_on` that have not finished
+        self.has_dependents: bool = False  # rows name jobs that depend on this one, or once did
         self.has_logs: bool = False
-        # Overlay bookkeeping, never stored: pending, but not ready.
+        # State of the write buffer, never stored: pending, but not ready.
         self.blocked: bool = False
 
 
 class Job:
-    """One job. What is immutable after enqueue is the *body*, what every transition rewrites the
-    *head*, what the worker sends the *data*; each is a document of its own."""
+    """One job. The *body* never changes after enqueue, every transition rewrites the *head*, and
+    the worker sends the *data*. Each is a record of its own."""
 
     def __init__(self, id: str) -> None:
         # Body.
@@ -129,56 +129,58 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0
-        self.unique_period_ns: int = 0  # 0 = as long as the mode says
-        self.schedule_id: str = ""  # of the schedule that made it
-        self.schedule_occurrence_ns: int = 0  # 0 = run by hand
+        self.unique_period_ns: int = 0  # 0 = the mode alone decides
+        self.schedule_id: str = ""  # schedule that created the job
+        self.schedule_occurrence_ns: int = 0  # 0 = the schedule was run by hand
         # Head.
         self.queue_number: int = 0
-        self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
+        self.seq: int = 0  # queue position; changes only when the job moves to the tail
         self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
-        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
+        self.scheduled_ns: int = 0  # due time of a scheduled or retrying job, else 0
         self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # when it was first pending in this place
+        self.ready_ns: int = 0  # time at which it first became pending at this position
         self.started_ns: int = 0
         self.completed_ns: int = 0
-        self.failed_ns: int = 0  # last failure, death or cancel
+        self.failed_ns: int = 0  # time of the last failure, death or cancellation
         self.cancel_requested_ns: int = 0
         self.lease_ns: int = 0  # length granted at fetch
         self.lease_expires_ns: int = 0
-        self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
+        self.fencing: int = 0  # number of the live or last lease; it and lease_seed make the token
         self.lease_seed: int = 0
-        self.lease_term: int = 0  # term the lease was granted in
-        self.lease_touched: bool = False  # its worker has spoken since
-        self.releases: int = 0  # in a row without progress
+        self.lease_term: int = 0  # Raft term in which the lease was granted
+        self.lease_touched: bool = False  # the worker has called since the lease was granted
+        self.releases: int = 0  # releases in a row without progress
         self.worker_id: str = ""
         self.hostname: str = ""
         self.error_count: int = 0
-        self.event_seq: int = 0  # newest event of this job; events link backwards from there
+        self.event_seq: int = 0  # newest event of this job; each event links to the one before it
         self.provider_error: bool = False
         self.has_options: bool = False
-        # Has a row of its own: is too large for that of the head, or once was.
+        # Whether the part has a row of its own: it is, or once was, too large for the row of the
+        # head.
         self.body_apart: bool = False
         self.data_apart: bool = False
         # Data.
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
         self.result: bytes = b""
-        # Extras; None exactly when `has_options` is false.
+        # None exactly when `has_options` is false.
         self.options: JobOptions | None = None
-        # Overlay bookkeeping, never stored.
-        self.size: int = 0  # memory it is counted with
+        # State of the write buffer, never stored.
+        self.size: int = 0  # memory the write buffer counts for it
         self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
-        self.resident: bool = False  # the overlay knows it
+        self.resident: bool = False  # the write buffer holds it
         self.deleted: bool = False
-        self.stored_row: bytes = b""  # key of the index row in the base; empty = the base lacks it
-        self.stored_expiry: bytes = b""  # likewise of the row of its expiry
+        self.stored_row: bytes = b""  # key of its index row in the state store; empty = no such row
+        self.stored_expiry: bytes = b""  # likewise for its expiry row
 
 
 class Queue:
-    """One queue: configuration and counters. Ready indexes and live leases are kept beside it."""
+    """One queue: configuration and counters. `corvo.fsm.state.queue_index` holds its ready jobs and
+    leases."""
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -192,39 +194,40 @@ class Queue:
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
-        self.expired_total: int = 0  # leases
+        self.expired_total: int = 0  # expired leases
         self.draining: bool = False  # paused, and some jobs are still active
-        self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
-        self.destroyed: bool = False  # to be forgotten when its last job is gone
-        # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
+        self.cleared_seq: int = 0  # event seq of a clear that still has jobs to delete; 0 = none
+        self.destroyed: bool = False  # deleted once its last job is deleted
+        # Retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting.
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
-        self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
+        self.rate_limit: int = 0  # jobs that may start within `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
-        self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
-        self.aging_after_ns: int = 0  # normal jobs that waited so long are next; 0 = never
-        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.state.groups`
+        self.group_concurrency: int = 0  # active jobs allowed in each group; 0 = no limit
+        self.aging_after_ns: int = 0  # a normal job that waited this long is served next; 0 = never
+        self.turn: int = 0  # the last turn taken, see `corvo.fsm.state.groups`
         self.served: int = 0  # last turn of the jobs without a group key
         self.dirty: bool = False
 
     def row_name(self) -> str:
-        """What its row is called; no other queue can have the name of one that is destroyed."""
+        """Return the name in the key of its row. A destroyed queue has a name that no other queue
+        can have."""
         return self.last_row_name() if self.destroyed else self.name
 
     def last_row_name(self) -> str:
-        """What its row is called once it is destroyed."""
+        """Return the name in the key of its row once it is destroyed."""
         return f"\x7f{self.number}"
 
     def pending_deletion(self) -> bool:
-        """Whether it has jobs that a clear or its own end has doomed."""
+        """Return whether a clear or the deletion of the queue has jobs left to delete."""
         return self.destroyed or self.cleared_seq > 0
 
     def jobs(self, state: int) -> int:
-        """How many of its jobs are in this state."""
+        """Return how many of its jobs are in this state."""
         return sum(self.counts[state * PRIORITIES : (state + 1) * PRIORITIES])
 
 
 class Worker:
-    """A worker as it last showed itself; written at most every WORKER_TOUCH_NS."""
+    """A worker as of its last request; its row is written at most every WORKER_TOUCH_NS."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -237,12 +240,12 @@ class Worker:
 
 @final
 class Schedule:
-    """A cron schedule. It is replaced by each SetSchedule and rewritten by each firing; slots are
-    computed by the leader, so apply knows nothing about cron and zones."""
+    """A cron schedule. SetSchedule replaces it and each run rewrites it. The leader computes the
+    occurrences, so apply needs no cron and no time zones."""
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.revision: int = 0  # counts SetSchedule
+        self.revision: int = 0  # number of SetSchedule ops so far
         self.name: str = ""
         self.cron: str = ""
         self.timezone: str = ""
@@ -252,14 +255,14 @@ class Schedule:
         self.catch_up: int = 0
         self.catch_up_limit: int = 0
         self.created_ns: int = 0
-        self.next_ns: int = 0  # the next slot; 0 = none
-        self.last_occurrence_ns: int = 0  # of the last slot that made a job
-        self.last_run_ns: int = 0  # when it, or somebody by hand, last made a job
+        self.next_ns: int = 0  # time of the next occurrence; 0 = none
+        self.last_occurrence_ns: int = 0  # time of the last occurrence that created a job
+        self.last_run_ns: int = 0  # when the schedule last created a job, also by hand
         self.last_job_id: str = ""
 
 
-# What came of an action on one job of many: DONE; SKIPPED, there is no such job or its state does
-# not allow it; CONFLICT, another job is in the way.
+# Outcomes of a bulk operation on one job. DONE: the action was applied. SKIPPED: the job does not
+# exist or its state does not allow the action. CONFLICT: another job prevents the action.
 OUTCOMES: Final = ("done", "skipped", "conflict")
 DONE: Final = 0
 SKIPPED: Final = 1
@@ -274,13 +277,13 @@ OPERATION_STATES: Final = ("running", "completed", "cancelled", "queued")
 OPERATION_RUNNING: Final = 0
 OPERATION_COMPLETED: Final = 1
 OPERATION_CANCELLED: Final = 2
-OPERATION_QUEUED: Final = 3  # its set of jobs is still being sent
+OPERATION_QUEUED: Final = 3  # its job ids are still being sent
 
 
 @final
 class Batch:
-    """Jobs whose ends are counted together. Its open members are rows of their own; `pending` is
-    the size of that set, so each end is counted once. A callback is empty or of layout
+    """A batch counts the jobs that finish. Each open member is a row of its own and `pending` is
+    the number of these rows, so each finish is counted once. A callback is empty or has layout
     ops.FOLLOWER_LAYOUT."""
 
     def __init__(self, id: str) -> None:
@@ -289,7 +292,7 @@ class Batch:
         self.on_complete: bytes = b""
         self.on_death: bytes = b""
         self.created_ns: int = 0
-        self.finished_ns: int = 0  # when the last member ended; nothing joins after that
+        self.finished_ns: int = 0  # when the last member finished; no job can join after that
         self.total: int = 0
         self.pending: int = 0
         self.succeeded: int = 0
@@ -298,13 +301,13 @@ class Batch:
 
 @final
 class Ended:
-    """A job has ended; what hangs on that is yet to be done."""
+    """A job that has finished and whose effects on other jobs are still to be applied."""
 
     def __init__(self, job: Job, state: int, result: bytes = b"", step: bytes = b"") -> None:
         self.job = job
-        self.state = state  # COMPLETED, DEAD, CANCELLED, or states.NOWHERE
-        self.result = result  # as the ack had it
-        self.step = step  # of an ack, layout ops.STEP_LAYOUT
+        self.state = state  # COMPLETED, DEAD, CANCELLED, or states.NOWHERE (deleted)
+        self.result = result  # the result in the ack
+        self.step = step  # the chain step in the ack, layout ops.STEP_LAYOUT
 
 
 @final
@@ -321,32 +324,33 @@ class ErrorRecord:
 
 @final
 class BulkOperation:
-    """Something that is done to many jobs step by step, a few in one entry: a clear, the end of a
-    queue, or an action on many jobs. `counts` are by OUTCOMES."""
+    """A bulk operation: a clear, the deletion of a queue, or an action on many jobs. It proceeds in
+    steps, a bounded number of jobs in each entry. `counts` are by OUTCOMES."""
 
     def __init__(self, id: str, kind: int) -> None:
         self.id = id
-        self.kind = kind  # an index of TASK_KINDS
+        self.kind = kind  # an index of OPERATION_KINDS
         self.state: int = OPERATION_RUNNING
-        self.queue_number: int = 0  # of a clear, or of the queue that ends
+        self.queue_number: int = 0  # of a clear or the deletion of a queue
         self.queue: str = ""
         self.action: int = 0
         self.arguments: bytes = b""
-        self.total: int = 0  # jobs that there were when it was accepted
+        self.total: int = 0  # jobs in the set when the operation was accepted
         self.counts: list[int] = [0] * len(OUTCOMES)
-        # Of a task on given jobs: chunks of ids to come. Any task: chunks of results, from 0.
+        # With given job ids: the next chunk of ids. Every operation: the number of result chunks.
         self.next_chunk: int = 0
         self.chunks: int = 0
-        # Of a task on all jobs of some states: those with seq below that of their queue's cut.
+        # On all jobs of some states: by queue, only jobs with a seq below the cut belong to the
+        # set.
         self.cut_numbers: list[int] = []
         self.cut_seqs: list[int] = []
-        # Where it walks: family of index rows, key to go on from, whether it did anything since
-        # its first family, and how many times it has seen all families.
+        # Position of the scan: family of index rows, and the next key. `stirred` is set when the
+        # current round changed a job; `rounds` counts complete scans of all families.
         self.family: int = 0
         self.cursor: bytes = b""
         self.stirred: bool = False
         self.rounds: int = 0
-        # An undo: the task that it takes back. And that one: the task that does it.
+        # Of an undo: the id of the operation that it undoes. Of that one: the id of the undo.
         self.undoes: str = ""
         self.undone_by: str = ""
         self.created_ns: int = 0
@@ -354,37 +358,37 @@ class BulkOperation:
         self.finished_ns: int = 0
 
     def running(self) -> bool:
-        """Whether there are steps to come."""
+        """Return whether the operation has steps left."""
         return self.state == OPERATION_RUNNING
 
     def processed(self) -> int:
-        """Jobs seen so far."""
+        """Return how many jobs were processed so far."""
         return sum(self.counts)
 
 
 @final
 class LogBlock:
-    """Log lines of one attempt that are kept, and dropped, together."""
+    """A block of log lines of one attempt. Its lines are kept and dropped together."""
 
     def __init__(self, first_seq: int, attempt: int) -> None:
         self.first_seq = first_seq
         self.attempt = attempt
         self.count: int = 0
         self.size: int = 0
-        self.dropped: int = 0  # lines of this attempt that were dropped in front of it
+        self.dropped: int = 0  # lines of this attempt that were dropped before this block
 
 
 @final
 class Log:
-    """What is left of the log lines of a job. Each line has a number, `seq`, from 1 on."""
+    """The log lines of a job that are kept. Each line has a number, `seq`, from 1 on."""
 
     def __init__(self) -> None:
         self.next_seq: int = 1
-        self.dropped: int = 0  # lines of attempts that have no block any more
+        self.dropped: int = 0  # dropped lines of attempts that have no block left
         self.blocks: list[LogBlock] = []
 
     def dropped_of(self, attempt: int) -> int:
-        """How many lines of an attempt (0 = of all) were dropped."""
+        """Return how many lines of an attempt (0 = of all attempts) were dropped."""
         count = 0 if attempt else self.dropped
         for block in self.blocks:
             if attempt in (0, block.attempt):
@@ -406,16 +410,16 @@ class LogLine:
 
 @final
 class UniqueLock:
-    """A unique lock that still counts."""
+    """A unique lock that has not expired."""
 
     def __init__(self, queue: str, key: bytes, holder: Job, expires_ns: int) -> None:
         self.queue = queue
         self.key = key
         self.holder = holder
-        self.expires_ns = expires_ns  # 0 = as long as its mode says
+        self.expires_ns = expires_ns  # 0 = the mode alone decides
 
 
-# Results of ops. An op that is refused has a CorvoError as its result.
+# Results of ops. A rejected op has a CorvoError as its result.
 
 
 class Enqueued:
@@ -423,14 +427,14 @@ class Enqueued:
 
     def __init__(self, job_id: str, state: int, duplicate: bool, result: bytes) -> None:
         self.job_id = job_id
-        self.state = state  # of the new job, or of the job that holds the unique key
+        self.state = state  # state of the new job, or of the job that holds the unique key
         self.duplicate = duplicate
-        self.result = result  # of a completed holder
+        self.result = result  # result of the holder if it has completed
 
 
 @final
 class EnqueuedBatch:
-    """Result of EnqueueBatch: one Enqueued for each job, and the batch that was made."""
+    """Result of EnqueueBatch: one Enqueued for each job, and the id of the new batch."""
 
     def __init__(self, jobs: list[Enqueued], batch_id: str) -> None:
         self.jobs = jobs
@@ -438,7 +442,8 @@ class EnqueuedBatch:
 
 
 class Fetched:
-    """One delivered job: all that the reply needs, so that later ops cannot change it."""
+    """One delivered job, with all fields of the reply, so that later ops cannot change the
+    reply."""
 
     def __init__(self, job: Job, queue: str, token: str) -> None:
         self.job_id = job.id
@@ -459,7 +464,7 @@ class Fetched:
 
 @final
 class Failed:
-    """Result of Fail. `state` is RETRYING also when the job is pending again at once."""
+    """Result of Fail. `state` is RETRYING even if the job became pending at once."""
 
     def __init__(self, state: int, next_attempt_ns: int, attempts_remaining: int) -> None:
         self.state = state
@@ -468,7 +473,7 @@ class Failed:
 
 
 class Acked:
-    """Result of AckBatch: how many completed, and why the others did not, by position."""
+    """Result of AckBatch: how many jobs completed, and the errors of the others by position."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -477,7 +482,8 @@ class Acked:
 
 @final
 class Logged:
-    """Result of AppendLogs: the newest line, and how many of this attempt were dropped so far."""
+    """Result of AppendLogs: the newest line, and how many lines of this attempt were dropped so
+    far."""
 
     def __init__(self, seq: int, dropped: int) -> None:
         self.seq = seq
