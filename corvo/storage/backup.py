@@ -1,17 +1,18 @@
-"""Makes and checks copies of a base, as a program of its own:
+"""Program that makes and checks copies of a state store:
 
-    python -m corvo.storage.backup copy <directory of a base> <file>
+    python -m corvo.storage.backup copy <directory of a state store> <file>
     python -m corvo.storage.backup check <file>
 
-Both leave the file on disk, flushed, and print what it holds as JSON: `index` and `term` of the
-last entry it has, `cluster_id`, `size`, and `digest` (SHA-256). What is wrong goes to stderr, with
-exit status 1.
+Both commands leave the file synced to disk and print a JSON object: `index` and `term` of the last
+applied entry, `cluster_id`, `size`, and `digest` (SHA-256). Errors go to stderr; exit status 1.
 
-A copy is compact and shows the base as of one flush, while the server writes on: LMDB copies out
-of a read transaction, whose pages are not reused meanwhile. What it is called is read from the copy
-itself. This takes seconds for gigabytes, and a damaged file can take the process with it that
-opens it; so it is not for the server's own process, whose loop must not stand still and which has
-no thread beside it. The program gives way to everybody else (nice).
+A copy is compact and shows the store as of one flush, while the server continues to write: LMDB
+copies from a read transaction, and does not reuse the pages of that transaction meanwhile. The
+index and term are read from the copy itself.
+
+This is a process of its own for three reasons. A copy of gigabytes takes seconds, and the server
+runs one thread whose event loop must not block. A damaged file can kill the process that opens it.
+The process runs at a lower priority (nice), so it does not slow the server down.
 """
 
 import hashlib
@@ -33,14 +34,14 @@ _NICE: Final = 10
 
 
 def copy(directory: Path, target: Path) -> dict[str, Any]:
-    """Copy the base in the directory to a new file."""
+    """Copy the state store in the directory to a new file."""
     stat = os.statvfs(target.parent)
     size = (directory / DATA_FILE).stat().st_size
     if stat.f_bavail * stat.f_frsize < size + DISK_FREE_REFUSE:
         raise DiskFull(f"no space in {target.parent} for a copy of {size} bytes")
     env = lmdb.open(
         os.fspath(directory),
-        map_size=MAP_SIZE,  # the base may grow before the copy begins
+        map_size=MAP_SIZE,  # the store may grow before the copy begins
         readonly=True,
         create=False,
         readahead=False,
@@ -53,7 +54,7 @@ def copy(directory: Path, target: Path) -> dict[str, Any]:
 
 
 def check(file: Path) -> dict[str, Any]:
-    """What a copy holds. Raises StorageError when this version cannot read it."""
+    """Return the description of a copy. Raises StorageError if this version cannot read it."""
     digest = hashlib.sha256()
     with file.open("rb") as data:
         while piece := data.read(MIB):
@@ -66,11 +67,11 @@ def check(file: Path) -> dict[str, Any]:
     with env:
         wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
         if size < wanted:
-            raise StorageError(f"{file} was cut short: it has {size} bytes of {wanted}")
+            raise StorageError(f"{file} is truncated: it has {size} of {wanted} bytes")
         with env.begin() as transaction:
             row = transaction.get(META)
     if row is None:
-        raise StorageError(f"{file} is no copy of a base that was ever flushed")
+        raise StorageError(f"{file} is not a copy of a state store that was flushed")
     meta = decode_meta(row)
     return {
         "index": meta.applied_index,
@@ -82,7 +83,7 @@ def check(file: Path) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """The program; returns its exit status."""
+    """Run the program and return its exit status."""
     os.nice(_NICE)
     try:
         if words[0] == "copy":

@@ -1,13 +1,13 @@
-"""The data directory: one server at a time, and always the same node.
+"""The data directory: it is locked by one server at a time and belongs to one node.
 
-    <data-dir>/lock            held (flock) while a server runs on the directory
+    <data-dir>/lock            locked (flock) while a server runs on the directory
     <data-dir>/identity.json   {"format": 1, "cluster_id", "node_id", "incarnation", "joined"}
     <data-dir>/wal/            the log (`corvo.consensus.wal.wal`)
 
-The identity is written once, before anything else. The cluster id tells clusters apart, the
-incarnation tells a node from an earlier one of the same name whose data was lost: both are in
-the head of every log segment, so that files of different origin never mix. `joined` says that the
-cluster was there before the node, which therefore must not begin one by itself; absent: false.
+The identity is written once, before any other file. The cluster id tells clusters apart. The
+incarnation tells a node from an earlier node of the same name whose data was lost. Both are in the
+header of every log segment, so that files of different origin never mix. `joined` records that the
+cluster existed before the node, which therefore must not bootstrap one; absent = false.
 """
 
 import json
@@ -22,7 +22,7 @@ _HEX_DIGITS = {"cluster_id": 32, "incarnation": 16}
 
 
 class Identity(NamedTuple):
-    """Who a node is. `cluster_id` has 32 hexadecimal digits, `incarnation` 16."""
+    """The identity of a node. `cluster_id` has 32 hexadecimal digits, `incarnation` 16."""
 
     cluster_id: str
     node_id: str
@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 
 
 def has_identity(path: str) -> bool:
-    """Whether a node has already begun in this data directory."""
+    """Return whether the data directory has the identity of a node."""
     try:
         return "identity.json" in Files().names(path)
     except FileNotFoundError:
@@ -39,18 +39,18 @@ def has_identity(path: str) -> bool:
 
 
 class DataDir:
-    """A locked data directory. Opened before, and closed after, everything that lives in it."""
+    """A locked data directory. It is opened before, and closed after, all files in it."""
 
     def __init__(
         self, path: str, new_identity: Identity, files: Files, *, bootstrap: bool = True
     ) -> None:
-        """`new_identity` (random ids, made by the caller) is taken if there is none yet and
-        `bootstrap` allows it. Of an existing directory it must give the node id.
-        """
+        """Lock the directory, and write `new_identity` (random ids from the caller) if there is no
+        identity yet and `bootstrap` allows it. The node id of an existing directory must match."""
         self.path = path
         self._files = files
         files.make_directory(path)
-        # At each start: the process that made it may have been killed before it got there.
+        # Done at each start: the process that created the directory may have been killed before the
+        # sync.
         sync_directory(files, _parent(path))
         try:
             self._lock_fd = files.lock(f"{path}/lock")
@@ -62,7 +62,7 @@ class DataDir:
             found = self._read_identity()
             if found is None and not bootstrap:
                 raise StorageError(
-                    f"{path}: there is no data here, and bootstrap = false forbids a new start",
+                    f"{path}: there is no data, and bootstrap = false forbids a new node",
                     path=path,
                 )
             self.identity = found or self._write_identity(new_identity)
@@ -77,7 +77,7 @@ class DataDir:
             raise
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self._files.close(self._lock_fd)
 
     @property
@@ -124,7 +124,7 @@ class DataDir:
 
 
 def sync_directory(files: Files, path: str) -> None:
-    """Make the names in a directory durable."""
+    """Make the directory entries durable."""
     fd = files.open_directory(path)
     try:
         files.sync(fd, SYNC_FULL)
@@ -138,11 +138,11 @@ def _parent(path: str) -> str:
 
 
 def _parse_identity(fields: Any) -> Identity:
-    """Raises ValueError saying what is wrong."""
+    """Return the identity in the JSON value. Raises ValueError with the reason."""
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
     if fields.get("format") != _FORMAT:
-        raise ValueError(f"format is {fields.get('format')!r}, this version knows {_FORMAT}")
+        raise ValueError(f"format is {fields.get('format')!r}, this version reads {_FORMAT}")
     for name in ("cluster_id", "node_id", "incarnation"):
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise ValueError(f"{name} is missing")

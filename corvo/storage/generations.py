@@ -1,11 +1,11 @@
-"""Which directory the base is in.
+"""The directory of the state store. A snapshot from the leader creates a new generation.
 
     <data-dir>/state/        the first generation
-    <data-dir>/state.<n>/    generation n: a snapshot was put in the place of the one before
-    <data-dir>/CURRENT       the name of the one that counts; without the file it is `state`
+    <data-dir>/state.<n>/    generation n, which a snapshot put in place of the previous one
+    <data-dir>/CURRENT       name of the current generation; `state` if the file is missing
 
-`CURRENT` is written beside, flushed, renamed, and the directory flushed: whatever happens on the
-way, it names either the old generation or the new one, each of which is whole.
+A new `CURRENT` is written to a temporary file, synced and renamed, and the directory is synced. A
+crash at any point leaves the name of the old or the new generation, and both are complete.
 """
 
 from pathlib import Path
@@ -18,23 +18,23 @@ FIRST: Final = "state"
 
 
 def current(data_dir: Path) -> str:
-    """The name of the directory that counts."""
+    """Return the name of the current generation."""
     try:
         text = (data_dir / CURRENT).read_bytes().decode("ascii", "replace")
     except FileNotFoundError:
         return FIRST
     name = text.removesuffix("\n")
     if not is_generation(name) or name == text:
-        raise StorageError(f"{data_dir / CURRENT}: {text[:40]!r} names no directory of the base")
+        raise StorageError(f"{data_dir / CURRENT}: {text[:40]!r} is not the name of a generation")
     return name
 
 
 def following(name: str) -> str:
-    """The name of the generation after this one."""
+    """Return the name of the next generation."""
     return f"{FIRST}.{int(name.partition('.')[2] or 0) + 1}"
 
 
 def is_generation(name: str) -> bool:
-    """Whether a directory of this name is one of the base."""
+    """Return whether a directory of this name is a generation of the state store."""
     head, dot, number = name.partition(".")
     return head == FIRST and (not dot or (number.isdigit() and number[0] != "0"))

@@ -1,16 +1,16 @@
-"""The base on disk: one LMDB table in `<data-dir>/state/` (or in a later one, see `generations`).
+"""The state store on disk: one LMDB table in `<data-dir>/state/` (or a later `generations` folder).
 
-Opened with the 0.9 engine, whose file format is the one every tool reads, without WRITEMAP (a full
-disk would kill the process) and with full sync, so a committed write survives a power cut. The
-map is reserved once, large and sparse, because it cannot grow under open transactions.
+LMDB 0.9 is used because every tool reads its file format. WRITEMAP is off, since a full disk would
+kill the process. Full sync is on, so a committed write survives a power cut. The map is reserved
+once, large and sparse, because it cannot grow under open transactions.
 
-One thread uses a base. A read transaction is kept open so that a `get` is nothing but a tree
-descent; a write ends it first, which lets LMDB reuse the pages that it would have pinned, and
-begins the next one, so a read sees every completed write and never a part of one.
+One thread uses a store. A read transaction stays open so that a `get` costs only a tree descent. A
+write ends it first, which lets LMDB reuse the pages that it would have pinned, and then begins the
+next one. A read therefore sees every completed write and never a part of one.
 
 A full disk is not fatal: LMDB writes new pages before it points to them, so a failed commit leaves
-the old state. To have room for acks and deletes then, a *ballast* file is kept beside the table
-that can be given back to the file system.
+the old state. A *ballast* file in the same directory can be deleted to get space for acks and
+deletes.
 """
 
 import errno
@@ -37,12 +37,13 @@ NEW_FILE: Final = "new.mdb"
 BALLAST_FILE: Final = "ballast"
 READERS_MAX: Final = 64
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-# LMDB reports a write that was cut short by a full disk as an I/O error.
+# LMDB reports a write that a full disk cut short as an I/O error; less free space than this means a
+# full disk.
 NO_ROOM: Final = limits.MIB
 
 
 class StateStore:
-    """The contract of `Rows` over LMDB."""
+    """`Rows` in an LMDB table."""
 
     def __init__(self, path: Path, env: lmdb.Environment, ballast_size: int) -> None:
         self._path = path
@@ -57,7 +58,7 @@ class StateStore:
         map_size: int = limits.MAP_SIZE,
         ballast_size: int = limits.BALLAST_SIZE,
     ) -> "StateStore":
-        """Open the base of a data directory, creating both when they are missing."""
+        """Open the state store of a data directory, creating both when they are missing."""
         path = data_dir / generations.current(data_dir)
         fresh = not data_dir.exists()
         try:
@@ -82,12 +83,12 @@ class StateStore:
             if fresh:
                 _sync(data_dir.parent)
         except (lmdb.Error, OSError) as error:
-            raise StorageError(f"cannot open the base in {path}: {error}") from error
+            raise StorageError(f"cannot open the state store in {path}: {error}") from error
         state_store.restore_ballast()
         return state_store
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a row."""
+        """Return the value of a row, None if the row is missing."""
         try:
             return self._reader.get(key)
         except lmdb.Error as error:
@@ -96,17 +97,17 @@ class StateStore:
     def scan(
         self, prefix: bytes, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[Row]:
-        """Rows with this prefix, see `Rows.scan`."""
+        """Yield rows with this prefix, see `Rows.scan`."""
         return rows.scan(self._take, prefix, start, reverse)
 
     def floor(self, prefix: bytes, key: bytes) -> Row | None:
-        """The last row with this prefix whose key is not behind `key`."""
+        """Return the last row with this prefix whose key is at most `key`."""
         return rows.floor(self._take, prefix, key)
 
     def write(self, puts: list[Row], deletes: list[bytes]) -> None:
-        """Delete, then put, in one synced transaction; see `Rows.write` for what can go wrong.
+        """Delete, then put, in one synced transaction; `Rows.write` lists the errors.
 
-        Rows are written in order of key: neighbours share pages.
+        Rows are written in order of key, because neighbors share pages.
         """
         try:
             self._reader.abort()
@@ -124,27 +125,28 @@ class StateStore:
                 self._reader = self._env.begin()
         except lmdb.Error as error:
             raise self._write_error(error, error.code) from error
-        except OSError as error:  # of a failpoint
+        except OSError as error:  # from a failpoint
             raise self._write_error(error, error.errno) from error
 
     def reader_check(self) -> int:
-        """Free the reader slots of dead processes; how many there were."""
+        """Free the reader slots of dead processes. Return how many slots were freed."""
         try:
             return self._env.reader_check()
         except lmdb.Error as error:
             raise self._fatal("check readers of", error) from error
 
     def disk_free(self) -> int:
-        """Bytes that the file system of the base still has for us."""
+        """Return the free bytes of the file system that this process may use."""
         stat = os.statvfs(self._path)
         return stat.f_bavail * stat.f_frsize
 
     def release_ballast(self) -> None:
-        """Give the ballast back to the file system."""
+        """Delete the ballast file, which frees its disk space."""
         (self._path / BALLAST_FILE).unlink(missing_ok=True)
 
     def restore_ballast(self) -> bool:
-        """Have a ballast again, if the disk has room for two; whether there is one now."""
+        """Create the ballast file if the disk has room for two. Return whether the file exists
+        now."""
         path = self._path / BALLAST_FILE
         if path.exists():
             return True
@@ -159,7 +161,7 @@ class StateStore:
         return True
 
     def close(self) -> None:
-        """Close the table. Nothing is lost without it."""
+        """Close the environment. Committed writes are safe without it."""
         self._reader.abort()
         self._env.close()
 
@@ -177,13 +179,15 @@ class StateStore:
                 taken = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
-        # Only the end of a slice can lie outside, and a start reads millions of rows.
+        # Only the last rows of a slice can be outside the range, and a start reads millions of
+        # rows.
         while taken and not low <= taken[-1][0] < stop:
             taken.pop()
         return taken
 
     def _room(self) -> int:
-        """Bytes by which the table can grow: free disk, or less under a file size limit."""
+        """Return by how many bytes the table can grow: free disk, or less under a file size
+        limit."""
         room = self.disk_free()
         bound, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         if bound != resource.RLIM_INFINITY:
@@ -193,16 +197,16 @@ class StateStore:
     def _write_error(self, error: Exception, code: int | None) -> CorvoError:
         cut_short = code == errno.EIO and self._room() < NO_ROOM
         if isinstance(error, lmdb.MapFullError) or code in NO_SPACE or cut_short:
-            return DiskFull(f"no space left for the base in {self._path}")
+            return DiskFull(f"no space left for the state store in {self._path}")
         return self._fatal("write", error)
 
     def _fatal(self, what: str, error: Exception) -> StorageError:
-        return StorageError(f"cannot {what} the base in {self._path}: {error}")
+        return StorageError(f"cannot {what} the state store in {self._path}: {error}")
 
 
 def _create(path: Path, map_size: int) -> None:
-    """Make an empty table. It gets its name when it is on disk: LMDB does not flush it before the
-    first commit, and opens no half of it."""
+    """Create an empty table. It is renamed into place after a sync: LMDB does not sync it before
+    the first commit and cannot open a partial file."""
     new = path / NEW_FILE
     new.unlink(missing_ok=True)
     lmdb.open(
@@ -213,10 +217,10 @@ def _create(path: Path, map_size: int) -> None:
 
 
 def _check_size(path: Path, env: lmdb.Environment) -> None:
-    """Refuse a table whose file was cut short: to read behind its end would kill the process.
+    """Reject a truncated table: a read past the end of its file would kill the process.
 
-    A file may be a little short, because LMDB does not write a page that it has freed again in the
-    same transaction. So all of a short one is read, in a process that may be killed.
+    A valid file may be slightly short, because LMDB does not write a page that was freed again in
+    the same transaction. So a child process, which may be killed, reads all of a short file.
     """
     pages = env.info()["last_pgno"] + 1
     size = (path / DATA_FILE).stat().st_size
@@ -225,7 +229,7 @@ def _check_size(path: Path, env: lmdb.Environment) -> None:
         return
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGBUS, signal.SIG_DFL)  # no report of what is meant to happen
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)  # no crash report of an expected signal
         try:
             with env.begin() as transaction, transaction.cursor() as cursor:
                 for _ in cursor:
@@ -234,11 +238,11 @@ def _check_size(path: Path, env: lmdb.Environment) -> None:
             os._exit(1)
         os._exit(0)
     if os.waitpid(child, 0)[1] != 0:
-        raise StorageError(f"{path / DATA_FILE} was cut short: it has {size} bytes of {wanted}")
+        raise StorageError(f"{path / DATA_FILE} is truncated: it has {size} of {wanted} bytes")
 
 
 def _sync(path: Path) -> None:
-    """Make a file, or the names in a directory, survive a power cut."""
+    """Make a file, or the entries of a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A base in memory, for tests and the simulator."""
+"""A state store in memory, for tests and the simulator."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -8,31 +8,31 @@ from corvo.storage.rows import Row
 
 
 class MemoryStore:
-    """The contract of `Rows` over a dict; keys are sorted when a scan asks for them."""
+    """`Rows` in a dict; the keys are sorted when a scan needs them."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
-        self._keys: list[bytes] | None = []  # sorted; None = to be sorted again
+        self._keys: list[bytes] | None = []  # sorted; None = unsorted since the last write
 
     def copy(self) -> "MemoryStore":
-        """A base of its own with the same rows: what a restart would find."""
+        """Return an independent copy with the same rows, as a restart would find them."""
         other = MemoryStore()
         other._rows = self._rows.copy()
         other._keys = None
         return other
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a row."""
+        """Return the value of a row, None if the row is missing."""
         return self._rows.get(key)
 
     def scan(
         self, prefix: bytes, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[Row]:
-        """Rows with this prefix, see `Rows.scan`."""
+        """Yield rows with this prefix, see `Rows.scan`."""
         return rows.scan(self._take, prefix, start, reverse)
 
     def floor(self, prefix: bytes, key: bytes) -> Row | None:
-        """The last row with this prefix whose key is not behind `key`."""
+        """Return the last row with this prefix whose key is at most `key`."""
         return rows.floor(self._take, prefix, key)
 
     def write(self, puts: list[Row], deletes: list[bytes]) -> None:
@@ -43,7 +43,7 @@ class MemoryStore:
         self._keys = None
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: memory has no resources to release."""
 
     def _take(self, low: bytes, stop: bytes, reverse: bool, limit: int) -> list[Row]:
         if self._keys is None:

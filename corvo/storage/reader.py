@@ -1,7 +1,8 @@
-"""Reading the base from another process: short snapshots of the table that the server writes.
+"""Reads of the state store from another process: short snapshots of the table that the server
+writes.
 
-A snapshot pins the pages it sees, which the server then cannot use again, so it is kept for
-milliseconds. A process that dies with one open leaves its slot to `StateStore.reader_check`.
+A snapshot pins the pages that it sees, so that the server cannot reuse them. It must therefore end
+after milliseconds. If a process dies during a snapshot, `StateStore.reader_check` frees its slot.
 """
 
 import os
@@ -21,15 +22,15 @@ from corvo.storage.rows import Row
 
 
 class Snapshot:
-    """The rows as one flush left them."""
+    """The rows as of one flush."""
 
     def __init__(self, transaction: "lmdb.Transaction[bytes]") -> None:
         self._transaction = transaction
-        # The value of a row; None = there is none.
+        # Returns the value of a row, None if the row is missing.
         self.get: Callable[[bytes], bytes | None] = transaction.get
 
     def take(self, prefix: bytes, start: bytes, limit: int) -> list[Row]:
-        """The first rows with this prefix from the key `start` on."""
+        """Return the first rows with this prefix whose key is at least `start`."""
         end = prefix_end(prefix)
         with self._transaction.cursor() as cursor:
             if not cursor.set_range(max(prefix, start)):
@@ -40,7 +41,7 @@ class Snapshot:
         return rows
 
     def scan(self, prefix: bytes) -> Iterator[Row]:
-        """All rows with this prefix, in order of key."""
+        """Yield all rows with this prefix, in order of key."""
         end = prefix_end(prefix)
         with self._transaction.cursor() as cursor:
             if cursor.set_range(prefix):
@@ -51,8 +52,8 @@ class Snapshot:
 
 
 class Reader:
-    """The base of a data directory whose server runs: the generation that counts when it is opened.
-    A later one takes a new reader."""
+    """The state store of a running server's data directory, in the generation that is current on
+    open. A later generation needs a new reader."""
 
     def __init__(self, data_dir: Path) -> None:
         path = data_dir / generations.current(data_dir)
@@ -67,11 +68,11 @@ class Reader:
                 lib_version=ENGINE,
             )
         except lmdb.Error as error:
-            raise StorageError(f"cannot read the base in {path}: {error}") from error
+            raise StorageError(f"cannot read the state store in {path}: {error}") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The rows as they are now, for the length of a block without anything slow in it."""
+        """Give the rows as of now to a `with` block, which must not do anything slow."""
         transaction = self._env.begin()
         try:
             yield Snapshot(transaction)
@@ -79,5 +80,5 @@ class Reader:
             transaction.abort()
 
     def close(self) -> None:
-        """Close the table."""
+        """Close the environment."""
         self._env.close()

@@ -1,55 +1,56 @@
-"""The contract of a base, as the state machine sees it: one sorted table of rows."""
+"""The interface of a state store for the state machine: one sorted table of rows."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from corvo._fast.codec.keys import prefix_end
 
-# Rows that a scan copies at a time: few at first, because many scans want one row only.
+# Rows that a scan copies at a time: few at first, because many scans need only one row.
 SLICE_ROWS_FIRST: Final = 8
 SLICE_ROWS_MAX: Final = 512
 
 Row = tuple[bytes, bytes]
-# Copies at most `limit` rows with low <= key < stop, from the front, or backwards from the end.
+# Returns at most `limit` rows with low <= key < stop, from the front, or backwards from the end.
 Take = Callable[[bytes, bytes, bool, int], list[Row]]
 
 
 class Rows(Protocol):
-    """`corvo.storage.lmdb.StateStore` on disk, `corvo.storage.memory.MemoryStore` in memory."""
+    """One sorted table of rows. `corvo.storage.lmdb.StateStore` keeps it on disk,
+    `corvo.storage.memory.MemoryStore` in memory."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a row."""
+        """Return the value of a row, None if the row is missing."""
 
     def scan(
         self, prefix: bytes, start: bytes | None = None, reverse: bool = False
     ) -> Iterator[Row]:
-        """Rows with this prefix in order of key, from `start` on (itself included), or backwards.
+        """Yield rows with this prefix in order of key, from `start` on (included), or backwards.
 
-        Rows are copied in slices: of what is written while a scan goes on, it sees the part that
-        lies behind its current slice.
+        Rows are copied in slices. Of the writes during a scan, it sees those beyond its current
+        slice.
         """
 
     def floor(self, prefix: bytes, key: bytes) -> Row | None:
-        """The last row with this prefix whose key is not behind `key`."""
+        """Return the last row with this prefix whose key is at most `key`."""
 
     def write(self, puts: list[Row], deletes: list[bytes]) -> None:
         """Delete, then put, as one transaction that is on disk on return.
 
-        DiskFull: nothing was changed, and the same write can be tried again. Any other failure
-        is a StorageError, after which the node has to stop.
+        DiskFull means that nothing has changed and the same write can be tried again. Any other
+        failure is a StorageError, after which the node has to stop.
         """
 
     def close(self) -> None:
-        """Give up all resources; the object cannot be used again."""
+        """Release all resources; the object cannot be used again."""
 
 
 def after(key: bytes) -> bytes:
-    """The smallest key greater than this one."""
+    """Return the smallest key greater than this one."""
     return key + b"\0"
 
 
 def scan(take: Take, prefix: bytes, start: bytes | None, reverse: bool) -> Iterator[Row]:
-    """`Rows.scan` in terms of `take`."""
+    """Implement `Rows.scan` with `take`."""
     low, stop = prefix, prefix_end(prefix)
     if start is not None and reverse:
         stop = min(stop, after(start))
@@ -69,6 +70,6 @@ def scan(take: Take, prefix: bytes, start: bytes | None, reverse: bool) -> Itera
 
 
 def floor(take: Take, prefix: bytes, key: bytes) -> Row | None:
-    """`Rows.floor` in terms of `take`."""
+    """Implement `Rows.floor` with `take`."""
     rows = take(prefix, min(prefix_end(prefix), after(key)), True, 1)
     return rows[0] if rows else None

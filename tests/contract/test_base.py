@@ -321,7 +321,7 @@ def test_a_full_map_changes_nothing(tmp_path: Path) -> None:
 
 def test_bad_rows_are_fatal(tmp_path: Path) -> None:
     state_store = StateStore.open(tmp_path, ballast_size=0)
-    with pytest.raises(StorageError, match="cannot write the base in"):
+    with pytest.raises(StorageError, match="cannot write the state store in"):
         state_store.write([(b"a|1", b"1"), (b"", b"")], [])
     assert state_store.get(b"a|1") is None
     state_store.close()
@@ -330,14 +330,14 @@ def test_bad_rows_are_fatal(tmp_path: Path) -> None:
 def test_a_table_of_another_engine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     lmdb.open(str(tmp_path / "state"), lib_version=1).close()
-    with pytest.raises(StorageError, match="cannot open the base in"):
+    with pytest.raises(StorageError, match="cannot open the state store in"):
         StateStore.open(tmp_path)
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "data.mdb").write_bytes(b"not a table" * 1000)
-    with pytest.raises(StorageError, match="cannot open the base in"):
+    with pytest.raises(StorageError, match="cannot open the state store in"):
         StateStore.open(tmp_path)
 
 
@@ -349,7 +349,7 @@ def test_a_table_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     size = path.stat().st_size
     for kept in (size - 4_096, size // 2, 5 * 4_096):
         os.truncate(path, kept)
-        with pytest.raises(StorageError, match=f"cut short: it has {kept} bytes of {size}"):
+        with pytest.raises(StorageError, match=f"truncated: it has {kept} of {size} bytes"):
             StateStore.open(tmp_path / "d")
 
 

@@ -1,9 +1,10 @@
-"""Encodings of stored records: bytes in the state store, values in the program.
+"""Encodings of stored records: bytes in the state store, objects in the program.
 
-jobs    job head, body, data, options; error records
-queues  queue configuration and counters, groups, rate limits
-logs    lines that workers log for a job
+jobs    job head, body, data, options; error records; workers, schedules, bulk operations,
+        unique locks, batches, idempotency records
+queues  queue configuration and counters, groups, grants of rate limits
+logs    log lines of jobs
 events  one packed block of events for each log entry
 meta    the meta row: applied index, clock, counters, hash
-outbox  rows that name the documents a flush changed
+outbox  rows with the names of the records that a flush changed
 """

@@ -1,12 +1,11 @@
 """Event blocks: the events of one log entry, by columns.
 
-The events of a block carry one time (the entry's stamp) and consecutive seqs, of which the key of
-the block has the first. The fields, by `LAYOUT`: the time; the names of the queues, each once; then
-the columns: types, positions of queue names, job ids (front-coded), distances to the seq of the
-job's event before (0 = none), data. A job event takes 8 to 30 bytes and its data.
+The events of a block share one time (the entry's stamp) and have consecutive seqs, the first of
+which is in the key. The fields, by `LAYOUT`: the time; the names of the queues, each once; then the
+columns: types, indexes of queue names, job ids (front-coded), distances to the seq of the previous
+event of the same job (0 = none), data. A job event takes 8 to 30 bytes and its data.
 
-A block is written while its entry is applied, straight into the columns; an event becomes an object
-when somebody asks for it.
+Apply writes the columns of a block directly. An event becomes an object only when it is read.
 """
 
 from typing import Any, Final
@@ -21,13 +20,14 @@ LAYOUT: Final = "uSUUPUB"
 
 
 class EventBlock:
-    """A block in the making; one object is used again and again, from `begin` to `done`."""
+    """Encoder of event blocks. One object is reused: `begin`, then `add` for each event, then
+    `done`."""
 
     def __init__(self) -> None:
         self.first_seq: int = 0
         self.count: int = 0
         self._at_ns: int = 0
-        self._queues: dict[str, int] = {}  # positions by name
+        self._queues: dict[str, int] = {}  # indexes by name
         self._queue: str = ""  # of the last event
         self._position: int = -1
         self._job_id: str = ""  # of the last event
@@ -53,7 +53,8 @@ class EventBlock:
         self._data.begin()
 
     def add(self, type: int, job_id: str, queue: str, previous: int, data: bytes) -> None:
-        """Append an event; `previous` is the seq of the one before it of the same job, 0 = none."""
+        """Append an event; `previous` is the seq of the previous event of the same job, 0 =
+        none."""
         if self._position < 0 or queue is not self._queue:
             self._queue = queue
             self._position = self._queues.setdefault(queue, len(self._queues))
@@ -66,7 +67,7 @@ class EventBlock:
         self.count += 1
 
     def done(self) -> bytes:
-        """The block."""
+        """Return the encoded block."""
         w = self._whole
         w.begin()
         w.u(self._at_ns)
@@ -106,15 +107,19 @@ def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     columns = decode_document(LAYOUT, block, "event block", str(first_seq))
     lengths = [len(column) for column in columns[2:]]
     if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
-        raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
+        raise StorageError(
+            f"damaged event block '{first_seq}' in the state store: columns do not match"
+        )
     if max(columns[0], *columns[2], *columns[5], first_seq + lengths[0]) > I64_MAX:
-        raise StorageError(f"damaged event block '{first_seq}' in the base: numbers too large")
+        raise StorageError(
+            f"damaged event block '{first_seq}' in the state store: numbers too large"
+        )
     return columns
 
 
 def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Event]:
-    """The events of the block whose key has `first_seq`: those with a seq above `after`, and no
-    more than `limit` of them (0 = all)."""
+    """Return the events of the block whose key has `first_seq`: those with a seq above `after`, and
+    no more than `limit` of them (0 = all)."""
     columns = _columns(first_seq, block)
     start = max(0, after + 1 - first_seq)
     end = min(len(columns[2]), start + limit) if limit else len(columns[2])
@@ -122,7 +127,7 @@ def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) 
 
 
 def decode_event(first_seq: int, block: bytes, seq: int) -> Event | None:
-    """The event of that seq, None when it is not in this block."""
+    """Return the event with this seq, None if it is not in this block."""
     columns = _columns(first_seq, block)
     i = seq - first_seq
     return _event(first_seq, columns, i) if 0 <= i < len(columns[2]) else None

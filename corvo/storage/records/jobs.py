@@ -1,24 +1,27 @@
-"""Documents: the values of the base's rows, as bytes.
+"""Records: the values of the rows of the state store, as bytes.
 
-Each is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the tuples below. What
-the key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`,
-where unset costs one byte; only those that a user can set past the year 2554 are `t`.
+Each record is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the tuples
+below. Fields of the key (job id, queue name, worker id) are not repeated. Times are unix
+nanoseconds as `u`, where unset costs one byte. Times that a user can set past the year 2554 are
+`t`.
 
-- *Job head*: place, state, attempt, times, lease, and at its end the data and the body, each unless
-  it is large and has a row of its own. Most fields of a waiting job are zero and take a byte each.
-- *Job body*: payload, tags, retry policy and everything else that never changes.
+- *Job head*: queue position, state, attempt, times, lease, and at its end the data and the body,
+  each unless it is large and has a row of its own. Most fields of a waiting job are zero and take
+  one byte each.
+- *Job body*: payload, tags, retry policy and all other fields that never change.
 - *Job data*: checkpoint, progress, result.
-- *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
-  their head says so.
+- *Job options*: group, expiry, hold, batch, chain, dependencies. Most jobs have no such row; a flag
+  in the head tells.
 - *Queue*, *group*, *grant*: see `corvo.storage.records.queues`. *Log*, *log block*: see
   `corvo.storage.records.logs`. *Event block*: see `corvo.storage.records.events`.
-- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
-- *Task chunk*: job ids, a byte for each that says what came of it (none before it is done), and for
-  each what an undo of it needs (`corvo.fsm.ops.bulk_undo`; none of tasks that cannot be undone).
-- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+- *Worker*, *schedule*, *bulk operation*, *error record*, *unique lock*, *batch*: their fields.
+- *Chunk* of a bulk operation: job ids, one outcome byte for each (none before the chunk is done),
+  and the data that an undo needs for each (`corvo.fsm.ops.bulk_undo`; none if the operation cannot
+  be undone).
+- *Idempotency record*: the digest of the key in 8 bytes, from which the index in memory is rebuilt,
   then the fields: stamp, full key, fingerprint of the request, outcome.
 
-A document that cannot be decoded means a damaged base: StorageError.
+A record that cannot be decoded means a damaged state store: StorageError.
 """
 
 from typing import Any, Final
@@ -56,15 +59,15 @@ _reader = Reader()
 
 
 def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
-    """The fields of a document."""
+    """Decode the fields of a record; `what` and `name` are for the error text."""
     try:
         return decode_fields(layout, data)
     except CodecError as error:
-        raise StorageError(f"damaged {what} {name!r} in the base: {error}") from None
+        raise StorageError(f"damaged {what} {name!r} in the state store: {error}") from None
 
 
 def encode_body(job: Job) -> bytes:
-    """What the job was enqueued with."""
+    """Encode the fields of a job that never change."""
     _write_body(_part_writer, job)
     return _part_writer.done()
 
@@ -88,7 +91,7 @@ def _write_body(w: Writer, job: Job) -> None:
 
 
 def encode_head(job: Job) -> bytes:
-    """The job's head, with data and body in it unless they are apart."""
+    """Encode the head of a job, with its data and body unless they have rows of their own."""
     w = _writer
     w.begin()
     w.u(job.queue_number)
@@ -131,13 +134,13 @@ def encode_head(job: Job) -> bytes:
 
 
 def decode_head(job_id: str, data: bytes) -> Job:
-    """A job with its head, and with its data and body unless they are apart; these and its extras
-    are at their defaults until they are read."""
+    """Decode a job from its head row, with data and body unless they have rows of their own. Parts
+    that are not in the row keep their defaults."""
     job = Job(job_id)
     try:
         inside, body = _read_head(job, data)
     except CodecError as error:
-        raise StorageError(f"damaged job head {job_id!r} in the base: {error}") from None
+        raise StorageError(f"damaged job head {job_id!r} in the state store: {error}") from None
     if inside:
         decode_data(job, inside)
     job.body_apart = not body
@@ -182,11 +185,11 @@ def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
 
 
 def decode_body(job: Job, data: bytes) -> None:
-    """Fill in the job's body."""
+    """Decode the body into the job."""
     try:
         _read_body(job, data)
     except CodecError as error:
-        raise StorageError(f"damaged job body {job.id!r} in the base: {error}") from None
+        raise StorageError(f"damaged job body {job.id!r} in the state store: {error}") from None
 
 
 def _read_body(job: Job, data: bytes) -> None:
@@ -210,7 +213,7 @@ def _read_body(job: Job, data: bytes) -> None:
 
 
 def encode_data(job: Job) -> bytes:
-    """What the job's worker sent."""
+    """Encode the data that the worker sent."""
     _write_data(_part_writer, job)
     return _part_writer.done()
 
@@ -227,11 +230,11 @@ def _write_data(w: Writer, job: Job) -> None:
 
 
 def decode_data(job: Job, data: bytes) -> None:
-    """Fill in the job's data."""
+    """Decode the data into the job."""
     try:
         _read_data(job, data)
     except CodecError as error:
-        raise StorageError(f"damaged job data {job.id!r} in the base: {error}") from None
+        raise StorageError(f"damaged job data {job.id!r} in the state store: {error}") from None
 
 
 def _read_data(job: Job, data: bytes) -> None:
@@ -244,7 +247,7 @@ def _read_data(job: Job, data: bytes) -> None:
 
 
 def encode_options(options: JobOptions) -> bytes:
-    """What only some jobs have."""
+    """Encode the options of a job."""
     return encode_fields(
         OPTIONS_LAYOUT,
         (
@@ -269,7 +272,7 @@ def encode_options(options: JobOptions) -> bytes:
 
 
 def decode_options(job_id: str, data: bytes) -> JobOptions:
-    """What this job has beyond the others."""
+    """Decode the options of a job."""
     options = JobOptions()
     (
         options.group_key,
@@ -293,19 +296,19 @@ def decode_options(job_id: str, data: bytes) -> JobOptions:
 
 
 def encode_worker(worker: Worker) -> bytes:
-    """The worker's row."""
+    """Encode a worker."""
     return encode_fields(
         WORKER_LAYOUT, (worker.hostname, worker.queues, worker.started_ns, worker.seen_ns)
     )
 
 
 def decode_worker(worker_id: str, data: bytes) -> Worker:
-    """The worker of that id."""
+    """Decode a worker."""
     worker = Worker(worker_id)
     try:
         _read_worker(worker, data)
     except CodecError as error:
-        raise StorageError(f"damaged worker {worker_id!r} in the base: {error}") from None
+        raise StorageError(f"damaged worker {worker_id!r} in the state store: {error}") from None
     return worker
 
 
@@ -320,7 +323,7 @@ def _read_worker(worker: Worker, data: bytes) -> None:
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """The schedule's row."""
+    """Encode a schedule."""
     return encode_fields(
         SCHEDULE_LAYOUT,
         (
@@ -343,7 +346,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
 
 
 def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
-    """The schedule of that id."""
+    """Decode a schedule."""
     schedule = Schedule(schedule_id)
     (
         schedule.revision,
@@ -365,7 +368,7 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
 
 
 def encode_operation(operation: BulkOperation) -> bytes:
-    """The task's row."""
+    """Encode a bulk operation."""
     return encode_fields(
         OPERATION_LAYOUT,
         (
@@ -395,8 +398,8 @@ def encode_operation(operation: BulkOperation) -> bytes:
 
 
 def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
-    """The task of that id."""
-    values = decode_document(OPERATION_LAYOUT, data, "task", operation_id)
+    """Decode a bulk operation."""
+    values = decode_document(OPERATION_LAYOUT, data, "bulk operation", operation_id)
     operation = BulkOperation(operation_id, values[0])
     (
         operation.state,
@@ -427,25 +430,25 @@ def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
 
 
 def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
-    """Some of the jobs of a task."""
+    """Encode a chunk of the jobs of a bulk operation."""
     return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
 
 
 def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
-    """(job ids, outcomes, what an undo needs)"""
-    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
+    """Decode a chunk into (job ids, outcomes, data for an undo)."""
+    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "chunk of a bulk operation", "")
     return ids, outcomes, befores
 
 
 def encode_error(record: ErrorRecord) -> bytes:
-    """One failed attempt."""
+    """Encode an error record."""
     return encode_fields(
         ERROR_LAYOUT, (record.attempt, record.kind, record.error, record.backtrace, record.at_ns)
     )
 
 
 def decode_error(job_id: str, data: bytes) -> ErrorRecord:
-    """One failed attempt of that job."""
+    """Decode an error record of a job."""
     attempt, kind, error, backtrace, at_ns = decode_document(
         ERROR_LAYOUT, data, "error of job", job_id
     )
@@ -453,18 +456,18 @@ def decode_error(job_id: str, data: bytes) -> ErrorRecord:
 
 
 def encode_lock(job_id: str, expires_ns: int, key: bytes) -> bytes:
-    """A unique lock; `expires_ns` 0 = it lives as long as its job says."""
+    """Encode a unique lock; `expires_ns` 0 = the mode alone decides when the lock ends."""
     return encode_fields(LOCK_LAYOUT, (job_id, expires_ns, key))
 
 
 def decode_lock(data: bytes) -> tuple[str, int, bytes]:
-    """(job id, expires_ns, full key)"""
+    """Decode a unique lock into (job id, expires_ns, full key)."""
     job_id, expires_ns, key = decode_document(LOCK_LAYOUT, data, "unique lock", "")
     return job_id, expires_ns, key
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The batch's row."""
+    """Encode a batch."""
     return encode_fields(
         BATCH_LAYOUT,
         (
@@ -482,7 +485,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(batch_id: str, data: bytes) -> Batch:
-    """The batch of that id."""
+    """Decode a batch."""
     batch = Batch(batch_id)
     (
         batch.on_success,
@@ -501,19 +504,19 @@ def decode_batch(batch_id: str, data: bytes) -> Batch:
 def encode_idempotency(
     digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
 ) -> bytes:
-    """What became of a request with an idempotency key."""
+    """Encode the outcome of a request with an idempotency key."""
     fields = encode_fields(IDEMPOTENCY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
     return digest.to_bytes(DIGEST_SIZE, "big") + fields
 
 
 def idempotency_digest(data: bytes) -> int:
-    """The digest of the key of such a request."""
+    """Return the digest of the key in an idempotency record."""
     return int.from_bytes(data[:DIGEST_SIZE], "big")
 
 
 def decode_idempotency(data: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """(stamp_ns, full key, fingerprint, outcome)"""
+    """Decode an idempotency record into (stamp_ns, full key, fingerprint, outcome)."""
     stamp_ns, key, fingerprint, outcome = decode_document(
-        IDEMPOTENCY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
+        IDEMPOTENCY_LAYOUT, data[DIGEST_SIZE:], "idempotency record", ""
     )
     return stamp_ns, key, fingerprint, outcome

@@ -1,7 +1,7 @@
-"""Documents of the log lines of jobs (see `corvo.storage.records.jobs`).
+"""Records of the log lines of jobs (see `corvo.storage.records.jobs`).
 
-- *Log*: number of the next line, how many were dropped, then its blocks by columns.
-- *Log block*: lines as the op that brought them has them (`ops.LINE_LAYOUT`).
+- *Log*: number of the next line, number of dropped lines, then its blocks by columns.
+- *Log block*: encoded lines, as in the AppendLogs op (`ops.LINE_LAYOUT`).
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ LOG_LAYOUT: Final = "uuUUUUU"
 
 
 def encode_log(log: Log) -> bytes:
-    """What the blocks of log lines of a job add up to."""
+    """Encode the list of log blocks of a job."""
     blocks = log.blocks
     return encode_fields(
         LOG_LAYOUT,
@@ -32,11 +32,13 @@ def encode_log(log: Log) -> bytes:
 
 
 def decode_log(job_id: str, data: bytes) -> Log:
-    """The log of that job, without its lines."""
+    """Decode the log of a job, without its lines."""
     log = Log()
     log.next_seq, log.dropped, *columns = decode_document(LOG_LAYOUT, data, "log of job", job_id)
     if len({len(column) for column in columns}) != 1:
-        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+        raise StorageError(
+            f"damaged log of job {job_id!r} in the state store: columns do not match"
+        )
     for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
         block = LogBlock(first_seq, attempt)
         block.count, block.size, block.dropped = count, size, dropped
@@ -45,11 +47,11 @@ def decode_log(job_id: str, data: bytes) -> Log:
 
 
 def encode_log_block(lines: list[bytes]) -> bytes:
-    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    """Encode a block of log lines, each of which has layout `ops.LINE_LAYOUT`."""
     return encode_fields("B", (lines,))
 
 
 def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
-    """Encoded log lines of that job."""
+    """Decode a log block of a job into encoded lines."""
     lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
     return lines

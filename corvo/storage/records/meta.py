@@ -1,8 +1,8 @@
-"""The meta row: what the rows beside it add up to.
+"""The meta row: the position of the state store in the log, and counters.
 
-It is written in the transaction of every flush, so base and meta always agree. The value is the
-number of the base's format in 4 bytes (big-endian), which every later version can read, then the
-fields of `Meta` in the order of the layout.
+The transaction of every flush writes it, so it always agrees with the other rows. The value is the
+format number of the state store in 4 bytes (big-endian), which every later version can read, then
+the fields of `Meta` in the order of the layout.
 """
 
 from typing import Final
@@ -16,30 +16,30 @@ HASH_SIZE: Final = 16
 
 
 class Meta:
-    """Where the base stands in the log, and the counters that no other row carries."""
+    """Position of the state store in the log, and the counters that no other row has."""
 
     def __init__(self) -> None:
         self.applied_index: int = 0
         self.applied_term: int = 0
         self.cluster_id: bytes = b""
-        self.stamp_ns: int = 0  # stamp clock: no later entry has an earlier stamp
+        self.stamp_ns: int = 0  # the state's clock: no later entry has an earlier stamp
         self.fencing: int = 0  # last number given to a lease
         self.event_seq: int = 0  # last event written
         self.event_first_seq: int = 1  # first event that the log still has
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
-        self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
-        # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
+        self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all events
+        # Numbers of the oldest idempotency record kept, and of the next one.
         self.first_idempotency: int = 1
         self.next_idempotency: int = 1
-        self.result_schemas: bool = False  # some job had one: acks have to look
-        # The members of the cluster as of the last entry applied, as the log encodes them; empty
-        # where there never was one.
+        self.result_schemas: bool = False  # some job had a result schema: acks check for one
+        # Members of the cluster as of the last applied entry, as the log encodes them; empty if no
+        # entry has named any.
         self.configuration: bytes = b""
 
 
 def encode_meta(meta: Meta) -> bytes:
-    """The meta row."""
+    """Encode the meta row."""
     return FORMAT.to_bytes(4, "big") + encode_fields(
         LAYOUT,
         (
@@ -62,13 +62,13 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta:
-    """The meta row, if this version can read the base it describes."""
+    """Decode the meta row. Raises StorageError if this version cannot read the state store."""
     if len(data) < 4:
-        raise StorageError("damaged meta row in the base: no format number")
+        raise StorageError("damaged meta row in the state store: no format number")
     number = int.from_bytes(data[:4], "big")
     if number != FORMAT:
         raise StorageError(
-            f"the base has format {number}, this version of Corvo reads format {FORMAT}:"
+            f"the state store has format {number}, this version of Corvo reads format {FORMAT}:"
             " start the version that wrote it"
         )
     meta = Meta()
@@ -90,5 +90,5 @@ def decode_meta(data: bytes) -> Meta:
             meta.configuration,
         ) = decode_fields(LAYOUT, data[4:])
     except (CodecError, OverflowError) as error:
-        raise StorageError(f"damaged meta row in the base: {error}") from None
+        raise StorageError(f"damaged meta row in the state store: {error}") from None
     return meta

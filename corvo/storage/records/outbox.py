@@ -1,11 +1,12 @@
-"""Documents of the outbox (see `corvo.storage.records.jobs`): what the mirror has to read again.
+"""Records of the outbox (see `corvo.storage.records.jobs`): names of records for the mirror.
 
-- *Outbox row*: the names of the documents that one flush has changed, removed ones too. Ids of
-  jobs and batches are front-coded in the order they were changed, in which neighbours are alike;
-  unique locks are named by the key of their row.
-- *State of the outbox*: its epoch, random bytes that tell it from the outbox of another base or of
-  an earlier time of this one, and its floor: rows up to that index are gone. A mirror of another
-  epoch, or one that has not read up to the floor, has missed something.
+- *Outbox row*: the names of the records that one flush has changed or removed. Ids of jobs and
+  batches are front-coded in the order of the changes, in which neighbors are similar. Unique locks
+  are named by the key of their row.
+- *State of the outbox*: its epoch and its floor. The epoch is random bytes that tell this outbox
+  from that of another state store, and from an earlier one of the same store. Rows up to the floor
+  are deleted. A mirror with another epoch, or one that has not read up to the floor, has missed
+  changes.
 """
 
 from typing import Final, final
@@ -19,24 +20,24 @@ STATE_LAYOUT: Final = "bu"
 
 @final
 class Changed:
-    """Names of documents, by family. One may be named twice."""
+    """Names of changed records, by family. A name may occur twice."""
 
     def __init__(self) -> None:
         self.jobs: list[str] = []
         self.batches: list[str] = []
-        self.queues: list[str] = []  # names of their rows
+        self.queues: list[str] = []  # names in the keys of their rows
         self.workers: list[str] = []
         self.schedules: list[str] = []
         self.locks: list[bytes] = []  # keys of their rows
 
     def count(self) -> int:
-        """How many names there are."""
+        """Return the number of names."""
         count = len(self.jobs) + len(self.batches) + len(self.queues)
         return count + len(self.workers) + len(self.schedules) + len(self.locks)
 
 
 def encode_changed(changed: Changed) -> bytes:
-    """An outbox row."""
+    """Encode an outbox row."""
     return encode_fields(
         OUTBOX_LAYOUT,
         (
@@ -51,7 +52,7 @@ def encode_changed(changed: Changed) -> bytes:
 
 
 def decode_changed(index: int, data: bytes) -> Changed:
-    """The outbox row of that index."""
+    """Decode the outbox row of a flush."""
     changed = Changed()
     (
         changed.jobs,
@@ -65,11 +66,11 @@ def decode_changed(index: int, data: bytes) -> Changed:
 
 
 def encode_state(epoch: bytes, floor: int) -> bytes:
-    """The state of the outbox."""
+    """Encode the state of the outbox."""
     return encode_fields(STATE_LAYOUT, (epoch, floor))
 
 
 def decode_state(data: bytes) -> tuple[bytes, int]:
-    """(epoch, floor)"""
+    """Decode the state of the outbox into (epoch, floor)."""
     epoch, floor = decode_document(STATE_LAYOUT, data, "state of the outbox", "")
     return epoch, floor

@@ -1,9 +1,9 @@
-"""Documents of queues (see `corvo.storage.records.jobs`).
+"""Records of queues (see `corvo.storage.records.jobs`).
 
-- *Queue*: configuration, then one counter for each state and priority, then running totals, and
-  options. One that is destroyed is called otherwise in the key, and has its name in the row.
-- *Group*: its key and last turn.
-- *Grant*: how many jobs were handed out at one stamp.
+- *Queue*: configuration, one counter for each state and priority, totals, and options. The key of a
+  destroyed queue has another name, and the row has the real one.
+- *Group*: group key and last turn.
+- *Grant*: number of jobs that started at one stamp.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ GRANT_LAYOUT: Final = "u"
 
 
 def encode_queue(queue: Queue) -> bytes:
-    """The queue's row."""
+    """Encode a queue."""
     assert len(queue.counts) == QUEUE_COUNTS
     return encode_fields(
         QUEUE_LAYOUT,
@@ -51,10 +51,12 @@ def encode_queue(queue: Queue) -> bytes:
 
 
 def decode_queue(name: str, data: bytes) -> Queue:
-    """The queue whose row is called like that."""
+    """Decode a queue; `name` is the name in the key of its row."""
     values = decode_document(QUEUE_LAYOUT, data, "queue", name)
     if max(value for value in values if isinstance(value, int)) > I64_MAX:
-        raise StorageError(f"damaged queue {name!r} in the base: a number of more than 63 bits")
+        raise StorageError(
+            f"damaged queue {name!r} in the state store: a number of more than 63 bits"
+        )
     queue = Queue(values[0], name)
     queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
     queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
@@ -83,22 +85,22 @@ def decode_queue(name: str, data: bytes) -> Queue:
 
 
 def encode_group(key: str, served: int) -> bytes:
-    """A group of jobs: its key, and the turn at which it was served last."""
+    """Encode a group of jobs; `served` is its last turn."""
     return encode_fields(GROUP_LAYOUT, (key, served))
 
 
 def decode_group(data: bytes) -> tuple[str, int]:
-    """(key, served)"""
+    """Decode a group into (key, served)."""
     key, served = decode_document(GROUP_LAYOUT, data, "group", "")
     return key, served
 
 
 def encode_grant(count: int) -> bytes:
-    """How many jobs a queue handed out at one stamp."""
+    """Encode the number of jobs that a queue started at one stamp."""
     return encode_fields(GRANT_LAYOUT, (count,))
 
 
 def decode_grant(data: bytes) -> int:
-    """How many jobs a queue handed out at one stamp."""
+    """Decode the number of jobs that a queue started at one stamp."""
     count: int = decode_document(GRANT_LAYOUT, data, "grant", "")[0]
     return count

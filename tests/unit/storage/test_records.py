@@ -496,13 +496,13 @@ def test_columns_of_a_block_must_match(columns: tuple[Any, ...]) -> None:
     ],
 )
 def test_damage_is_a_storage_error_that_names_the_document(read: Any, what: str) -> None:
-    with pytest.raises(StorageError, match=f"damaged {what}.* in the base: "):
+    with pytest.raises(StorageError, match=f"damaged {what}.* in the state store: "):
         read(b"\x01\xff")
 
 
 def test_a_worker_seen_after_the_end_of_time_is_damage() -> None:
     row = encode_fields(job_records.WORKER_LAYOUT, ("host", ["q"], 1 << 63, 0))
-    with pytest.raises(StorageError, match="damaged worker 'w' in the base: field 2: "):
+    with pytest.raises(StorageError, match="damaged worker 'w' in the state store: field 2: "):
         job_records.decode_worker("w", row)
 
 

@@ -527,7 +527,7 @@ def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: Any) -> None:
         with (tmp_path / "copy").open("r+b") as file:
             file.truncate(found["size"] - 1)
         assert backup.main(["check", str(tmp_path / "copy")]) == 1
-        assert "was cut short" in capsys.readouterr().err
+        assert "is truncated" in capsys.readouterr().err
     finally:
         backup._NICE = nice  # type: ignore[misc]
 
