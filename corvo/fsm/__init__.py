@@ -1,8 +1,8 @@
-"""The state machine: a pure function from entries to state.
+"""The state machine: a deterministic function from log entries to state, results and events.
 
-machine   applies entries and answers reads
-states    the life of a job as a table of transitions
-ops/      what each op does
-state/    what there is
-queries/  what is read
+machine   applies entries, answers reads, names due work, flushes
+states    states and transitions of a job, as one table
+ops/      the effect of each op on the state
+state/    the state in memory: write buffer, indexes, event log
+queries/  reads that change nothing
 """

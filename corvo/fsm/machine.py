@@ -1,4 +1,4 @@
-"""The replicated state machine: committed entries in, results, state and change records out."""
+"""The replicated state machine: applies committed entries and returns results and events."""
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
@@ -67,7 +67,7 @@ def _function(number: int, index: int) -> Apply:
 
 
 def idempotent(state: State, payload: bytes) -> object:
-    """The op inside has one effect, however often it comes; its result is the one it had."""
+    """Apply the inner op once. Repeated requests with its key get the recorded outcome."""
     key: bytes
     fingerprint: bytes
     keep_ns: int
@@ -133,67 +133,67 @@ _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OP
 
 
 class Machine:
-    """State, changed by `apply` alone, kept in the base by `flush`. Objects handed out by reads
-    are live: use them at once, change nothing."""
+    """The state. `apply` alone changes it, `flush` writes it to the state store. Objects that a
+    read returns are live: the caller uses them at once and changes nothing."""
 
     def __init__(self, state_store: Rows) -> None:
-        """Open over a base; the indexes are rebuilt from its rows in one pass."""
+        """Open a state store; the indexes are rebuilt from its rows in one pass."""
         self.restore(state_store)
 
     def restore(self, state_store: Rows) -> None:
-        """Go on from another base, as if this machine had always been there."""
+        """Replace the whole state by that of another state store."""
         for _ in self.load(state_store):
             pass
 
     def load(self, state_store: Rows) -> Iterator[None]:
-        """The same in slices of some milliseconds. Until the last one the machine is what it was;
-        nothing may be applied meanwhile."""
+        """Do the same as `restore`, in slices of some milliseconds. Until the last slice the
+        machine keeps its old state, and nothing may be applied meanwhile."""
         state = State(state_store)
         yield from state.load()
         self._state = state
         self._buffer = self._state.buffer
         self._meta = self._buffer.meta
-        self._aside: list[tuple[int, int]] = []  # leases that are in their grace
+        self._aside: list[tuple[int, int]] = []  # leases in their grace period
 
     def adopt(self, cluster_id: bytes) -> None:
-        """The state is that of this cluster, from now on if it was nobody's. Raises StorageError
-        when it is another one's."""
+        """Bind the state to this cluster unless it is bound. Raises StorageError if it is bound to
+        another cluster."""
         found = self._meta.cluster_id
         if found and found != cluster_id:
             raise StorageError(
                 f"the state belongs to cluster {found.hex()}, but this node to cluster"
-                f" {cluster_id.hex()}: it was copied here from elsewhere"
+                f" {cluster_id.hex()}: the data comes from another cluster"
             )
         self._meta.cluster_id = cluster_id
 
     @property
     def applied_index(self) -> int:
-        """Index of the last entry applied."""
+        """Index of the last applied entry."""
         return self._meta.applied_index
 
     @property
     def applied_term(self) -> int:
-        """Term of the last entry applied."""
+        """Term of the last applied entry."""
         return self._meta.applied_term
 
     @property
     def stamp_ns(self) -> int:
-        """The clock of the state: the latest stamp. It never goes back."""
+        """The clock of the state: the latest stamp. It never decreases."""
         return self._meta.stamp_ns
 
     @property
     def configuration(self) -> bytes:
-        """The members of the cluster as the log encodes them; empty where there never was one."""
+        """Members of the cluster, as the log encodes them; empty if no entry has named any."""
         return self._meta.configuration
 
     @property
     def hash(self) -> bytes:
-        """Rolling hash of everything that ever changed; equal on all nodes at equal index."""
+        """Rolling hash of all events; equal on all nodes at an equal index."""
         return self._meta.hash
 
     @property
     def fencing(self) -> int:
-        """Number of the newest lease."""
+        """Fencing number of the newest lease."""
         return self._meta.fencing
 
     @property
@@ -203,12 +203,12 @@ class Machine:
 
     @property
     def write_buffer_size(self) -> int:
-        """Memory of what waits for the flush, in bytes."""
+        """Memory of the changes that wait for a flush, in bytes."""
         return self._buffer.dirty_size()
 
     @property
     def write_buffer_records(self) -> int:
-        """How many documents wait for the flush."""
+        """Number of records that wait for a flush."""
         return self._buffer.documents()
 
     # Apply.
@@ -221,16 +221,15 @@ class Machine:
         dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
         CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
         SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
-        ClearQueue, DeleteQueue -> Task; BulkAction, BulkAdd, BulkUndo -> Task, BulkAction without a
-        task id a list with the word or CorvoError of each job; BulkStep -> Task | None; Promote,
-        Reclaim, PromoteDue,
-        ExpireLeases, ExpireJobs, PurgeJobs, CleanUnique, RemoveStaleWorkers -> count (int);
+        ClearQueue, DeleteQueue -> BulkOperation; BulkAction, BulkAdd, BulkUndo -> BulkOperation;
+        BulkAction without an operation id -> list with the outcome or CorvoError of each job;
+        BulkStep -> BulkOperation | None; Promote, Reclaim, PromoteDue, ExpireLeases, ExpireJobs,
+        PurgeJobs, CleanUnique, RemoveStaleWorkers, PurgeBatches, ResolveDependents -> count (int);
         TrimEvents -> None; SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count
         of new jobs (int); RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the
-        holder (str); PurgeBatches, Settle -> count (int); Idempotent -> what the op inside it had
-        as its result.
-        A refused op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, for it would not know what the others do.
+        holder (str); Idempotent -> result of its inner op.
+        A rejected op has a CorvoError instance as its result. UnknownOp and StorageError are
+        raised: the node must stop, because its state would diverge from that of the other nodes.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -250,7 +249,7 @@ class Machine:
         return results
 
     def configure(self, index: int, term: int, data: bytes) -> None:
-        """Take note of an entry that names the members of the cluster."""
+        """Apply an entry that names the members of the cluster."""
         self.apply(index, term, b"")
         self._meta.configuration = data
 
@@ -272,14 +271,14 @@ class Machine:
         state.end()
 
     def take_events(self) -> list[Event]:
-        """Change records of the last apply, in order."""
+        """Return the events of the last apply, in order."""
         state = self._state
         block = state.last_block
         state.last_block = b""
         return decode_events(state.block.first_seq, block) if block else []
 
     def take_woken(self) -> list[str]:
-        """Queues that gained ready work or a free slot since the last call."""
+        """Return the queues that gained fetchable jobs since the last call."""
         state = self._state
         woken = state.woken
         state.woken = []
@@ -292,32 +291,32 @@ class Machine:
     # Reads.
 
     def fetchable(self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0) -> int:
-        """Jobs that fetches could get at the stamp `now_ns` (0 = the last one): what is ready, as
-        far as pause, limits and groups let it go; or could get behind ops that add `arriving` jobs
-        and end `leaving` leases."""
+        """Return how many jobs fetches could get at the stamp `now_ns` (0 = the last one), as far
+        as pause, limits and groups allow; or could get after ops that add `arriving` jobs and end
+        `leaving` leases."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None:
             return arriving
         return queue_index.fetchable(max(now_ns, self._meta.stamp_ns), arriving, leaving)
 
     def opens_ns(self, queue: str, now_ns: int) -> int:
-        """The stamp at which the rate limit of a queue lets the next job pass; 0 when it is not
-        the rate limit that keeps its ready jobs."""
+        """Return the stamp at which the rate limit of a queue allows the next job; 0 if the rate
+        limit does not hold its ready jobs back."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.window is None or queue_index.first() == 0:
             return 0
         return queue_index.window.opens_ns(max(now_ns, self._meta.stamp_ns))
 
     def rate_used(self, queue: str, now_ns: int) -> int:
-        """Jobs that a queue with a rate limit has handed out in the window that ends now."""
+        """Return how many jobs a queue with a rate limit started in the window that ends now."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.window is None:
             return 0
         return queue_index.window.used(max(now_ns, self._meta.stamp_ns))
 
     def group_counts(self, queue: str) -> tuple[int, int]:
-        """Groups of a queue, and ready jobs in them that cannot be fetched because of the others
-        in their group."""
+        """Return the number of groups of a queue, and the number of their ready jobs that cannot be
+        fetched because of other jobs of the same group."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.groups is None:
             return 0, 0
@@ -326,7 +325,8 @@ class Machine:
         ) - queue_index.groups.open
 
     def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
-        """How many groups a queue has, and some of them in order of key, behind a key."""
+        """Return the number of groups of a queue, and up to `limit` of them with a key above
+        `after`."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.groups is None:
             return 0, []
@@ -335,7 +335,8 @@ class Machine:
         return len(by_key), [by_key[key] for key in names]
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
-        """What keeps a pending job from being fetched now, beside its place in line."""
+        """Return the reasons why a pending job cannot be fetched now, apart from its queue
+        position."""
         queue_index = self._state.queue_index_of(job)
         found = queue_index.obstacles(job, max(now_ns, self._meta.stamp_ns))
         for obstacle in found:
@@ -347,70 +348,70 @@ class Machine:
         return found
 
     def job(self, job_id: str) -> Job | None:
-        """The job as of the last entry applied."""
+        """Return the job as of the last applied entry."""
         return self._state.find(job_id)
 
     def queue(self, name: str) -> Queue | None:
-        """The queue of that name."""
+        """Return the queue with this name."""
         queue_index = self._state.queue_indexes.get(name)
         return None if queue_index is None else queue_index.queue
 
     def queue_of(self, job: Job) -> Queue:
-        """The queue a job is in."""
+        """Return the queue of a job."""
         return self._state.queue_index_of(job).queue
 
     def queues(self) -> list[Queue]:
-        """All queues sorted by name."""
+        """Return all queues sorted by name."""
         queue_indexes = self._state.queue_indexes
         return [queue_indexes[name].queue for name in sorted(queue_indexes)]
 
     def worker_seen_ns(self, worker_id: str) -> int:
-        """When a worker was last seen; 0 when it is unknown."""
+        """Return the time of the last request of a worker; 0 if it is unknown."""
         worker = self._state.workers.get(worker_id)
         return 0 if worker is None else worker.seen_ns
 
     def workers(self) -> list[Worker]:
-        """All workers sorted by id."""
+        """Return all workers sorted by id."""
         workers = self._state.workers
         return [workers[worker_id] for worker_id in sorted(workers)]
 
     def schedule(self, key: str) -> Schedule | None:
-        """The schedule of that id, or else of that name."""
+        """Return the schedule with this id, or else with this name."""
         schedules = self._state.schedules
         return schedules.get(key) or schedules.get(self._state.schedule_names.get(key, ""))
 
     def schedules(self) -> list[Schedule]:
-        """All schedules sorted by name."""
+        """Return all schedules sorted by name."""
         names = self._state.schedule_names
         return [self._state.schedules[names[name]] for name in sorted(names)]
 
     def batch(self, batch_id: str) -> Batch | None:
-        """The batch of that id."""
+        """Return the batch with this id."""
         return self._buffer.batch(batch_id)
 
     def batch_members(self, batch_id: str, limit: int) -> list[str]:
-        """Ids of jobs of a batch that have not ended, the first ones in order of id."""
+        """Return the first ids, in order, of unfinished jobs of a batch."""
         return self._buffer.members.members(batch_id, limit)
 
     def children(self, job_id: str, limit: int) -> list[str]:
-        """Ids of jobs that name this one as their parent, the first ones in order of id."""
+        """Return the first ids, in order, of jobs that name this job as their parent."""
         return self._buffer.children.members(job_id, limit)
 
     def blocked_count(self, queue: str) -> int:
-        """Pending jobs of a queue that wait for other jobs."""
+        """Return how many pending jobs of a queue wait for dependencies."""
         queue_index = self._state.queue_indexes.get(queue)
         return 0 if queue_index is None else queue_index.blocked
 
     @property
     def idempotency_records(self) -> int:
-        """Outcomes that are kept of requests with an idempotency key."""
+        """Return how many idempotency records are kept."""
         return self._meta.next_idempotency - self._meta.first_idempotency
 
     def errors(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
     ) -> list[ErrorRecord]:
-        """The newest error records of a job, the oldest of them first, cut by count and by bytes
-        but never to nothing. With `before` those in front of the record of that number (from 1)."""
+        """Return the newest error records of a job, oldest first, limited by count and by bytes but
+        at least one. With `before`, those preceding the record of that number (from 1)."""
         job = self._state.find(job_id)
         if job is None:
             return []
@@ -420,26 +421,27 @@ class Machine:
     def events(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
     ) -> list[Event]:
-        """The newest events of a job, the oldest of them first, cut by count and by bytes but never
-        to nothing. With `before` those in front of the event of that seq. The chain ends where the
-        log was trimmed."""
+        """Return the newest events of a job, oldest first, limited by count and by bytes but at
+        least one. With `before`, those preceding the event with that seq. The chain of events ends
+        where the log was trimmed."""
         job = self._state.find(job_id)
         return [] if job is None else pages.events_of_job(self._state, job, before, limit, size_max)
 
     def event(self, seq: int) -> Event | None:
-        """One event; None when it was trimmed."""
+        """Return the event with this seq; None if it was trimmed."""
         return self._buffer.events.find(seq) if 0 < seq <= self.event_seq else None
 
     def queue_events(
         self, queue: str, before: int, limit: int, size_max: int
     ) -> tuple[list[Event], int]:
-        """See `pages.events_before`; `before` 0 begins with the newest."""
+        """Call `pages.events_before`; `before` 0 starts with the newest event."""
         before = before or self.event_seq + 1
         looked_at_max = EVENTS_LOOKED_AT_MAX
         return pages.events_before(self._state, queue, before, limit, size_max, looked_at_max)
 
     def events_after(self, seq: int, limit: int, size_max: int) -> list[Event]:
-        """Events of everything behind a seq, in order, cut by count and by bytes."""
+        """Return events of all queues with a seq above `seq`, in order, limited by count and
+        bytes."""
         return pages.events_after(self._state, seq, limit, size_max)
 
     @property
@@ -448,41 +450,43 @@ class Machine:
         return self._meta.event_first_seq
 
     def log(self, job: Job) -> Log:
-        """What is left of the log lines of a job."""
+        """Return the log of a job: its blocks of lines that are kept."""
         return self._buffer.logs.find(job.id)
 
     def log_lines(
         self, job: Job, attempt: int, after: int, limit: int, size_max: int
     ) -> tuple[list[LogLine], bool]:
-        """See `log_rows.LogRows.read`."""
+        """Call `log_lines.LogRows.read`."""
         return self._buffer.logs.read(job.id, attempt, after, limit, size_max)
 
     def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
-        """See `pages.locks`."""
+        """Call `pages.locks`."""
         return pages.locks(self._state, queue, behind, limit)
 
     def jobs_before(self, job: Job) -> int:
-        """How many ready jobs of its queue are served before this ready one."""
+        """Return how many ready jobs of its queue are served before this ready job."""
         return pages.jobs_before(self._state, job)
 
     def holders(self, queue: str, limit: int) -> list[Job]:
-        """Some active jobs of a queue, those that hold their lease longest first."""
+        """Return up to `limit` active jobs of a queue, the longest-held leases first."""
         return pages.holders(self._state, queue, limit)
 
     def workers_of(self, queue: str) -> list[Worker]:
-        """The workers that last asked for jobs of this queue, the one heard of last first."""
+        """Return the workers that last requested jobs of this queue, the most recently seen
+        first."""
         return pages.workers_of(self._state, queue)
 
     def operation(self, operation_id: str) -> BulkOperation | None:
-        """The task of that id."""
+        """Return the bulk operation with this id."""
         return self._state.operations.get(operation_id)
 
     def running_operations(self) -> list[BulkOperation]:
-        """Tasks that have steps to come, for BulkStep."""
+        """Return the bulk operations that have steps left, for BulkStep."""
         return self._state.running
 
     def abandoned_operations(self, now_ns: int) -> list[BulkOperation]:
-        """Tasks whose set of jobs has not grown for so long that nobody sends the rest any more."""
+        """Return queued bulk operations that have received no job ids for so long that their client
+        must have given up."""
         return [
             operation
             for operation in self._state.operations.values()
@@ -493,21 +497,21 @@ class Machine:
     def operation_results(
         self, operation: BulkOperation, start: int, kind: int, limit: int
     ) -> tuple[list[tuple[str, int]], int]:
-        """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
-        the position behind them; 0 when there are no more. See `corvo.fsm.ops.bulk`."""
+        """Return (job id, outcome byte) of jobs with the outcome `kind`, from position `start` on,
+        and the next position; 0 if there are no more. See `corvo.fsm.ops.bulk`."""
         return bulk.results(self._state, operation, start, kind, limit)
 
     def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
-        """How many jobs an action on all jobs would be tried on, and some of them."""
+        """Return how many jobs an action on all jobs would apply to, and up to `limit` of them."""
         return bulk.matching(self._state, action, limit)
 
     def active_count(self, queue: str) -> int:
-        """Live leases of a queue."""
+        """Return the number of live leases of a queue."""
         queue_index = self._state.queue_indexes.get(queue)
         return 0 if queue_index is None else len(queue_index.active)
 
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
-        """When the first ready job of this priority became ready; 0 when there is none."""
+        """Return when the first ready job of this priority became ready; 0 if there is none."""
         queue_index = self._state.queue_indexes.get(queue)
         seq = 0 if queue_index is None else queue_index.oldest(priority)
         if queue_index is None or seq == 0:
@@ -515,17 +519,17 @@ class Machine:
         return self._state.job_at(queue_index, priority, seq).ready_ns
 
     def lease_token(self, job: Job) -> str:
-        """Token of the live lease; empty unless the job is active."""
+        """Return the token of the live lease; empty unless the job is active."""
         return leases.token(job) if job.state == ACTIVE else ""
 
     @property
     def result_schemas(self) -> bool:
-        """Whether some job ever had a schema for its result."""
+        """Whether any job ever had a result schema."""
         return self._meta.result_schemas
 
     def result_schema(self, job_id: str, token: str) -> bytes:
-        """The JSON Schema that the result of an ack with this token has to meet; empty when there
-        is none, or when the ack will be refused anyway."""
+        """Return the JSON Schema for the result of an ack with this token; empty if there is none,
+        or if the ack will be rejected anyway."""
         if not self._meta.result_schemas:
             return b""
         job = self._state.find(job_id)
@@ -533,42 +537,42 @@ class Machine:
             return b""
         return b"" if token and token != leases.token(job) else job.options.result_schema
 
-    # Timers: what the leader proposes.
+    # Due work: input for the ops that the leader proposes.
 
     def next_due(self) -> int:
-        """Stamp at which the next promotion, lease end or slot is due; 0 when nothing waits. It
+        """Return the stamp of the next promotion, lease end or occurrence; 0 if nothing waits. It
         may be early (that job no longer waits), never late."""
         return due_queries.next_due(self._state)
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
-        """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
+        """Return the ids of scheduled and retrying jobs that are due, for PromoteDue."""
         return due_queries.due_promotions(self._state, now_ns, limit)
 
     def due_expiries(self, now_ns: int, limit: int) -> list[str]:
-        """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
+        """Return the ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
         return due_queries.due_expiries(self._state, now_ns, limit)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
-        """Ids of active jobs whose lease has ended, for ExpireLeases.
+        """Return the ids of active jobs whose lease has ended, for ExpireLeases.
 
-        Leases with fencing <= grace_fencing are passed over: they are put aside, where `next_due`
-        does not see them, until a call with grace_fencing 0 says that the grace is over.
+        Leases with fencing <= grace_fencing are skipped. They are set aside, where `next_due` does
+        not see them, until a call with grace_fencing 0 ends the grace period.
         """
         return due_queries.due_leases(self._state, self._aside, now_ns, limit, grace_fencing)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
-        """Schedules whose next run has come, for FireSchedule."""
+        """Return the schedules whose next occurrence is due, for FireSchedule."""
         return due_queries.due_schedules(self._state, now_ns, limit)
 
     @property
     def pending_dependents(self) -> str:
-        """Id of the first job that has ended while dependents have not heard of it, for Settle;
-        empty when there is none."""
+        """Return the first finished job with pending dependents, for ResolveDependents; empty if
+        there is none."""
         return self._state.next_pending_dependents[0] if self._state.next_pending_dependents else ""
 
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
-        """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is
-        not old."""
+        """Return the ids of batches that finished before the cutoff, for PurgeBatches. Batches that
+        are not flushed yet are left out."""
         ids: list[str] = []
         for key, _ in self._buffer.state_store.scan(keys.BATCH_FINISHED):
             finished_ns, batch_id = keys.parse_batch_finished(key)
@@ -581,19 +585,19 @@ class Machine:
     def due_purges(
         self, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
     ) -> tuple[list[str], int]:
-        """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
-        PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
-        with, 0 at the end."""
+        """Return up to `limit` ids of finished jobs past their retention, for PurgeJobs, and the
+        number to continue with (0 at the end). A call reads `queues` queues, from number `start`
+        on."""
         return due_queries.due_purges(self._state, now_ns, default_ns, start, queues, limit)
 
     def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
-        """Row keys of unique locks whose time is over, among so many rows from `start` on, for
-        CleanUnique; and the key to go on with, empty at the end."""
+        """Return row keys of expired unique locks, for CleanUnique, and the key to continue with
+        (empty at the end). A call reads `limit` rows, from `start` on."""
         return due_queries.stale_locks(self._state, now_ns, start, limit)
 
     def trim_point(self) -> int:
-        """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0
-        when there is nothing to do."""
+        """Return the seq for TrimEvents that brings the event log within its limit, or closer to
+        it; 0 if the log is within it."""
         excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
         point = 0
         if excess > 0:
@@ -608,19 +612,20 @@ class Machine:
     # Flush.
 
     def keep_outbox(self, epoch: bytes, anew: bool = False) -> Outbox:
-        """Name in the base what each flush changes. A new outbox gets this epoch; `anew` = what
-        there is of one came with the base from another node, and goes."""
+        """Start an outbox, in which each flush names the records that it changed. A new outbox gets
+        this epoch. `anew` replaces an outbox that was copied from another node with the state
+        store."""
         outbox = Outbox(self._buffer.state_store, epoch, self._meta.applied_index, anew)
         self._buffer.outbox = outbox
         return outbox
 
     def drop_outbox(self) -> None:
-        """Keep no outbox any more: nobody reads it."""
+        """Delete the outbox, because no mirror reads it."""
         self._buffer.drop_outbox()
 
     def flush(self) -> FlushReport:
-        """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
-        nothing: the overlay stays as it is and the flush can be tried again."""
+        """Write all changes to the state store in one transaction. DiskFull means that nothing has
+        changed and the flush can be tried again."""
         report = self._buffer.flush()
         due_queries.compact(self._state, self._aside)
         return report

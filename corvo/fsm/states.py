@@ -1,7 +1,7 @@
-"""The life of a job: which trigger leads from which state to which.
+"""States and transitions of a job: the state that each trigger leads to.
 
-Apply asks this table before it changes anything; what is not in it is refused with INVALID_STATE.
-`tools/states_diagram.py` draws docs/states.md from it.
+Apply checks this table before it changes anything. A transition that is not in the table is
+rejected with INVALID_STATE. `tools/states_diagram.py` draws docs/states.md from it.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from corvo.model import (
     STATES,
 )
 
-# Beside the states of model.STATES: where a job comes from, and where a deleted one goes.
+# In addition to model.STATES: the state before enqueue and after deletion.
 NOWHERE: Final = 8
 
 TRIGGERS: Final = (
@@ -63,10 +63,10 @@ FAIL: Final = 6  # attempts left, after a delay
 FAIL_AT_ONCE: Final = 7  # attempts left, no delay
 EXHAUST: Final = 8  # failed or lease ended, no attempts left
 RELEASE: Final = 9
-POSTPONE: Final = 10  # release with a delay
+POSTPONE: Final = 10  # release with a delay, attempts unchanged
 RECLAIM: Final = 11  # lease ended, attempts left
 CANCEL: Final = 12  # of an active job: a request to its worker
-CANCEL_ACKNOWLEDGED: Final = 13  # fail, release or lease end after such a request
+CANCEL_ACKNOWLEDGED: Final = 13  # fail, release or lease end after a cancel request
 FORCE_CANCEL: Final = 14
 RETRY: Final = 15  # by hand
 DELETE: Final = 16
@@ -77,11 +77,11 @@ REVISE: Final = 20  # reject with feedback: back to the worker
 REJECT: Final = 21
 EXPIRE: Final = 22  # `expire_after` is over; an active job is left to its worker
 REQUEUE: Final = 23  # one more attempt
-RUN: Final = 24  # do not wait any longer
+RUN: Final = 24  # skip the rest of the delay
 MOVE: Final = 25  # to another queue
 CHANGE_PRIORITY: Final = 26
-UNBLOCK: Final = 27  # the last job it waited for has ended
-DEPENDENCY_FAILED: Final = 28  # a job it waited for has failed, and so does it
+UNBLOCK: Final = 27  # the last open dependency has finished
+DEPENDENCY_FAILED: Final = 28  # a dependency has failed, so the job fails
 
 TABLE: Final[dict[tuple[int, int], int]] = {
     (NOWHERE, ENQUEUE): PENDING,
@@ -164,7 +164,7 @@ _FLAT: Final = bytes(
     for state in range(_WIDTH)
 )
 
-# How a refusal names what was asked for; a trigger without a text is only used where it fits.
+# The past participle of each trigger for error texts. A trigger without one never fails the check.
 _ASKED: Final = {
     HEARTBEAT: "kept alive",
     ACK: "acked",
@@ -184,11 +184,11 @@ _ASKED: Final = {
 
 
 def next_state(state: int, trigger: int) -> int:
-    """Where the trigger leads from this state, or REFUSED."""
+    """Return the state that the trigger leads to from this state, or REFUSED."""
     return _FLAT[trigger * _WIDTH + state] - 1
 
 
 def invalid_state(job_id: str, state: int, trigger: int) -> InvalidState:
-    """The refusal of a trigger in this state."""
+    """Return the error for a trigger that the state does not allow."""
     name = STATES[state]
     return InvalidState(f'job "{job_id}" is {name} and cannot be {_ASKED[trigger]}', state=name)

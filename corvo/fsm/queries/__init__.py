@@ -1,5 +1,5 @@
-"""What is read: questions about the state that change nothing.
+"""Reads of the state. They change nothing that a result depends on.
 
-due    jobs, leases and occurrences that are due
-pages  pages of events, errors, locks and relations
+due    jobs, leases and occurrences that are due, for the ops that the leader proposes
+pages  pages of events and locks, order of ready jobs, lease holders, workers of a queue
 """

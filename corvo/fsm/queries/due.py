@@ -1,8 +1,8 @@
-"""What is due: read by the leader, which then proposes ops that name the jobs.
+"""Reads of due work. The leader calls them and then proposes ops that name the jobs.
 
-The heaps may hold entries that are no longer live: a lease that was extended or given back, a job
-that was retried by hand, a hold that was approved. They are dropped when they come to the top, and
-all at once when a flush finds that too many of them have gathered.
+The heaps may hold void entries: of a lease that was extended or released, a job that was retried by
+hand, a hold that was approved. Such an entry is dropped when it reaches the top, and all of them
+are dropped when a flush finds too many.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from corvo.storage.records import jobs as job_records
 
 
 def _live(state: State, due: DueTimes, job: Job, due_ns: int) -> bool:
-    """Whether a job in its place waits for this time, in this way."""
+    """Return whether the job waits for this time in this heap."""
     if job.deleted:
         return False
     if due is state.waiting:
@@ -30,7 +30,8 @@ def _live(state: State, due: DueTimes, job: Job, due_ns: int) -> bool:
 
 
 def _waiting_id(state: State, due: DueTimes, due_ns: int, spot: int) -> str:
-    """Id of the job with this place that waits for this time; empty when there is none."""
+    """Return the id of the job at this queue position that waits for this time; empty if there is
+    none."""
     job = state.buffer.positions.get(spot)
     if job is None:
         row = None
@@ -57,7 +58,7 @@ def _families(state: State, due: DueTimes) -> tuple[bytes, ...]:
 
 
 def waiting_in(state: State, spot: int) -> str:
-    """Id of the job that waits in this place, which there must be."""
+    """Return the id of the job that waits at this queue position. There must be one."""
     job = state.buffer.positions.get(spot)
     if job is not None:
         return job.id
@@ -65,11 +66,11 @@ def waiting_in(state: State, spot: int) -> str:
         row = state.buffer.state_store.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
         if row is not None:
             return keys.parse_due(row)[2]
-    raise AssertionError(f"no job waits at {spot}")
+    raise AssertionError(f"no job waits at position {spot}")
 
 
 def drop_past(state: State, due: DueTimes) -> None:
-    """Take what is due and no longer waits from the top of the heap."""
+    """Drop due entries that are void from the top of the heap."""
     while 0 < due.first_due() <= state.stamp_ns:
         if _waiting_id(state, due, due.first_due(), due.first_spot()):
             return
@@ -77,7 +78,7 @@ def drop_past(state: State, due: DueTimes) -> None:
 
 
 def _due_ids(state: State, due: DueTimes, now_ns: int, limit: int, ids: list[str]) -> None:
-    """Add ids of jobs whose time has come, in order of time, until there are `limit`."""
+    """Append the ids of due jobs, in order of time, until the list has `limit`."""
     found: list[tuple[int, int]] = []
     while len(ids) < limit:
         due_ns = due.first_due()
@@ -96,15 +97,16 @@ def _due_ids(state: State, due: DueTimes, now_ns: int, limit: int, ids: list[str
 
 
 def due_promotions(state: State, now_ns: int, limit: int) -> list[str]:
-    """Ids of up to `limit` scheduled and retrying jobs that are due, in order of time."""
+    """Return the ids of up to `limit` scheduled and retrying jobs that are due, in order of
+    time."""
     ids: list[str] = []
     _due_ids(state, state.waiting, now_ns, limit, ids)
     return ids
 
 
 def due_expiries(state: State, now_ns: int, limit: int) -> list[str]:
-    """Ids of up to `limit` jobs that have expired, or whose hold has timed out. An active job
-    that has expired is left out: it is seen to when its attempt ends."""
+    """Return the ids of up to `limit` jobs that have expired, or whose hold has timed out. An
+    active job that has expired is left out: it is handled when its attempt ends."""
     ids: list[str] = []
     _due_ids(state, state.holds, now_ns, limit, ids)
     _due_ids(state, state.expiring, now_ns, limit, ids)
@@ -112,7 +114,7 @@ def due_expiries(state: State, now_ns: int, limit: int) -> list[str]:
 
 
 def lease_live(state: State, due_ns: int, spot: int) -> bool:
-    """Whether an entry of the lease heap is the end of a live lease."""
+    """Return whether an entry of the lease heap belongs to a live lease."""
     queue_index = state.numbered.get(spot >> SEQ_BITS)
     return queue_index is not None and queue_index.active.get(spot & SEQ_MASK) == due_ns
 
@@ -120,10 +122,10 @@ def lease_live(state: State, due_ns: int, spot: int) -> bool:
 def due_leases(
     state: State, aside: list[tuple[int, int]], now_ns: int, limit: int, grace_fencing: int
 ) -> list[str]:
-    """Ids of up to `limit` active jobs whose lease has ended, in order of time.
+    """Return the ids of up to `limit` active jobs whose lease has ended, in order of time.
 
-    Leases granted up to `grace_fencing` are put `aside`; those that wait there come back first
-    when the grace is over.
+    Leases with fencing <= `grace_fencing` are moved to `aside`. With `grace_fencing` 0, the leases
+    in `aside` return to the heap first.
     """
     heap = state.leases
     if grace_fencing == 0:
@@ -149,8 +151,8 @@ def due_leases(
 
 
 def ended_leases(state: State, now_ns: int, limit: int) -> list[str]:
-    """Like `due_leases`, without a grace and without the heap, which is not the same on all
-    nodes."""
+    """Do the same as `due_leases`, without a grace period and without the heap, whose content
+    differs between nodes."""
     ended = [
         (due_ns, queue_index.first_position | seq)
         for queue_index in state.numbered.values()
@@ -162,32 +164,32 @@ def ended_leases(state: State, now_ns: int, limit: int) -> list[str]:
 
 
 def holder(state: State, spot: int) -> tuple[str, int]:
-    """Id and fencing number of the active job in this place."""
+    """Return the id and fencing number of the active job at this queue position."""
     job = state.buffer.positions.get(spot)
     if job is not None:
         assert job.state == ACTIVE
         return job.id, job.fencing
     row = state.buffer.state_store.get(keys.placed(keys.ACTIVE, spot >> SEQ_BITS, spot & SEQ_MASK))
-    assert row is not None, f"no row for the active job at {spot}"
+    assert row is not None, f"no row for the active job at position {spot}"
     _, fencing, job_id = keys.parse_due(row)
     return job_id, fencing
 
 
 def next_due(state: State) -> int:
-    """When the next promotion, lease end or slot is due; 0 when nothing waits."""
+    """Return the time of the next promotion, lease end or occurrence; 0 if nothing waits."""
     due_ns = _next_job_due(state)
     occurrence_ns = next_occurrence(state)
     return min(due_ns, occurrence_ns) if due_ns and occurrence_ns else due_ns or occurrence_ns
 
 
 def occurrence_live(state: State, occurrence_ns: int, schedule_id: str) -> bool:
-    """Whether an entry of the heap of slots is the next run of a schedule."""
+    """Return whether an entry of the heap of occurrences is the next run of a schedule."""
     schedule = state.schedules.get(schedule_id)
     return schedule is not None and schedule.next_ns == occurrence_ns
 
 
 def next_occurrence(state: State) -> int:
-    """The earliest next run of all schedules; 0 when there is none."""
+    """Return the earliest next run of all schedules; 0 if there is none."""
     occurrences = state.occurrences
     while occurrences and not occurrence_live(state, occurrences[0][0], occurrences[0][1]):
         heappop(occurrences)
@@ -195,7 +197,7 @@ def next_occurrence(state: State) -> int:
 
 
 def due_schedules(state: State, now_ns: int, limit: int) -> list[Schedule]:
-    """Up to `limit` schedules whose next run has come, in order of time."""
+    """Return up to `limit` schedules whose next run is due, in order of time."""
     found: list[Schedule] = []
     while 0 < next_occurrence(state) <= now_ns and len(found) < limit:
         schedule = state.schedules[heappop(state.occurrences)[1]]
@@ -209,7 +211,7 @@ def due_schedules(state: State, now_ns: int, limit: int) -> list[Schedule]:
 def due_purges(
     state: State, now_ns: int, default_ns: list[int], start: int, queues: int, limit: int
 ) -> tuple[list[str], int]:
-    """See `Machine.due_purges`. What waits for a flush is left for the next time."""
+    """Implement `Machine.due_purges`. Jobs that wait for a flush are left for a later call."""
     numbers = state.numbers()
     first = bisect_left(numbers, start)
     ids: list[str] = []
@@ -233,7 +235,7 @@ def due_purges(
 
 
 def stale_locks(state: State, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
-    """See `Machine.stale_locks`."""
+    """Implement `Machine.stale_locks`."""
     stale: list[bytes] = []
     for i, (key, row) in enumerate(state.buffer.state_store.scan(keys.UNIQUE, start or None)):
         if i == limit:
@@ -256,7 +258,8 @@ def _next_job_due(state: State) -> int:
 
 
 def _compact_leases(state: State, aside: list[tuple[int, int]]) -> None:
-    """Looks at all queues, of which there may be very many: not again before the heap has grown."""
+    """Rebuild the lease heap. This reads all queues, of which there may be very many, so it is not
+    repeated before the heap has grown."""
     live = sum(len(queue_index.active) for queue_index in state.numbered.values())
     state.leases_room = 2 * live + COMPACT_MIN
     if len(state.leases) + len(aside) > state.leases_room:
@@ -268,7 +271,7 @@ def _compact_leases(state: State, aside: list[tuple[int, int]]) -> None:
 
 
 def compact(state: State, aside: list[tuple[int, int]]) -> None:
-    """Rebuild a heap in which most entries are void."""
+    """Rebuild each heap in which most entries are void."""
     if len(state.leases) + len(aside) > state.leases_room:
         _compact_leases(state, aside)
     state.waiting.compact()

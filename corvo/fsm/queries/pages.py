@@ -1,6 +1,6 @@
-"""Reads for people: pages of events and locks, and what stands in the way of a job.
+"""Reads for the API: pages of events and locks, and the order and holders of jobs.
 
-Nothing here changes state, and every function does a bounded amount of work.
+They change no state, and every function does a bounded amount of work.
 """
 
 from itertools import islice
@@ -13,13 +13,13 @@ from corvo.fsm.state.state import State
 from corvo.model import PENDING, Job, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
-# Counted for each event of a page beside its data.
+# Bytes counted for each event of a page in addition to its data.
 EVENT_OVERHEAD: Final = 256
 
 
 def events_of_job(state: State, job: Job, before: int, limit: int, size_max: int) -> list[Event]:
-    """The newest events of a job, or (with `before`, the seq of one of its events) those in front
-    of that one, cut by count and by bytes but never to nothing; the oldest of them first. The chain
+    """Return the newest events of a job, oldest first, limited by count and by bytes but at least
+    one. With `before`, the seq of one of its events, return those preceding it. The chain of events
     ends where the log was trimmed."""
     found: list[Event] = []
     seq = job.event_seq
@@ -43,9 +43,9 @@ def events_of_job(state: State, job: Job, before: int, limit: int, size_max: int
 def events_before(
     state: State, queue: str, before: int, limit: int, size_max: int, looked_at_max: int
 ) -> tuple[list[Event], int]:
-    """The newest events of a queue and its jobs with a seq below `before`, the oldest of them
-    first, and the `before` of the next page: 0 when the log has no more. At most about
-    `looked_at_max` events are looked at, so a page can be empty though there are more."""
+    """Return the newest events of a queue and its jobs with a seq below `before`, oldest first, and
+    the `before` of the next page: 0 if the log has no more. At most about `looked_at_max` events
+    are read, so a page can be empty although more follow."""
     found: list[Event] = []
     size = 0
     looked_at = 0
@@ -68,7 +68,7 @@ def events_before(
 
 
 def events_after(state: State, after: int, limit: int, size_max: int) -> list[Event]:
-    """Events of everything with a seq above `after`, in order."""
+    """Return events of all queues with a seq above `after`, in order."""
     found: list[Event] = []
     size = 0
     for first_seq, block in state.buffer.events.blocks_from(after + 1):
@@ -81,9 +81,9 @@ def events_after(state: State, after: int, limit: int, size_max: int) -> list[Ev
 
 
 def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
-    """Unique locks of a queue (empty = of all) whose row is behind a key, and the key of the last
-    row looked at: empty when there are no more. Locks whose time is over do not count, so a page
-    can have fewer than `limit`."""
+    """Return unique locks of a queue (empty = of all queues) whose row key is above `behind`, and
+    the last row key read: empty if there are no more. Expired locks are skipped, so a page can have
+    fewer than `limit` although more follow."""
     prefix = keys.UNIQUE
     if queue:
         queue_index = state.queue_indexes.get(queue)
@@ -96,7 +96,7 @@ def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[Uni
         if expires_ns and expires_ns <= state.meta.stamp_ns:
             continue
         holder = state.find(job_id)
-        if holder is None:  # a clear has doomed it
+        if holder is None:  # a clear will delete it
             continue
         name = state.numbered[keys.parse_unique(key)[0]].queue.name
         found.append(UniqueLock(name, unique_key, holder, expires_ns))
@@ -104,8 +104,8 @@ def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[Uni
 
 
 def jobs_before(state: State, job: Job) -> int:
-    """How many ready jobs of its queue stand before this one, which is ready too. Where there are
-    groups, turns may let it be served earlier or later."""
+    """Return how many ready jobs of its queue precede this ready job. If the queue has groups,
+    turns may serve the job earlier or later."""
     assert job.state == PENDING
     queue_index = state.queue_index_of(job)
     count = queue_index.ready.before(job.priority, job.seq)
@@ -115,7 +115,7 @@ def jobs_before(state: State, job: Job) -> int:
 
 
 def holders(state: State, queue: str, limit: int) -> list[Job]:
-    """Some active jobs of a queue, those that hold their lease longest first."""
+    """Return up to `limit` active jobs of a queue, the longest-held leases first."""
     queue_index = state.queue_indexes.get(queue)
     if queue_index is None:
         return []
@@ -128,7 +128,7 @@ def holders(state: State, queue: str, limit: int) -> list[Job]:
 
 
 def workers_of(state: State, queue: str) -> list[Worker]:
-    """The workers that last asked for jobs of this queue, the one heard of last first."""
+    """Return the workers that last requested jobs of this queue, the most recently seen first."""
     found = [worker for worker in state.workers.values() if queue in worker.queues]
     found.sort(key=_seen_last)
     return found

@@ -1,8 +1,8 @@
-"""Times that jobs wait for: one heap per kind of waiting, keyed by the place of the job.
+"""Due times of waiting jobs: one heap per kind of waiting, keyed by queue position.
 
-An entry whose job no longer waits becomes void. Most jobs leave their place for good when they stop
-waiting; their places are remembered, so that the entry is known as void without looking for the
-job. What became void in another way is found out when it comes to the top.
+An entry becomes void when its job stops waiting. Most jobs then leave their queue position for
+good. These positions are kept in a set, so that their entries are known to be void without a lookup
+of the job. Other void entries are detected when they reach the top.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ COMPACT_MIN: Final = 1_024
 
 
 class DueTimes:
-    """(due_ns, place) in order of time."""
+    """A heap of (due_ns, queue position)."""
 
     def __init__(self) -> None:
         self._heap = DueHeap()
@@ -23,17 +23,17 @@ class DueTimes:
         return len(self._heap)
 
     def push(self, due_ns: int, spot: int) -> None:
-        """The job in this place waits."""
-        if spot in self._left:  # it is back: its old entry must not be taken for the new one
+        """Add an entry for the job at this position."""
+        if spot in self._left:  # the job waits again: drop its old entry
             self._drop_left()
         self._heap.push(due_ns, spot)
 
     def leave(self, spot: int) -> None:
-        """The job in this place no longer waits, and its time is still to come."""
+        """Mark the entry of this position as void; its time must be in the future."""
         self._left.add(spot)
 
     def first_due(self) -> int:
-        """When the first entry is due, 0 when there is none."""
+        """Return the time of the first entry, 0 if there is none."""
         heap = self._heap
         while len(heap) and heap.first_key() in self._left:
             self._left.remove(heap.first_key())
@@ -41,7 +41,7 @@ class DueTimes:
         return heap.first_due() if len(heap) else 0
 
     def first_spot(self) -> int:
-        """The place of the first entry; `first_due` must have been asked before."""
+        """Return the position of the first entry; call `first_due` before."""
         return self._heap.first_key()
 
     def pop(self) -> None:
@@ -49,7 +49,7 @@ class DueTimes:
         self._heap.pop()
 
     def compact(self) -> None:
-        """Drop the void entries when there are many of them."""
+        """Drop the void entries if there are many of them."""
         if len(self._left) > len(self._heap) // 8 + COMPACT_MIN:
             self._drop_left()
 

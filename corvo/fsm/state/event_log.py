@@ -1,7 +1,7 @@
-"""The event log: the blocks of the last entries, above those of the base.
+"""The event log: the blocks of the entries since the last flush, above those in the state store.
 
-Each entry that changed anything leaves one block of events with consecutive seqs. The log is cut at
-its beginning only, block by block; the meta row says where it begins and how large it is.
+Each entry that changed anything adds one block of events with consecutive seqs. The log is trimmed
+only at its beginning, block by block. The meta row has its first seq and its size.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ class EventLog:
     def __init__(self, state_store: Rows, meta: Meta) -> None:
         self._state_store = state_store
         self._meta = meta
-        self._blocks: list[tuple[int, bytes]] = []  # first seq, event block
+        self._blocks: list[tuple[int, bytes]] = []  # (first seq, encoded block)
         self._deletes: list[bytes] = []
-        self.size: int = 0  # memory of what has to be flushed
+        self.size: int = 0  # memory of the blocks that wait for a flush
 
     def documents(self) -> int:
-        """How much there is to flush."""
+        """Return how many blocks wait for a flush."""
         return len(self._blocks) + len(self._deletes)
 
     def add(self, first_seq: int, block: bytes) -> None:
@@ -36,7 +36,7 @@ class EventLog:
         self.size += ROW_SIZE + len(block)
 
     def find(self, seq: int) -> Event | None:
-        """One event; None when it was trimmed."""
+        """Return the event with this seq; None if it was trimmed."""
         if seq < self._meta.event_first_seq:
             return None
         if self._blocks and seq >= self._blocks[0][0]:
@@ -55,7 +55,7 @@ class EventLog:
         return event_records.decode_event(keys.parse_events(row[0]), row[1], seq)
 
     def blocks_back(self, seq: int) -> Iterator[tuple[int, bytes]]:
-        """The blocks of the log that have events up to `seq`, the newest first."""
+        """Yield the blocks that have events up to `seq`, the newest first."""
         for first_seq, block in reversed(self._blocks):
             if first_seq <= seq:
                 yield first_seq, block
@@ -68,7 +68,7 @@ class EventLog:
             yield keys.parse_events(key), block
 
     def blocks_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
-        """The blocks of the log from the one with this event on."""
+        """Yield the blocks from the one with this event on."""
         first = keys.events(max(seq, self._meta.event_first_seq))
         row = self._state_store.floor(keys.EVENTS, first)
         start = first if row is None else row[0]
@@ -81,8 +81,7 @@ class EventLog:
                 yield self._blocks[i]
 
     def blocks(self) -> list[tuple[int, int]]:
-        """(first seq, size) of the oldest blocks of the log, at most as many as a trim may drop
-        and one more."""
+        """Return (first seq, size) of the oldest blocks, at most one more than a trim may drop."""
         found: list[tuple[int, int]] = []
         start = keys.events(self._meta.event_first_seq)
         for key, block in self._state_store.scan(keys.EVENTS, start):
@@ -118,13 +117,13 @@ class EventLog:
     # Flush.
 
     def collect(self, puts: list[Row], deletes: list[bytes]) -> None:
-        """Everything that a flush has to write."""
+        """Add all rows that a flush has to write."""
         for first_seq, block in self._blocks:
             puts.append((keys.events(first_seq), block))
         deletes += self._deletes
 
     def written(self) -> None:
-        """The base has everything."""
+        """Record that the flush has written everything."""
         self._blocks.clear()
         self._deletes.clear()
         self.size = 0

@@ -1,19 +1,18 @@
 """Groups: jobs of a queue that have the same group key.
 
-Inside a group the order is that of a queue: by priority, then by place. At most
-`queue.group_concurrency` jobs of a group are active at a time (0 = no limit). When that is one,
-the group is a line: a job that is retrying, held or postponed keeps its place, and what stands
-behind it waits.
+Inside a group jobs are ordered as in a queue: by priority, then by queue position. At most
+`queue.group_concurrency` jobs of a group are active at a time (0 = no limit). If that is one, the
+group is strictly FIFO: a job that is retrying, held or postponed keeps its position, and the jobs
+after it wait.
 
-Between groups turns decide. A queue counts turns; whoever is served takes the next one, and of
-those that have a job to give of the highest priority there is, the one whose last turn is longest
-ago is served. A new group counts as just served, so a stream of new groups cannot keep an old one
-waiting.
-All jobs of the queue without a key take turns as if they were one more group, without a limit.
+Turns decide between groups. A queue counts turns, and each start of a job takes the next one. Among
+the groups with a fetchable job of the highest priority, the one with the oldest last turn is
+served. A new group counts as just served, so that a stream of new groups cannot starve an old one.
+All jobs of the queue without a group key take turns as one more group, without a limit.
 
-A group exists while jobs stand in it: pending, active, or waiting in their place. Its row holds its
-key and its last turn; the index row of each of its jobs names it. Groups that have nothing to give
-are not in the rotation and cost nothing.
+A group exists while it has members: jobs that are pending, active, or keep their position while
+they wait. Its row holds its key and its last turn. The index row of each member names the group.
+Groups without a fetchable job are not in the rotation and cost nothing.
 """
 
 from typing import Final
@@ -28,61 +27,61 @@ NORMAL: Final = PRIORITIES - 1
 
 
 def stands(job: Job) -> bool:
-    """Whether the job stands in its group, if it has one: a job that is scheduled takes its place
-    when its time comes, and one that waits for other jobs when they have ended."""
+    """Return whether the job is a member of its group, if it has one. A scheduled job becomes a
+    member when it is due, and a blocked job when its dependencies have finished."""
     if job.state == PENDING:
         return job.options is None or not job.options.blocked
     return not ENDED[job.state] and (job.state != SCHEDULED or job.keeps_position)
 
 
 class Group:
-    """One group. `ready`, `waiting` (retrying and held jobs) and `postponed` (scheduled ones) hold
-    `priority << SEQ_BITS | seq`, `active` holds seqs."""
+    """One group. `ready`, `waiting` (retrying and held jobs) and `postponed` (scheduled jobs) hold
+    `priority << SEQ_BITS | seq`; `active` holds seqs."""
 
     def __init__(self, key: str, number: int, served: int) -> None:
         self.key = key
-        self.number = number  # the turn at which it was made
-        self.served = served  # the turn at which it was served last
+        self.number = number  # the turn at which it was created
+        self.served = served  # its last turn
         self.ready = Positions()
         self.waiting = Positions()
         self.postponed = Positions()
         self.active = Positions()
-        # As the indexes of the queue have it.
+        # The values that the indexes of the queue have for this group.
         self.open: int = 0  # jobs that a fetch could get now
-        self.spot: int = 0  # in the rotation: priority << SEQ_BITS | served
-        self.normal: int = 0  # seq of its first normal job
+        self.spot: int = 0  # rank in the rotation: priority << SEQ_BITS | served; 0 = none
+        self.normal: int = 0  # seq of its first normal job, 0 = none
 
     def empty(self) -> bool:
-        """Whether no job stands in it."""
+        """Return whether the group has no members."""
         waits = len(self.waiting) or len(self.postponed)
         return not (len(self.active) or len(self.ready) or waits)
 
 
 class Groups:
-    """The groups of a queue. After each change of the jobs of a group `rank` has to be called."""
+    """The groups of a queue. Call `rank` after each change of the jobs of a group."""
 
     def __init__(self, queue: Queue, rows: RowOverlay) -> None:
         self._queue = queue
         self._rows = rows
         self.by_key: dict[str, Group] = {}
         self._rotation = ReadyIndex()
-        self._by_turn: dict[int, Group] = {}  # those in the rotation
-        self._normals = Positions()  # first normal jobs of those in the rotation, while jobs age
-        self.ready = ReadyIndex()  # all their ready jobs
+        self._by_turn: dict[int, Group] = {}  # the groups in the rotation
+        self._normals = Positions()  # `normal` of the groups in the rotation; only with aging
+        self.ready = ReadyIndex()  # all ready jobs of all groups
         self.open: int = 0  # jobs that a fetch could get now
 
     def load(self, key: str, number: int, served: int) -> None:
-        """Take in a row."""
+        """Load a group from its row."""
         self.by_key[key] = Group(key, number, served)
 
     def load_job(self, key: str, state: int, priority: int, seq: int) -> None:
-        """Take in a job by its index row. When all are there, `rank_all` follows."""
+        """Load a job from its index row. After the last one, call `rank_all`."""
         self._add(self.by_key[key], state, priority << SEQ_BITS | seq)
 
     # Jobs.
 
     def arrive(self, job: Job) -> None:
-        """A job that has a group key is in a state and place."""
+        """Add a job with a group key to its group, in its present state and position."""
         assert job.options is not None
         key = job.options.group_key
         if not stands(job):
@@ -106,7 +105,7 @@ class Groups:
             group.waiting.add(position)
 
     def depart(self, job: Job) -> None:
-        """A job that has a group key leaves its state and place."""
+        """Remove a job with a group key from its group, before its state or position changes."""
         assert job.options is not None
         if not stands(job):
             return
@@ -123,7 +122,7 @@ class Groups:
             group.waiting.remove(position)
 
     def serve(self, key: str) -> None:
-        """A job of this group, or one without a group key, is handed out."""
+        """Take a turn for a job that starts; `key` is its group key, or empty."""
         turn = self._next_turn()
         if key:
             group = self.by_key[key]
@@ -143,7 +142,7 @@ class Groups:
     # Turns.
 
     def rank(self, key: str) -> bool:
-        """Put a group where it belongs now, or forget it when it is empty. True when a fetch could
+        """Update the rank of a group, or delete it when it is empty. Return whether a fetch could
         get more jobs than before."""
         group = self.by_key.get(key)
         if group is None:
@@ -156,7 +155,7 @@ class Groups:
         return group.open > before
 
     def rank_all(self) -> None:
-        """A rule changed, or all groups were read."""
+        """Rank all groups, after a setting has changed or all rows were loaded."""
         for group in self.by_key.values():
             self._position(group)
 
@@ -195,7 +194,7 @@ class Groups:
         return max(0, min(ready, limit - len(group.active)))
 
     def in_front(self, group: Group, position: int) -> int:
-        """The place of a job that waits in front of this one, 0 when there is none."""
+        """Return the position of the waiting job that holds this one back, 0 if there is none."""
         first = group.waiting.first()
         other = group.postponed.first()
         if other and (first == 0 or other < first):
@@ -203,8 +202,8 @@ class Groups:
         return first if first < position else 0
 
     def first(self, ungrouped: int) -> int:
-        """Which job is served next, as `priority << SEQ_BITS | seq`, 0 when there is none;
-        `ungrouped` is the first of those without a group key, in the same form."""
+        """Return the next job to serve as `priority << SEQ_BITS | seq`, 0 if there is none;
+        `ungrouped` is the first job without a group key, in the same form."""
         spot = self._rotation.first()
         if spot == 0:
             return ungrouped
@@ -213,11 +212,11 @@ class Groups:
         return self._by_turn[spot & SEQ_MASK].ready.first()
 
     def first_normal(self) -> int:
-        """Seq of the oldest normal job that could be fetched, 0 when there is none."""
+        """Return the seq of the oldest normal job that could be fetched, 0 if there is none."""
         return self._normals.first()
 
     def clear_ready(self) -> None:
-        """Pending and scheduled jobs are gone."""
+        """Remove all pending and scheduled jobs."""
         self.ready = ReadyIndex()
         for key in list(self.by_key):
             self.by_key[key].ready = Positions()
@@ -225,6 +224,6 @@ class Groups:
             self.rank(key)
 
     def forget(self) -> None:
-        """All rows go."""
+        """Delete the rows of all groups."""
         for group in self.by_key.values():
             self._rows.put(keys.group(self._queue.number, group.number), None)

@@ -1,4 +1,5 @@
-"""Index rows: the one row that says where a job stands (see `corvo.storage` for the families)."""
+"""Index rows: the one row of a job in the family of its state (`corvo.storage` has the
+families)."""
 
 from corvo._fast.codec import keys
 from corvo.fsm.state.groups import stands
@@ -7,36 +8,37 @@ from corvo.model import ACTIVE, COMPLETED, ENDED, HELD, PENDING, RETRYING, SCHED
 
 
 def due_ns(job: Job) -> int:
-    """When a scheduled or retrying job is due, as far as 8 bytes reach."""
+    """Return when a scheduled or retrying job is due, at most the largest value of 8 bytes."""
     return min(job.scheduled_ns, DUE_MAX_NS)
 
 
 def hold_ends_ns(job: Job) -> int:
-    """When the hold of a held job times out, as far as 8 bytes reach; 0 = never."""
+    """Return when the hold of a held job times out, at most the largest value of 8 bytes; 0 =
+    never."""
     return 0 if job.options is None else min(job.options.hold_ends_ns, DUE_MAX_NS)
 
 
 def expires_ns(job: Job) -> int:
-    """When a job that has not ended expires, as far as 8 bytes reach; 0 = never."""
+    """Return when an unfinished job expires, at most the largest value of 8 bytes; 0 = never."""
     if job.options is None or ENDED[job.state]:
         return 0
     return min(job.options.expires_ns, DUE_MAX_NS)
 
 
 def expiry_key(job: Job) -> bytes:
-    """Key of the row of the job's expiry; empty when it has none."""
+    """Return the key of the job's expiry row; empty if it does not expire."""
     if job.options is None or not expires_ns(job):
         return b""
     return keys.placed(keys.EXPIRING, job.queue_number, job.seq)
 
 
 def finished_ns(job: Job) -> int:
-    """When a job ended."""
+    """Return when the job finished."""
     return job.completed_ns if job.state == COMPLETED else job.failed_ns
 
 
 def index_key(job: Job) -> bytes:
-    """Key of the job's index row."""
+    """Return the key of the job's index row."""
     state = job.state
     if state == PENDING:
         if job.options is not None and job.options.blocked:
@@ -54,7 +56,7 @@ def index_key(job: Job) -> bytes:
 
 
 def index_value(job: Job) -> bytes:
-    """Value of the job's index row."""
+    """Return the value of the job's index row."""
     value = _index_value(job)
     if job.options is not None and job.options.group_key and stands(job):
         return keys.grouped(value, job.priority, job.options.group_key)
@@ -73,7 +75,7 @@ def _index_value(job: Job) -> bytes:
 
 
 def row_id(key: bytes, value: bytes) -> str:
-    """Id of the job that an index row is about."""
+    """Return the id of the job of an index row."""
     if key.startswith((keys.PENDING, keys.BLOCKED, keys.FINISHED)):
         return keys.parse_id(value)
     return keys.parse_due(value)[2]

@@ -1,5 +1,5 @@
-"""Members of a JSON object as texts: payloads are put together without being read, so that every
-number, key and escape of theirs stays as it came in."""
+"""Members of a JSON object as texts. Payloads are composed without parsing their values, so that
+every number, key and escape stays as it was received."""
 
 import re
 from json import dumps, loads
@@ -10,7 +10,7 @@ Member = tuple[str, bytes]  # name, JSON text
 
 
 def names(value: bytes) -> list[str] | None:
-    """The names of an object's members; None when the JSON text is no object."""
+    """Return the names of an object's members; None if the JSON text is not an object."""
     if value[:1] != b"{":
         return None
     found: list[str] = []
@@ -35,18 +35,18 @@ def names(value: bytes) -> list[str] | None:
 
 
 def text(value: str) -> bytes:
-    """A text as JSON."""
+    """Return a string as JSON text."""
     return dumps(value).encode()
 
 
 def build(members: list[Member]) -> bytes:
-    """An object of these members."""
+    """Return an object with these members."""
     return b"{" + b",".join([text(name) + b":" + value for name, value in members]) + b"}"
 
 
 def merge(members: list[Member], theirs: bytes) -> bytes:
-    """An object of these members and of those of the object `theirs`, which win. A value that is
-    no object is passed over."""
+    """Return an object with these members and those of the object `theirs`, which win. A value of
+    `theirs` that is not an object is ignored."""
     taken = names(theirs)
     if not taken:
         return build(members)

@@ -1,9 +1,9 @@
-"""Log lines of jobs: the overlay of their rows, above the base.
+"""Log lines of jobs: the changed rows of logs, above those in the state store.
 
 The lines of a job are numbered. They are kept in blocks, each of one attempt and at most
-LOG_BLOCK_SIZE long unless a single line is longer; the row of the log says which blocks there are,
-and how many lines went where a block was dropped. How lines are cut into blocks depends on their
-sizes alone, not on what was flushed when.
+LOG_BLOCK_SIZE long unless a single line is longer. The row of the log lists the blocks, and how
+many lines were dropped before each. The division into blocks depends only on the sizes of the
+lines, not on the times of flushes, so it is the same on all nodes.
 """
 
 from corvo import ops
@@ -23,14 +23,14 @@ class LogRows:
         self._logs: dict[str, Log] = {}
         self._blocks: dict[bytes, list[bytes]] = {}
         self._deletes: list[bytes] = []
-        self.size: int = 0  # of what has to be flushed
+        self.size: int = 0  # memory of the rows that wait for a flush
 
     def documents(self) -> int:
-        """How much there is to flush."""
+        """Return how many records wait for a flush."""
         return len(self._logs) + len(self._blocks) + len(self._deletes)
 
     def find(self, job_id: str) -> Log:
-        """The log of a job, which is empty if it has none."""
+        """Return the log of a job; an empty one if it has none."""
         log = self._logs.get(job_id)
         if log is None:
             row = self._state_store.get(keys.log(job_id))
@@ -38,7 +38,7 @@ class LogRows:
         return log
 
     def append(self, job_id: str, attempt: int, lines: list[bytes]) -> Log:
-        """Add encoded lines, and drop what is over the bounds."""
+        """Append encoded lines, and drop the lines above the limits."""
         log = self.find(job_id)
         self._logs[job_id] = log
         for line in lines:
@@ -70,11 +70,11 @@ class LogRows:
         if lines is not None:
             return lines
         row = self._state_store.get(key)
-        assert row is not None, f"job {job_id} lacks its log block {block.first_seq}"
+        assert row is not None, f"job {job_id} has no log block {block.first_seq}"
         return log_records.decode_log_block(job_id, row)
 
     def _drop(self, job_id: str, log: Log, attempt: int) -> None:
-        """Bring the attempt, and then the whole log, within its bounds."""
+        """Bring the attempt, and then the whole log, within the limits."""
         of_attempt = 0
         whole = 0
         for block in log.blocks:
@@ -109,7 +109,7 @@ class LogRows:
         self._deletes.append(key)
 
     def delete(self, job_id: str) -> None:
-        """The log goes, with all its rows."""
+        """Delete the log with all its rows."""
         for block in self.find(job_id).blocks:
             self._forget(keys.log_block(job_id, block.first_seq))
         self._logs.pop(job_id, None)
@@ -118,8 +118,8 @@ class LogRows:
     def read(
         self, job_id: str, attempt: int, after: int, limit: int, size_max: int
     ) -> tuple[list[LogLine], bool]:
-        """Lines behind the seq `after`, of one attempt or (0) of all, cut by count and by bytes
-        but never to nothing; and whether there are more."""
+        """Return lines with a seq above `after`, of one attempt or (0) of all, limited by count and
+        by bytes but at least one; and whether more follow."""
         found: list[LogLine] = []
         size = 0
         for block in self.find(job_id).blocks:
@@ -138,7 +138,7 @@ class LogRows:
     # Flush.
 
     def collect(self, puts: list[Row], deletes: list[bytes]) -> None:
-        """Everything that a flush has to write."""
+        """Add all rows that a flush has to write."""
         deletes += self._deletes
         for job_id, log in self._logs.items():
             puts.append((keys.log(job_id), log_records.encode_log(log)))
@@ -146,7 +146,7 @@ class LogRows:
             puts.append((key, log_records.encode_log_block(lines)))
 
     def written(self) -> None:
-        """The base has everything."""
+        """Record that the flush has written everything."""
         self._logs.clear()
         self._blocks.clear()
         self._deletes.clear()

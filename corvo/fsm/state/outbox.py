@@ -1,8 +1,8 @@
-"""The outbox: one row for each flush that names what it has changed, for the mirror to read.
+"""The outbox: one row for each flush with the names of the changed records, for the mirror.
 
-The mirror says how far it has read, and the rows up to there are deleted by the next flush. When it
-does not read, the outbox keeps to a bound: the oldest rows go, a few with each flush, and its floor
-rises. A mirror that has not read up to the floor has to be built again from all documents.
+The mirror reports the index that it has read, and the next flush deletes the rows up to there. If
+the mirror does not read, the outbox keeps to a limit: each flush drops a few of the oldest rows,
+and the floor rises. A mirror that has not read up to the floor has to be rebuilt from all records.
 """
 
 from typing import final
@@ -19,14 +19,14 @@ class Outbox:
     """The rows of the outbox, by index and size."""
 
     def __init__(self, state_store: Rows, epoch: bytes, index: int, anew: bool = False) -> None:
-        """Go on with the outbox of the base, or begin one of this epoch: up to `index`, the base
-        has to be read as a whole. One that is begun `anew` takes the place of the one there is."""
-        self.read: int = 0  # the mirror has everything up to this index, whatever happens to it
+        """Open the outbox of the state store, or begin one with this epoch whose floor is `index`:
+        a mirror has to read the whole store up to there. `anew` replaces an existing outbox."""
+        self.read: int = 0  # the mirror has durably read up to this index
         self.size: int = 0
         self._rows: list[tuple[int, int]] = []
-        self._added: tuple[int, int] = (0, 0)  # by the flush that is under way
+        self._added: tuple[int, int] = (0, 0)  # by the flush in progress
         self._dropped: int = 0  # likewise
-        self._foreign: list[bytes] = []  # keys of rows that go when its state is written
+        self._foreign: list[bytes] = []  # keys of old rows to delete when the state is written
         stored = None if anew else state_store.get(keys.OUTBOX_STATE)
         self._new: bool = stored is None  # its state is not written yet
         if stored is None:
@@ -41,8 +41,8 @@ class Outbox:
             self.size += len(row)
 
     def _begin(self, state_store: Rows) -> None:
-        """Write its state at once, so that the mirror can begin; the next flush does it when there
-        is no space now."""
+        """Write the state at once, so that the mirror can begin. If the disk is full, the next
+        flush does it."""
         try:
             state = encode_state(self.epoch, self.floor)
             state_store.write([(keys.OUTBOX_STATE, state)], self._foreign)
@@ -52,11 +52,12 @@ class Outbox:
             pass
 
     def __len__(self) -> int:
-        """How many flushes the mirror has not read, or has not said so."""
+        """Return the number of flushes that the mirror has not reported as read."""
         return len(self._rows)
 
     def collect(self, index: int, changed: Changed, deletes: list[bytes]) -> list[Row]:
-        """What a flush up to `index` has to write; the keys that it has to delete are appended."""
+        """Return the rows that a flush up to `index` has to write, and append the keys to
+        delete."""
         puts: list[Row] = []
         self._added = (0, 0)
         if changed.count():
@@ -79,7 +80,7 @@ class Outbox:
         return puts
 
     def written(self) -> None:
-        """The flush is done."""
+        """Record that the flush has written everything."""
         self._new = False
         self._foreign = []
         if self._dropped:
@@ -95,8 +96,8 @@ class Outbox:
 
 
 def outbox_rows(state_store: Rows) -> list[bytes]:
-    """The keys of all rows of an outbox. Without a mirror they have to go: when one comes back, it
-    has to read everything again."""
+    """Return the keys of all rows of an outbox. A node without a mirror deletes them; a mirror that
+    is started later reads everything."""
     found = [key for key, _ in state_store.scan(keys.OUTBOX)]
     if state_store.get(keys.OUTBOX_STATE) is not None:
         found.append(keys.OUTBOX_STATE)

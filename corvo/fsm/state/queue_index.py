@@ -1,4 +1,4 @@
-"""A queue with its indexes in memory, all of which are rebuilt from the index rows at start."""
+"""A queue with its indexes in memory, which are rebuilt from the index rows at start."""
 
 from typing import Final, final
 
@@ -7,18 +7,19 @@ from corvo.fsm.state.groups import NORMAL, Groups, stands
 from corvo.fsm.state.rate_limits import Window
 from corvo.model import Job, Queue
 
-# What keeps a ready job from being fetched.
+# Reasons why a ready job cannot be fetched.
 PAUSED: Final = "paused"
-CONCURRENCY: Final = "concurrency"  # the queue has as many active jobs as it may
-RATE: Final = "rate"  # so many jobs were handed out lately
-GROUP_CONCURRENCY: Final = "group_concurrency"  # its group has as many active jobs as it may
-GROUP_ORDER: Final = "group_order"  # its group is a line, and a job in front of it waits
+CONCURRENCY: Final = "concurrency"  # the queue has its limit of active jobs
+RATE: Final = "rate"  # the queue has started its limit of jobs in the window
+GROUP_CONCURRENCY: Final = "group_concurrency"  # the group has its limit of active jobs
+GROUP_ORDER: Final = "group_order"  # an earlier job of a FIFO group waits
 
 
 @final
 class Obstacle:
-    """One reason why a job cannot be fetched now. `limit` and `count` are those of the rule;
-    `opens_ns` is when a rate limit lets the next job pass, `position` that of the job in front."""
+    """One reason why a job cannot be fetched now. `limit` and `count` belong to the setting;
+    `opens_ns` is the time at which a rate limit allows the next job; `position` is that of the
+    earlier job."""
 
     def __init__(self, kind: str, limit: int = 0, count: int = 0) -> None:
         self.kind = kind
@@ -26,54 +27,56 @@ class Obstacle:
         self.count = count
         self.opens_ns: int = 0
         self.position: int = 0
-        self.job_id: str = ""  # of the job in that place
+        self.job_id: str = ""  # the job at that position
 
 
 class QueueIndex:
-    """`ready` are its pending jobs without a group key, `groups` those with one, None when there
-    are none; `active` its live leases, seq -> lease_expires_ns; `window` what it handed out lately,
-    None without a rate limit."""
+    """`ready` holds the pending jobs without a group key; `groups` those with one, None if there
+    are none; `active` the live leases, seq -> lease_expires_ns; `window` the recent starts, None
+    without a rate limit."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.first_position: int = queue.number << SEQ_BITS  # place of a job = this | seq
+        self.first_position: int = queue.number << SEQ_BITS  # position of a job = this | seq
         self.ready = ReadyIndex()
-        self.blocked: int = 0  # pending jobs that wait for other jobs
+        self.blocked: int = 0  # pending jobs that wait for dependencies
         self.groups: Groups | None = None
         self.active: dict[int, int] = {}
         self.window: Window | None = None
         self.woken: bool = False
-        # When the normal job in this place became ready: spares reading it at every fetch.
+        # Cache of the time at which the normal job with this seq became ready, so that a fetch need
+        # not read the job.
         self.aging_seq: int = 0
         self.aging_ns: int = 0
 
     def full(self, stamp_ns: int) -> bool:
-        """Whether a pause or a limit of the queue keeps its jobs from being fetched."""
+        """Return whether a pause or a limit of the queue stops all fetches."""
         limit = self.queue.max_concurrency
         if self.queue.paused or (limit > 0 and len(self.active) >= limit):
             return True
         return self.window is not None and self.window.room(stamp_ns) == 0
 
     def first(self) -> int:
-        """Which job is served next, as `priority << SEQ_BITS | seq`, 0 when there is none; whether
-        it may be is another matter."""
+        """Return the next job to serve as `priority << SEQ_BITS | seq`, 0 if there is none. It
+        ignores the limits that `full` checks."""
         ungrouped = self.ready.first()
         return ungrouped if self.groups is None else self.groups.first(ungrouped)
 
     def first_normal(self) -> int:
-        """Seq of the oldest normal job that could be served, 0 when there is none."""
+        """Return the seq of the oldest normal job that could be served, 0 if there is none."""
         seq = self.ready.first_of(NORMAL)
         other = 0 if self.groups is None else self.groups.first_normal()
         return min(seq, other) if seq and other else seq or other
 
     def oldest(self, priority: int) -> int:
-        """Seq of the oldest ready job of a priority, served next or not; 0 when there is none."""
+        """Return the seq of the oldest ready job of a priority, 0 if there is none."""
         seq = self.ready.first_of(priority)
         other = 0 if self.groups is None else self.groups.ready.first_of(priority)
         return min(seq, other) if seq and other else seq or other
 
     def fetchable(self, now_ns: int, arriving: int = 0, leaving: int = 0) -> int:
-        """How many jobs could be fetched now, or with so many more jobs and fewer leases."""
+        """Return how many jobs could be fetched now, or with `arriving` more jobs and `leaving`
+        fewer leases."""
         queue = self.queue
         if queue.paused:
             return 0
@@ -87,7 +90,7 @@ class QueueIndex:
         return max(0, count)
 
     def clear_ready(self) -> None:
-        """Its pending and scheduled jobs are gone."""
+        """Remove all pending and scheduled jobs."""
         self.ready = ReadyIndex()
         self.blocked = 0
         if self.groups is not None:
@@ -96,7 +99,7 @@ class QueueIndex:
                 self.groups = None
 
     def forget(self) -> None:
-        """All its jobs are gone, and its rate limit."""
+        """Remove all jobs, and the rate limit."""
         self.clear_ready()
         if self.groups is not None:
             self.groups.forget()
@@ -106,8 +109,8 @@ class QueueIndex:
             self.window = None
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
-        """What keeps a pending job from being fetched now, beside the jobs in front of it; the
-        widest rule comes first."""
+        """Return the reasons why a pending job cannot be fetched now, apart from earlier jobs; the
+        reason that concerns most jobs comes first."""
         queue = self.queue
         found: list[Obstacle] = []
         if queue.paused:

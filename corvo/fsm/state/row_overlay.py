@@ -1,15 +1,15 @@
-"""Rows that are not jobs, as they will be after the next flush, over the base."""
+"""Changed rows that no object represents, above those in the state store."""
 
 from typing import Final
 
 from corvo._fast.codec import keys
 from corvo.storage.rows import Row, Rows
 
-ROW_SIZE: Final = 128  # memory of a row beside its value
+ROW_SIZE: Final = 128  # memory of a row in addition to its value
 
 
 class RowOverlay:
-    """Rows by key; None = deleted."""
+    """Changed rows by key; None = deleted."""
 
     def __init__(self, state_store: Rows) -> None:
         self._state_store = state_store
@@ -17,11 +17,11 @@ class RowOverlay:
         self.size: int = 0  # memory
 
     def __len__(self) -> int:
-        """How many rows there are to flush."""
+        """Return how many rows wait for a flush."""
         return len(self._rows)
 
     def get(self, key: bytes) -> bytes | None:
-        """The row as it is now."""
+        """Return the row as it is now."""
         if key in self._rows:
             return self._rows[key]
         return self._state_store.get(key)
@@ -32,7 +32,7 @@ class RowOverlay:
         self.size += ROW_SIZE + (len(row) if row is not None else 0)
 
     def collect(self, puts: list[Row], deletes: list[bytes]) -> None:
-        """Add what there is to flush."""
+        """Add all rows that a flush has to write."""
         for key, row in self._rows.items():
             if row is None:
                 deletes.append(key)
@@ -40,45 +40,46 @@ class RowOverlay:
                 puts.append((key, row))
 
     def written(self) -> None:
-        """The base has everything."""
+        """Record that the flush has written everything."""
         self._rows.clear()
         self.size = 0
 
 
 class Links:
-    """Sets of ids, one for each owner, of any size: one row without value for each member."""
+    """Sets of ids, one for each owner, of any size: one row without a value for each member."""
 
     def __init__(self, state_store: Rows, family: bytes) -> None:
         self._state_store = state_store
         self._family = family
-        # By owner and member: True = added, the base lacks the row; False = removed, it has it.
+        # By owner and member: True = added, not yet in the state store; False = removed, still in
+        # it.
         self._changes: dict[str, dict[str, bool]] = {}
         self._count: int = 0
 
     def __len__(self) -> int:
-        """How many rows there are to flush."""
+        """Return how many rows wait for a flush."""
         return self._count
 
     def has(self, owner: str, member: str) -> bool:
-        """Whether the owner has this member."""
+        """Return whether the owner has this member."""
         changes = self._changes.get(owner)
         if changes is not None and member in changes:
             return changes[member]
         return self._state_store.get(keys.link(self._family, owner, member)) is not None
 
     def add(self, owner: str, member: str) -> None:
-        """A member that the owner does not have."""
+        """Add a member that the owner does not have."""
         self._change(owner, member, True)
 
     def remove(self, owner: str, member: str) -> None:
-        """A member that the owner has goes."""
+        """Remove a member that the owner has."""
         self._change(owner, member, False)
 
     def _change(self, owner: str, member: str, added: bool) -> None:
         changes = self._changes.get(owner)
         if changes is None:
             changes = self._changes[owner] = {}
-        if member in changes:  # as it is in the base
+        if member in changes:  # back to what the state store has
             assert changes[member] != added, f"link {owner} {member}"
             del changes[member]
             self._count -= 1
@@ -87,7 +88,7 @@ class Links:
             self._count += 1
 
     def members(self, owner: str, limit: int) -> list[str]:
-        """The first `limit` members, sorted."""
+        """Return the first `limit` members, sorted."""
         changes = self._changes.get(owner)
         found: list[str] = []
         if changes is not None:
@@ -104,7 +105,7 @@ class Links:
         return found[:limit]
 
     def collect(self, puts: list[Row], deletes: list[bytes]) -> None:
-        """Add what there is to flush."""
+        """Add all rows that a flush has to write."""
         for owner, changes in self._changes.items():
             for member, added in changes.items():
                 key = keys.link(self._family, owner, member)
@@ -114,6 +115,6 @@ class Links:
                     deletes.append(key)
 
     def written(self) -> None:
-        """The base has everything."""
+        """Record that the flush has written everything."""
         self._changes.clear()
         self._count = 0

@@ -1,4 +1,4 @@
-"""What every op works on: the store, the indexes over it, and the entry being applied."""
+"""The state that ops read and change: the write buffer, its indexes, and the current entry."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -39,10 +39,10 @@ from corvo.storage.records.events import EventBlock
 from corvo.storage.records.meta import HASH_SIZE
 from corvo.storage.rows import Rows
 
-# An entry of an expiry that is further away than this has not been looked at.
+# Expiry entries further in the future than this have not been dropped by the leader.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
-LOADED_ROWS: Final = 2_000  # in a slice: some milliseconds
-DUE_SIZE: Final = 16  # of the value of a row that waits for a time, in front of the job id
+LOADED_ROWS: Final = 2_000  # rows per slice: some milliseconds
+DUE_SIZE: Final = 16  # bytes before the job id in the value of a row with a time
 
 
 def _grouped(job: Job) -> bool:
@@ -50,14 +50,14 @@ def _grouped(job: Job) -> bool:
 
 
 class State:
-    """State with its indexes. Every move of a job from state to state goes through `move`.
+    """State with its indexes. Every transition of a job goes through `move`.
 
-    Whatever a result depends on is in the store: lanes and heaps are rebuilt from index rows, and
-    nothing is ever taken from a dict or a heap in an order that history could have changed.
+    Results depend only on records: indexes and heaps are rebuilt from index rows, and no result
+    depends on the iteration order of a dict or heap, which history could have changed.
     """
 
     def __init__(self, state_store: Rows) -> None:
-        """Empty, until `load` is through."""
+        """Create an empty state; `load` fills it."""
         self.buffer = WriteBuffer(state_store)
         self.meta = self.buffer.meta
         self.queue_indexes: dict[str, QueueIndex] = {}
@@ -66,38 +66,38 @@ class State:
         self.workers: dict[str, Worker] = {}
         self.schedules: dict[str, Schedule] = {}
         self.schedule_names: dict[str, str] = {}  # name -> id
-        # Heap of (next_ns, id); an entry is live while the schedule says the same time.
+        # Heap of (next_ns, id); an entry is live while `Schedule.next_ns` is equal.
         self.occurrences: list[tuple[int, str]] = []
-        # Ends of leases; an entry is live while `QueueIndex.active` says the same time.
+        # Heap of lease ends; an entry is live while `QueueIndex.active` has the same time.
         self.leases = DueHeap()
-        self.leases_room: int = COMPACT_MIN  # entries before void ones are looked for
+        self.leases_room: int = COMPACT_MIN  # size of the heap at which void entries are dropped
         self.waiting = DueTimes()  # scheduled and retrying jobs
         self.holds = DueTimes()  # held jobs whose hold times out
-        self.expiring = DueTimes()  # jobs that expire unless they end before
+        self.expiring = DueTimes()  # unfinished jobs that expire
         self.operations: dict[str, BulkOperation] = {}
-        self.running: list[BulkOperation] = []  # tasks with steps to come, the oldest first
-        self.queues_pending_deletion: int = 0  # queues that have doomed jobs
-        # Jobs that have ended while some of their dependents have not heard of it: id -> state, and
-        # a heap of the ids.
+        self.running: list[BulkOperation] = []  # operations with steps left, the oldest first
+        self.queues_pending_deletion: int = 0  # queues that have jobs to delete
+        # Finished jobs with dependents that are not resolved yet: id -> state, and a heap of the
+        # ids.
         self.pending_dependents: dict[str, int] = {}
         self.next_pending_dependents: list[str] = []
         self.idempotency_records = (
             DigestTable()
         )  # digest of an idempotency key -> number of the outcome
-        self.oldest_idempotency_ns: int = 0  # no outcome is older than this
+        self.oldest_idempotency_ns: int = 0  # lower bound of the times of all outcomes
         self.woken: list[str] = []
-        # The entry being applied.
+        # The current entry.
         self.term: int = 0
         self.stamp_ns: int = 0
         self.seed: int = 0
         self.op_position: int = 0  # of the op in the entry
         self.block = EventBlock()
-        self.last_block: bytes = b""  # of the last entry; empty when that changed nothing
-        self.ended: list[Ended] = []  # what the end of these jobs brings about is yet to be done
-        self.resolved_dependents: int = 0  # dependents that have heard of the end of a job
+        self.last_block: bytes = b""  # of the last entry; empty if it changed nothing
+        self.ended: list[Ended] = []  # finished jobs whose effects are not applied yet
+        self.resolved_dependents: int = 0  # dependents resolved in this entry
 
     def load(self) -> Iterator[None]:
-        """Rebuild the indexes from their rows, in slices: others may have a turn after each."""
+        """Rebuild the indexes from their rows, in slices; the event loop runs after each."""
         state_store = self.buffer.state_store
         count = 0
         for family, read in (
@@ -207,7 +207,8 @@ class State:
         )
 
     def _row_pending_deletion(self, queue_index: QueueIndex, row: bytes, at: int) -> bool:
-        """Whether a pending or scheduled job is doomed; its id starts at `at` in its index row."""
+        """Return whether a pending or scheduled job is to be deleted; `at` is the offset of its id
+        in the index row."""
         if not (self.queues_pending_deletion and queue_index.queue.pending_deletion()):
             return False
         job_id = keys.parse_id(row[at:])
@@ -218,7 +219,8 @@ class State:
     def _read_group(
         self, queue_index: QueueIndex, state: int, seq: int, row: bytes, at: int
     ) -> bool:
-        """Whether the job of an index row stands in a group, which it is put into."""
+        """Return whether the job of an index row is a member of a group, to which it is then
+        added."""
         if queue_index.groups is None:
             return False
         priority, group_key = keys.parse_group(row, at)
@@ -229,7 +231,7 @@ class State:
     # The entry.
 
     def begin(self, term: int, stamp_ns: int, seed: int) -> None:
-        """Open an entry. Its stamp counts unless the clock is already further."""
+        """Begin an entry. Its stamp becomes the clock unless the clock is ahead."""
         self.term = term
         self.stamp_ns = max(self.meta.stamp_ns, stamp_ns)
         self.meta.stamp_ns = self.stamp_ns
@@ -238,7 +240,7 @@ class State:
         self.block.begin(self.meta.event_seq + 1, self.stamp_ns)
 
     def end(self) -> None:
-        """Close the entry: its events become a block and go into the rolling hash."""
+        """End the entry: its events become a block and enter the rolling hash."""
         if not self.block.count:
             return
         block = self.last_block = self.block.done()
@@ -252,7 +254,7 @@ class State:
         job.event_seq = self.meta.event_seq
 
     def emit_queue(self, queue: str, type: int, data: bytes) -> None:
-        """Record an event of a queue, or of a schedule that makes jobs for it."""
+        """Record an event of a queue, or of a schedule that creates jobs in it."""
         self.block.add(type, "", queue, 0, data)
         self.meta.event_seq += 1
 
@@ -270,13 +272,14 @@ class State:
         return queue_index
 
     def numbers(self) -> list[int]:
-        """Numbers of all queues, rising; not to be changed."""
+        """Return the numbers of all queues in ascending order; the caller must not change the
+        list."""
         if self._numbers is None:
             self._numbers = sorted(self.numbered)
         return self._numbers
 
     def queue_index(self, name: str) -> QueueIndex:
-        """The queue of that name, created on first use."""
+        """Return the queue with this name, created on first use."""
         queue_index = self.queue_indexes.get(name)
         if queue_index is None:
             queue = Queue(self.meta.next_queue_number, name)
@@ -287,40 +290,41 @@ class State:
         return queue_index
 
     def no_room(self, name: str) -> Conflict | None:
-        """Why there cannot be a queue of that name; None when there is, or can be."""
+        """Return the error if a queue of this name cannot be created; None if it exists or can
+        be."""
         if len(self.queue_indexes) < QUEUES_MAX or name in self.queue_indexes:
             return None
         return Conflict(f'there are {QUEUES_MAX} queues, which is the limit: no queue "{name}"')
 
     def queue_index_of(self, job: Job) -> QueueIndex:
-        """The queue of a job."""
+        """Return the queue index of a job."""
         return self.numbered[job.queue_number]
 
     def wake(self, queue_index: QueueIndex) -> None:
-        """Something in this queue may be fetched now that could not be before."""
+        """Record that more jobs of this queue may be fetchable now."""
         if not queue_index.woken:
             queue_index.woken = True
             self.woken.append(queue_index.queue.name)
 
-    # Jobs that a clear or the end of their queue has doomed: they are deleted step by step, and to
-    # everybody else they are gone already, in counts and indexes too.
+    # Pending deletion: jobs of a cleared or destroyed queue are deleted step by step, but reads,
+    # counts and indexes exclude them at once.
 
     def find(self, job_id: str) -> Job | None:
-        """The job, unless it is doomed."""
+        """Return the job, unless its deletion is pending."""
         job = self.buffer.find(job_id)
         if self.queues_pending_deletion and job is not None and self.pending_deletion(job):
             return None
         return job
 
     def pending_deletion(self, job: Job) -> bool:
-        """Whether the job is still as a clear of its queue found it, or its queue is destroyed."""
+        """Return whether a clear or the deletion of its queue will delete the job."""
         queue = self.numbered[job.queue_number].queue
         if queue.destroyed:
             return True
         return job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
 
     def clear(self, queue_index: QueueIndex) -> None:
-        """Its pending and scheduled jobs are doomed from now on."""
+        """Start the deletion of all pending and scheduled jobs of the queue."""
         self.queues_pending_deletion += not queue_index.queue.pending_deletion()
         queue_index.queue.cleared_seq = self.meta.event_seq
         for state in (PENDING, SCHEDULED):
@@ -330,7 +334,7 @@ class State:
         self.buffer.touch_queue(queue_index.queue)
 
     def destroy(self, queue_index: QueueIndex) -> None:
-        """The queue and all its jobs are doomed; its name is free for another one."""
+        """Start the deletion of the queue and all its jobs; its name becomes free."""
         queue = queue_index.queue
         self.queues_pending_deletion += not queue.pending_deletion()
         del self.queue_indexes[queue.name]
@@ -348,7 +352,7 @@ class State:
         self.buffer.touch_queue(queue)
 
     def deletion_done(self, queue_index: QueueIndex) -> None:
-        """The last doomed job of the queue is gone, and with it a queue that is destroyed."""
+        """Finish a clear or the deletion of a queue, after its last job was deleted."""
         queue = queue_index.queue
         assert queue.pending_deletion()
         self.queues_pending_deletion -= 1
@@ -361,7 +365,7 @@ class State:
             self.buffer.touch_queue(queue)
 
     def put_operation(self, operation: BulkOperation) -> None:
-        """Take in a task."""
+        """Add a bulk operation."""
         self.operations[operation.id] = operation
         if operation.running():
             self.running.append(operation)
@@ -369,7 +373,7 @@ class State:
     # Jobs.
 
     def add(self, queue_index: QueueIndex, job: Job, state: int) -> None:
-        """A new job takes a place at the tail."""
+        """Add a new job at the tail."""
         queue = queue_index.queue
         job.queue_number = queue.number
         job.seq = queue.next_seq
@@ -384,10 +388,10 @@ class State:
                 self.expiring.push(index_rows.expires_ns(job), position(job))
 
     def move(self, queue_index: QueueIndex, job: Job, state: int, tail: bool = False) -> None:
-        """Take a job out of the index of its state and into that of the next one.
+        """Move a job from the index of its state into that of the next state.
 
-        Due time and lease in the job must be those of the next state already; with `tail` it
-        gives its place up for one at the end of the queue.
+        Due time and lease in the job must already be those of the next state. With `tail` the job
+        gets a new position at the end of the queue.
         """
         if job.options is None:
             self._move(queue_index, queue_index, job, state, tail)
@@ -407,11 +411,12 @@ class State:
         ends = state == NOWHERE or ENDED[state]
         soon_ns = self.stamp_ns + EXPIRY_READ_NS
         if was_active and not ends and 0 < index_rows.expires_ns(job) < soon_ns:
-            # The leader may have dropped the entry because the job was active.
+            # The leader may have dropped the entry while the job was active.
             self.expiring.push(index_rows.expires_ns(job), position(job))
 
     def come_back(self, queue_index: QueueIndex, job: Job, state: int) -> None:
-        """`move` to a state that the job had before; what belongs to that is in the job again."""
+        """Move a job back to an earlier state; its fields must already have their earlier
+        values."""
         self.move(queue_index, job, state)
         if not ENDED[state]:
             self.buffer.positions[position(job)] = job
@@ -419,7 +424,7 @@ class State:
                 self.expiring.push(index_rows.expires_ns(job), position(job))
 
     def transfer(self, queue_index: QueueIndex, target: QueueIndex, job: Job) -> None:
-        """Take a job out of its queue and to the tail of another one, in the same state."""
+        """Move a job from its queue to the tail of another one, in the same state."""
         before = position(job)
         expired_ns = index_rows.expires_ns(job)
         due_ns = job.scheduled_ns
@@ -452,15 +457,15 @@ class State:
                 self._handed_out(queue_index, job)
 
     def _handed_out(self, queue_index: QueueIndex, job: Job) -> None:
-        """A turn and a grant for it."""
+        """Count a turn and a grant for a job that starts."""
         if queue_index.groups is not None:
             queue_index.groups.serve(job.options.group_key if job.options is not None else "")
         if queue_index.window is not None:
             queue_index.window.grant(self.stamp_ns)
-            self.wake(queue_index)  # whoever waits has to know when the window opens
+            self.wake(queue_index)  # the waiting fetches need the time at which the window opens
 
     def _follow_expiry(self, job: Job, before: int, expired_ns: int, state: int) -> None:
-        """The entry of its expiry goes with a job: to its new place, or away when it ends."""
+        """Move the expiry entry of a job to its new position, or void it when the job finishes."""
         stays = state != NOWHERE and not ENDED[state]
         if expired_ns > self.stamp_ns and not (stays and before == position(job)):
             self.expiring.leave(before)
@@ -468,7 +473,7 @@ class State:
             self.expiring.push(index_rows.expires_ns(job), position(job))
 
     def drop_expiry(self, job: Job) -> None:
-        """The job, which is touched, does not expire any more."""
+        """Remove the expiry of a job; the caller has touched the job."""
         if job.options is None or not job.options.expires_ns:
             return
         if index_rows.expires_ns(job) > self.stamp_ns:
@@ -476,7 +481,7 @@ class State:
         self.buffer.touch_options(job).expires_ns = 0
 
     def reprioritize(self, queue_index: QueueIndex, job: Job, priority: int) -> None:
-        """Another priority for a job, which keeps its place and its age there."""
+        """Change the priority of a job, which keeps its position and the time it became ready."""
         if job.state == PENDING:
             self._depart(queue_index, job)
             job.priority = priority
@@ -500,7 +505,7 @@ class State:
         return queue_index.groups
 
     def _rank_group(self, queue_index: QueueIndex, job: Job) -> None:
-        """The job, if it has a group key, has come, gone or changed its state."""
+        """Update the group of the job, if it has one, after a change of the job."""
         groups = queue_index.groups
         if groups is None or job.options is None or not job.options.group_key:
             return
@@ -535,7 +540,7 @@ class State:
             if index_rows.hold_ends_ns(job) > self.stamp_ns:
                 self.holds.leave(position(job))
         elif not ENDED[job.state]:
-            if job.scheduled_ns > self.stamp_ns:  # it does not wait for its time
+            if job.scheduled_ns > self.stamp_ns:  # it leaves before its due time
                 self.waiting.leave(position(job))
             job.scheduled_ns = 0
             job.keeps_position = False
@@ -565,11 +570,11 @@ class State:
                 self.holds.push(index_rows.hold_ends_ns(job), position(job))
         else:
             self.waiting.push(index_rows.due_ns(job), queue_index.first_position | job.seq)
-        if grouped:  # whether it is blocked is known now
+        if grouped:  # after `blocked` is set above
             self._groups(queue_index).arrive(job)
 
     def extend(self, queue_index: QueueIndex, job: Job, expires_ns: int) -> None:
-        """Let the lease of an active job end later."""
+        """Extend the lease of an active job."""
         if expires_ns == job.lease_expires_ns:
             return
         job.lease_expires_ns = expires_ns
@@ -577,8 +582,8 @@ class State:
         self.leases.push(expires_ns, queue_index.first_position | job.seq)
 
     def ready_job(self, queue_index: QueueIndex) -> Job | None:
-        """The job that a fetch from this queue gets next: a normal job that has waited too long,
-        or else the first of all."""
+        """Return the job that a fetch from this queue gets next: a normal job that has waited
+        longer than the aging time, or else the first job."""
         spot = queue_index.first()
         if spot == 0:
             return None
@@ -590,14 +595,14 @@ class State:
         return self.job_at(queue_index, spot >> SEQ_BITS, spot & SEQ_MASK)
 
     def _ready_since(self, queue_index: QueueIndex, seq: int) -> int:
-        """When the normal job in this place, which is ready, became so."""
+        """Return when the normal job with this seq, which is ready, became ready."""
         if queue_index.aging_seq != seq:
             queue_index.aging_seq = seq
             queue_index.aging_ns = self.job_at(queue_index, NORMAL, seq).ready_ns
         return queue_index.aging_ns
 
     def job_at(self, queue_index: QueueIndex, priority: int, seq: int) -> Job:
-        """The ready job in this place."""
+        """Return the ready job at this position."""
         job = self.buffer.positions.get(queue_index.first_position | seq)
         if job is None:
             row = self.buffer.state_store.get(keys.pending(queue_index.queue.number, priority, seq))
@@ -607,23 +612,23 @@ class State:
         return job
 
     def put_schedule(self, schedule: Schedule) -> None:
-        """Take in a schedule, or one that was changed."""
+        """Add or replace a schedule."""
         self.schedules[schedule.id] = schedule
         self.schedule_names[schedule.name] = schedule.id
         if schedule.next_ns:
             heappush(self.occurrences, (schedule.next_ns, schedule.id))
 
     def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> Conflict | None:
-        """A worker showed itself; its row is rewritten at most every WORKER_TOUCH_NS, unless it
-        asks for other queues. The result says why there cannot be such a worker."""
+        """Record a request of a worker. Its row is rewritten at most every WORKER_TOUCH_NS, or when
+        it requests other queues. Return the error if no worker can be added."""
         if not worker_id:
             return None
         worker = self.workers.get(worker_id)
         if worker is None:
             if len(self.workers) >= WORKERS_MAX:
                 return Conflict(
-                    f"there are {WORKERS_MAX} workers, which is the limit; one that is not heard of"
-                    f' for a day is forgotten: no worker "{worker_id}"'
+                    f"there are {WORKERS_MAX} workers, which is the limit; a worker that sends no"
+                    f' requests for a day is removed: no worker "{worker_id}"'
                 )
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns

@@ -1,12 +1,12 @@
-"""The overlay: what changed since the last flush, as native objects, above the base.
+"""The write buffer: records that changed since the last flush, above the state store.
 
-Jobs, unique locks, error records and event blocks are looked up here first and in the base behind.
-Queues, workers, schedules and tasks are few and live in memory altogether. `flush` encodes what is
-dirty, once, and writes it in one transaction together with the meta row; when that fails for want
-of space nothing here has changed, so the state stays readable and the flush is tried again later.
+Jobs, unique locks, error records and event blocks are looked up in the buffer first, then in the
+state store. Queues, workers, schedules and bulk operations are few and all stay in memory. `flush`
+encodes each dirty record once and writes all in one transaction with the meta row. If the disk is
+full, the buffer is unchanged: the state stays readable and the flush is tried again later.
 
-What a flush has written leaves memory, but for jobs that are active: their workers will be heard
-of soon. They are kept, the youngest ones, up to a bound of bytes.
+After a flush the written records leave memory, except for active jobs, which will change soon. The
+newest active jobs are kept, up to a limit of bytes.
 """
 
 from typing import Final, final
@@ -42,7 +42,7 @@ from corvo.storage.records.meta import Meta, decode_meta, encode_meta
 from corvo.storage.records.outbox import Changed
 from corvo.storage.rows import Row, Rows
 
-JOB_SIZE: Final = KIB  # memory of a job beside its texts
+JOB_SIZE: Final = KIB  # memory of a job in addition to its texts
 SIZE_MAX: Final = (1 << 63) - 1
 KEPT_SIZE_MAX: Final = 16 * MIB
 
@@ -50,13 +50,13 @@ Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
 
 
 def position(job: Job) -> int:
-    """Queue and seq in one number: where a live job stands, and its key in a heap."""
+    """Return queue number and seq as one number: the queue position of a live job, and its key in a
+    heap."""
     return job.queue_number << SEQ_BITS | job.seq
 
 
 def _data_too_large(job: Job) -> bool:
-    """Whether what the worker sent is too large for the head's row, beside the body if that is
-    there."""
+    """Return whether the job data, with a body in the head's row, is too large for that row."""
     bound = HEAD_INSIDE_SIZE_MAX - len(job.payload) - len(job.tags) - len(job.unique_key)
     if job.body_apart or bound > PART_INSIDE_SIZE_MAX:
         bound = PART_INSIDE_SIZE_MAX
@@ -72,7 +72,8 @@ def _options_size(options: JobOptions) -> int:
 
 @final
 class FlushReport:
-    """What one flush wrote: rows, bytes, and the index of the last entry the base now covers."""
+    """Totals of one flush: rows, bytes, and the index of the last entry that the state store
+    covers."""
 
     def __init__(self, documents: int, size: int, index: int) -> None:
         self.documents = documents
@@ -81,8 +82,8 @@ class FlushReport:
 
 
 class WriteBuffer:
-    """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
-    by place."""
+    """Changed records above the state store. Jobs in the buffer are found by id and, until they
+    finish, by queue position."""
 
     def __init__(self, state_store: Rows) -> None:
         self.state_store = state_store
@@ -92,7 +93,7 @@ class WriteBuffer:
         self.positions: dict[int, Job] = {}  # by `position(job)`
         self.jobs_size: int = 0
         self.rows_size: int = 0
-        self._clean_size: int = 0  # of jobs that are kept though the base has them
+        self._clean_size: int = 0  # memory of jobs that are kept although they are flushed
         self._dirty: list[Job] = []
         self._errors: dict[bytes, bytes] = {}
         self._locks: dict[bytes, Lock | None] = {}  # None = released
@@ -101,7 +102,7 @@ class WriteBuffer:
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
         self._operations: dict[str, BulkOperation | None] = {}  # None = deleted
         self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
-        self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self._deletes: list[bytes] = []  # rows without a record in the buffer
         self._batches: dict[str, Batch | None] = {}  # None = deleted
         self.dependents = Links(state_store, keys.DEPENDENT)
         self.children = Links(state_store, keys.CHILD)
@@ -109,10 +110,10 @@ class WriteBuffer:
         self.rows = RowOverlay(state_store)
         self.logs = LogRows(state_store)
         self.events = EventLog(state_store, self.meta)
-        self.outbox: Outbox | None = None  # of a node that has a mirror
+        self.outbox: Outbox | None = None  # None on a node without a mirror
 
     def documents(self) -> int:
-        """How much there is to flush."""
+        """Return how many records wait for a flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + self.events.documents()
         count += len(self._queues) + len(self._workers) + len(self._schedules)
         count += len(self._operations) + len(self._chunks) + self.logs.documents()
@@ -123,7 +124,7 @@ class WriteBuffer:
         return len(self.dependents) + len(self.children) + len(self.members)
 
     def dirty_size(self) -> int:
-        """Memory of what there is to flush."""
+        """Return the memory of the records that wait for a flush."""
         rows_size = self.rows_size + self.rows.size + self.logs.size + self.events.size
         rows_size += ROW_SIZE * self._links()
         return self.jobs_size + rows_size - self._clean_size
@@ -131,7 +132,8 @@ class WriteBuffer:
     # Jobs.
 
     def find(self, job_id: str) -> Job | None:
-        """The job as it is now. One that comes from the base enters the overlay by `touch`."""
+        """Return the job as it is now. A job from the state store enters the buffer with
+        `touch`."""
         job = self.jobs.get(job_id)
         if job is not None:
             return None if job.deleted else job
@@ -152,7 +154,7 @@ class WriteBuffer:
             job_records.decode_data(job, data)
         if job.has_options:
             options = self.state_store.get(keys.options(job_id))
-            assert options is not None, f"job {job_id} has no extras"
+            assert options is not None, f"job {job_id} has no options"
             job.options = job_records.decode_options(job_id, options)
             job.options.blocked = job.state == PENDING and len(job.options.open_dependencies) > 0
         job.stored_row = index_rows.index_key(job)
@@ -160,7 +162,7 @@ class WriteBuffer:
         return job
 
     def add(self, job: Job) -> None:
-        """Take in a new job."""
+        """Add a new job."""
         job.dirty = DIRTY_HEAD
         job.body_apart = len(job.payload) + len(job.tags) > PART_INSIDE_SIZE_MAX
         if job.body_apart:
@@ -174,7 +176,7 @@ class WriteBuffer:
         self._enter(job)
 
     def touch(self, job: Job) -> None:
-        """The head of `job` changes. Its index may change only after this."""
+        """Mark the head of `job` as dirty. Call this before its index changes."""
         if not job.dirty:
             self._dirty.append(job)
             if job.resident:
@@ -195,7 +197,7 @@ class WriteBuffer:
             self.positions[position(job)] = job
 
     def touch_options(self, job: Job) -> JobOptions:
-        """The extras of `job`, which is touched, change; it gets some if it has none."""
+        """Mark the options of `job`, which is touched, as dirty; create them if it has none."""
         if job.options is None:
             job.options = JobOptions()
             job.has_options = True
@@ -206,8 +208,7 @@ class WriteBuffer:
         return job.options
 
     def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
-        """Replace what the worker of `job`, which is touched, sent; an empty text leaves the old
-        one."""
+        """Replace the data of `job`, which is touched; an empty text keeps the old value."""
         more = 0
         if checkpoint:
             more += len(checkpoint) - len(job.checkpoint)
@@ -226,7 +227,7 @@ class WriteBuffer:
         self.jobs_size += more
 
     def delete(self, job: Job) -> None:
-        """The job goes, with all its rows."""
+        """Delete the job with all its rows."""
         job.deleted = True
         for number in range(job.error_count):
             key = keys.error(job.id, number)
@@ -235,10 +236,10 @@ class WriteBuffer:
         if job.options is not None and job.options.has_logs:
             self.logs.delete(job.id)
 
-    # What hangs on a job.
+    # Error records, unique locks and the outbox.
 
     def add_error(self, job: Job, record: ErrorRecord) -> None:
-        """Append an error record to the job's."""
+        """Append an error record to those of the job."""
         row = job_records.encode_error(record)
         self._errors[keys.error(job.id, job.error_count)] = row
         self.rows_size += ROW_SIZE + len(row)
@@ -247,8 +248,8 @@ class WriteBuffer:
     def errors(
         self, job: Job, limit: int, size_max: int = SIZE_MAX, skip: int = 0
     ) -> list[ErrorRecord]:
-        """The newest error records of a job but for `skip` of them, cut by count and by bytes but
-        never to nothing; the oldest comes first."""
+        """Return the newest error records of a job after `skip` of them, limited by count and by
+        bytes but at least one; the oldest comes first."""
         records: list[ErrorRecord] = []
         size = 0
         end = job.error_count - skip
@@ -257,7 +258,7 @@ class WriteBuffer:
             row = self._errors.get(key)
             if row is None:
                 row = self.state_store.get(key)
-            assert row is not None, f"job {job.id} lacks error record {number}"
+            assert row is not None, f"job {job.id} has no error record {number}"
             size += len(row)
             if size > size_max and records:
                 break
@@ -266,20 +267,21 @@ class WriteBuffer:
         return records
 
     def lock(self, key: bytes) -> Lock | None:
-        """The unique lock in the row `key`, expired or not."""
+        """Return the unique lock in the row `key`, expired or not."""
         if key in self._locks:
             return self._locks[key]
         row = self.state_store.get(key)
         return None if row is None else job_records.decode_lock(row)
 
     def set_lock(self, key: bytes, lock: Lock | None) -> None:
-        """Write the lock, or remove it."""
+        """Write the lock; None removes it."""
         if key not in self._locks:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
 
     def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
-        """The first unique locks with this prefix behind the key `behind`, expired ones too."""
+        """Return the first unique locks with this prefix and a key above `behind`, also expired
+        ones."""
         changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
         found: list[tuple[bytes, Lock]] = []
         at = 0
@@ -301,70 +303,70 @@ class WriteBuffer:
             found.append((key, lock))
 
     def drop_outbox(self) -> None:
-        """The next flush removes what there is of an outbox."""
+        """Let the next flush delete all rows of an outbox."""
         self._deletes += outbox_rows(self.state_store)
 
     # Queues, workers and schedules.
 
     def touch_queue(self, queue: Queue) -> None:
-        """The queue's row changes."""
+        """Mark the row of the queue as dirty."""
         if not queue.dirty:
             queue.dirty = True
             self._queues.append(queue)
 
     def delete_queue(self, queue: Queue) -> None:
-        """The queue's row goes, as it is called now."""
+        """Delete the row of the queue under its present name."""
         self._queues = [other for other in self._queues if other is not queue]
         queue.dirty = False
         self._deletes.append(keys.queue(queue.row_name()))
 
     def touch_worker(self, worker: Worker) -> None:
-        """The worker's row changes."""
+        """Mark the row of the worker as dirty."""
         if not worker.dirty:
             worker.dirty = True
             self._workers.append(worker)
 
     def delete_worker(self, worker: Worker) -> None:
-        """The worker's row goes."""
+        """Delete the row of the worker."""
         self._workers = [other for other in self._workers if other is not worker]
         self._deletes.append(keys.worker(worker.id))
 
     def touch_schedule(self, schedule: Schedule) -> None:
-        """The schedule's row changes."""
+        """Mark the row of the schedule as dirty."""
         self._schedules[schedule.id] = schedule
 
     def delete_schedule(self, schedule_id: str) -> None:
-        """The schedule's row goes."""
+        """Delete the row of the schedule."""
         self._schedules[schedule_id] = None
 
-    # Tasks on many jobs.
+    # Bulk operations.
 
     def touch_operation(self, operation: BulkOperation) -> None:
-        """The task's row changes."""
+        """Mark the row of the bulk operation as dirty."""
         self._operations[operation.id] = operation
 
     def delete_operation(self, operation: BulkOperation) -> None:
-        """The task goes, with its chunks."""
+        """Delete the bulk operation with its chunks."""
         self._operations[operation.id] = None
         for number in range(operation.chunks):
             self.set_chunk(operation, number, b"")
 
     def chunk(self, operation: BulkOperation, number: int) -> bytes:
-        """A chunk of the task's job ids."""
+        """Return a chunk of the job ids of a bulk operation."""
         key = keys.operation_chunk(operation.id, number)
         row = self._chunks[key] if key in self._chunks else self.state_store.get(key)
-        assert row is not None, f"task {operation.id} lacks chunk {number}"
+        assert row is not None, f"bulk operation {operation.id} has no chunk {number}"
         return row
 
     def set_chunk(self, operation: BulkOperation, number: int, row: bytes) -> None:
-        """Write a chunk; empty = remove it."""
+        """Write a chunk; empty = delete it."""
         key = keys.operation_chunk(operation.id, number)
         self._chunks[key] = row or None
         self.rows_size += ROW_SIZE + len(row)
 
     def index_rows(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, str]]:
-        """(key, job id) of up to `limit` index rows with this prefix, from `start` on, as they
-        would be if everything was flushed."""
+        """Return (key, job id) of up to `limit` index rows with this prefix, from `start` on, as if
+        everything were flushed."""
         found: list[tuple[bytes, str]] = []
         for job in self._dirty:
             if not job.deleted:
@@ -386,28 +388,29 @@ class WriteBuffer:
     # Batches.
 
     def batch(self, batch_id: str) -> Batch | None:
-        """The batch as it is now. One that is changed has to be touched."""
+        """Return the batch as it is now. Call `touch_batch` after a change."""
         if batch_id in self._batches:
             return self._batches[batch_id]
         row = self.state_store.get(keys.batch(batch_id))
         return None if row is None else job_records.decode_batch(batch_id, row)
 
     def touch_batch(self, batch: Batch) -> None:
-        """The batch's row changes."""
+        """Mark the row of the batch as dirty."""
         if batch.id not in self._batches:
             self.rows_size += ROW_SIZE
         self._batches[batch.id] = batch
 
     def delete_batch(self, batch: Batch) -> None:
-        """A finished batch goes."""
+        """Delete a finished batch."""
         self._batches[batch.id] = None
         self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
 
     # Flush.
 
     def flush(self) -> FlushReport:
-        """Write all that is dirty, and the meta row, in one transaction."""
-        # Indexes and heads rise by themselves, which makes the base's sort cheap; parts are few.
+        """Write all dirty records and the meta row in one transaction."""
+        # Indexes and heads are already in ascending order, so the sort in the state store is cheap;
+        # other parts are few.
         puts: list[Row] = [(keys.META, encode_meta(self.meta))]
         indexes: list[Row] = []
         heads: list[Row] = []
@@ -450,7 +453,7 @@ class WriteBuffer:
         return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
 
     def _changed(self) -> Changed:
-        """The names of the documents that a flush writes."""
+        """Return the names of the records that a flush writes."""
         changed = Changed()
         changed.jobs = [job.id for job in self._dirty]
         changed.batches = list(self._batches)
@@ -530,8 +533,8 @@ class WriteBuffer:
             puts.append((key, keys.due(index_rows.expires_ns(job), 0, job.id)))
 
     def _written(self) -> None:
-        """The base has everything: forget what it will answer."""
-        alone = len(self._dirty) == len(self.jobs)  # nothing is kept from an earlier flush
+        """Drop the records that the flush has written from memory."""
+        alone = len(self._dirty) == len(self.jobs)  # no job is kept from an earlier flush
         kept: list[Job] = []
         for job in self._dirty:
             job.dirty = 0
@@ -570,7 +573,7 @@ class WriteBuffer:
             self.outbox.written()
 
     def _keep(self, kept: list[Job]) -> None:
-        """Only these jobs stay."""
+        """Keep only these jobs."""
         self.jobs.clear()
         self.positions.clear()
         self.jobs_size = 0
@@ -586,7 +589,7 @@ class WriteBuffer:
         self.jobs_size -= job.size
 
     def _evict(self) -> None:
-        """Let the oldest jobs go until the rest keeps the bound; all of them are clean."""
+        """Drop the oldest jobs until the rest is within the limit; all of them are clean."""
         excess = self.jobs_size - KEPT_SIZE_MAX
         leaving: list[Job] = []
         for job in self.jobs.values():
