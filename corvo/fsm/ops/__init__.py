@@ -1,18 +1,23 @@
-"""What each op does to the state. One module per family of ops; `fsm/machine.py` dispatches to it.
+"""The effect of each op on the state, one module per family; `fsm/machine.py` dispatches to it.
 
-jobs           enqueue, fetch, ack, fail, heartbeat, release
-leases         grant, renew and end a lease; lease tokens
-finish         every way in which a job reaches an end state
-after_finish   effects of a finished job: batches, chains, dependents
-due            ops for jobs whose time has come: promotion, lease expiry, job expiry, purge
-actions        retry, cancel, delete, hold, approve, reject, move, priority, requeue
-bulk           bulk operations, done in bounded steps
-bulk_undo      undo of a bulk operation
-queues         queue options, pause, clear, delete
-schedules      schedules and their runs
-unique         unique keys and their locks
-batches, chains, dependencies    relations between jobs
-logs           log lines of jobs
-idempotency    outcomes kept for requests with an Idempotency-Key
-backoff        delay before a retry
+An apply function gets the state and the payload of the op, and returns the op's result. A result
+that is a CorvoError means that the op has changed nothing.
+
+    jobs           enqueue, fetch, ack, fail, heartbeat, release
+    leases         grant, renew and end a lease; lease tokens
+    finish         every way in which a job finishes
+    after_finish   effects of a finished job: batches, chains, dependents
+    due            due jobs: promotion, lease expiry, job expiry, purge; expired unique locks
+    actions        retry, requeue, run, cancel, delete, hold, approve, reject, move, priority
+    bulk           bulk operations, done in bounded steps; clear and delete of a queue
+    bulk_undo      undo of a bulk operation
+    queues         queue options, limits, pause and resume; stale workers; trim of the event log
+    schedules      schedules and their runs
+    unique         unique keys and their locks
+    batches        groups of jobs whose finishes are counted together
+    chains         the next job of a chain
+    dependencies   jobs that wait for other jobs
+    logs           log lines of jobs
+    idempotency    outcomes kept for requests with an Idempotency-Key
+    backoff        delay before a retry
 """

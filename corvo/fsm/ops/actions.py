@@ -1,9 +1,9 @@
-"""What people do to jobs: retry, requeue, run now, cancel, delete, hold, approve, reject, move,
-change the priority.
+"""Actions on jobs: retry, requeue, run now, cancel, delete, hold, approve, reject, move, change the
+priority.
 
-Each action gets a job and its arguments, checks the job's state, and answers with a word for the
-reply. It has changed nothing when the answer is a CorvoError. The same functions serve requests on
-one job and on many.
+An action gets a job and its arguments and checks the job's state. It returns a word for the reply,
+or a CorvoError, and then it has changed nothing. The same functions serve requests on one job and
+bulk operations.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from corvo.model import (
     Job,
 )
 
-# Positions in model.HOLD_ACTIONS.
+# Indexes of model.HOLD_ACTIONS.
 HOLD_APPROVE: Final = 1
 HOLD_REJECT: Final = 2
 
@@ -39,7 +39,7 @@ TIMEOUT_REASON: Final = "hold timeout"
 
 @final
 class Arguments:
-    """What an action needs beside the job, as the op has it (layout ops.ACTION_LAYOUT)."""
+    """Arguments of an action, decoded from the op (layout ops.ACTION_LAYOUT)."""
 
     def __init__(self, payload: bytes) -> None:
         self.target: str
@@ -80,7 +80,7 @@ Action = Callable[[State, Job, Arguments], object]
 
 
 def retry(state: State, job: Job, _arguments: Arguments) -> object:
-    """Run again from the first attempt, at the tail of the queue."""
+    """Run the job again from the first attempt, at the tail of the queue."""
     job_state = states.next_state(job.state, states.RETRY)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RETRY)
@@ -106,7 +106,7 @@ def retry(state: State, job: Job, _arguments: Arguments) -> object:
 
 
 def requeue(state: State, job: Job, _arguments: Arguments) -> object:
-    """One more attempt for a dead job, at the tail of the queue."""
+    """Give a dead job one more attempt, at the tail of the queue."""
     job_state = states.next_state(job.state, states.REQUEUE)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.REQUEUE)
@@ -128,7 +128,7 @@ def requeue(state: State, job: Job, _arguments: Arguments) -> object:
 
 
 def run(state: State, job: Job, _arguments: Arguments) -> object:
-    """A job that waits for its time does not wait any longer."""
+    """Run a scheduled or retrying job now."""
     job_state = states.next_state(job.state, states.RUN)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RUN)
@@ -143,7 +143,7 @@ def run(state: State, job: Job, _arguments: Arguments) -> object:
 
 
 def cancel(state: State, job: Job, arguments: Arguments) -> object:
-    """Stop a job. An active one is only marked, unless forced."""
+    """Cancel a job. An active job is only marked, unless `force` is set."""
     trigger = states.FORCE_CANCEL if arguments.force else states.CANCEL
     job_state = states.next_state(job.state, trigger)
     if job_state == states.REFUSED:
@@ -161,15 +161,15 @@ def cancel(state: State, job: Job, arguments: Arguments) -> object:
 
 
 def delete(state: State, job: Job, _arguments: Arguments) -> object:
-    """Remove a job and everything that hangs on it; its worker finds the lease lost."""
+    """Delete a job with all its rows. The next call of its worker gets LEASE_LOST."""
     state.buffer.touch(job)
     finish.delete(state, state.queue_index_of(job), job)
     return "deleted"
 
 
 def hold(state: State, job: Job, arguments: Arguments) -> object:
-    """Keep a job from running until somebody approves it. The worker of an active one finds its
-    lease lost."""
+    """Hold a job until it is approved. The next call of the worker of an active job gets
+    LEASE_LOST."""
     job_state = states.next_state(job.state, states.HOLD)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.HOLD)
@@ -188,7 +188,7 @@ def hold(state: State, job: Job, arguments: Arguments) -> object:
 
 
 def approve(state: State, job: Job, arguments: Arguments) -> object:
-    """Let a held job run, in the place it had."""
+    """Let a held job run, at the queue position it had."""
     if states.next_state(job.state, states.APPROVE) == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.APPROVE)
     note = b'"note":' + dumps(arguments.note).encode() if arguments.note else b""
@@ -207,7 +207,8 @@ def _approve(state: State, job: Job, data: bytes) -> None:
 
 
 def reject(state: State, job: Job, arguments: Arguments) -> object:
-    """A held job must not run; or, with `revise`, not as it is: its worker gets the feedback."""
+    """Reject a held job, which becomes dead; with `revise` it runs again with feedback for its
+    worker."""
     trigger = states.REVISE if arguments.revise else states.REJECT
     if states.next_state(job.state, trigger) == states.REFUSED:
         return states.invalid_state(job.id, job.state, trigger)
@@ -231,7 +232,7 @@ def _revise(state: State, job: Job, arguments: Arguments) -> object:
     checkpoint = with_feedback(job, arguments.feedback)
     if not checkpoint:
         return Conflict(
-            f'the checkpoint of job "{job.id}" is not an object and cannot take the feedback'
+            f'the checkpoint of job "{job.id}" is not an object and cannot hold the feedback'
         )
     queue_index = state.queue_index_of(job)
     state.buffer.touch(job)
@@ -247,8 +248,8 @@ def _revise(state: State, job: Job, arguments: Arguments) -> object:
 
 
 def with_feedback(job: Job, feedback: bytes) -> bytes:
-    """The checkpoint with `rejection_feedback` as its last member, in place of an earlier one;
-    all other bytes stay. Empty when the checkpoint is not an object."""
+    """Return the checkpoint with `rejection_feedback` as its last member, in place of an earlier
+    one; all other bytes stay. Empty if the checkpoint is not an object."""
     checkpoint = job.checkpoint or b"{}"
     if not checkpoint.startswith(b"{"):
         return b""
@@ -262,7 +263,7 @@ def with_feedback(job: Job, feedback: bytes) -> bytes:
 
 
 def hold_times_out(state: State, job: Job) -> None:
-    """Nobody has decided about a held job in time."""
+    """Take the `hold_action` of a held job whose hold has timed out."""
     assert job.options is not None
     action = job.options.hold_action
     if action == HOLD_APPROVE:
@@ -276,14 +277,14 @@ def hold_times_out(state: State, job: Job) -> None:
 
 
 def move(state: State, job: Job, arguments: Arguments) -> object:
-    """To the tail of another queue, in the same state. The unique lock goes with it."""
+    """Move the job to the tail of another queue, in the same state, with its unique lock."""
     return move_to(state, job, arguments.target, arguments.reset_attempts, arguments.keep_priority)
 
 
 def move_to(
     state: State, job: Job, queue: str, reset_attempts: bool, keep_priority: bool
 ) -> object:
-    """`move` with its arguments spelt out."""
+    """Do the same as `move`, with its arguments listed."""
     refusal = state.no_room(queue)
     if refusal is not None:
         return refusal
@@ -304,7 +305,7 @@ def move_to(
 
 
 def change_priority(state: State, job: Job, arguments: Arguments) -> object:
-    """Another priority for a job that waits; its age counts there too."""
+    """Change the priority of a waiting job, which keeps its age."""
     if states.next_state(job.state, states.CHANGE_PRIORITY) == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.CHANGE_PRIORITY)
     if job.priority == arguments.priority:
@@ -340,13 +341,13 @@ def _one(state: State, job_id: str, action: Action, arguments: bytes) -> object:
 
 
 def retry_job(state: State, payload: bytes) -> object:
-    """RetryJob."""
+    """Apply RetryJob."""
     answer = _one(state, decode_fields(ops.RETRY_JOB.layout, payload)[0], retry, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
 def cancel_job(state: State, payload: bytes) -> object:
-    """CancelJob; the result is `cancelled` or `cancelling`."""
+    """Apply CancelJob; the result is `cancelled` or `cancelling`."""
     job_id, force = decode_fields(ops.CANCEL_JOB.layout, payload)
     job = state.find(job_id)
     if job is None:
@@ -357,13 +358,13 @@ def cancel_job(state: State, payload: bytes) -> object:
 
 
 def delete_job(state: State, payload: bytes) -> object:
-    """DeleteJob."""
+    """Apply DeleteJob."""
     answer = _one(state, decode_fields(ops.DELETE_JOB.layout, payload)[0], delete, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
 def move_job(state: State, payload: bytes) -> object:
-    """MoveJob."""
+    """Apply MoveJob."""
     job_id, queue, reset_attempts, keep_priority = decode_fields(ops.MOVE_JOB.layout, payload)
     job = state.find(job_id)
     if job is None:

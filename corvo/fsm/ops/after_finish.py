@@ -1,5 +1,5 @@
-"""What the end of a job brings about, in the entry of that end: its batch counts it, its chain goes
-on, and jobs that depend on it are told. Called after each op that has ended jobs."""
+"""Effects of finished jobs, in the entry in which they finish: the batch counts the job, the chain
+continues, and dependents are resolved. Called after each op that has finished jobs."""
 
 from typing import Final
 
@@ -23,8 +23,8 @@ _EXPONENTIAL: Final = BACKOFFS.index("exponential")
 
 
 def apply_effects(state: State) -> None:
-    """Do what follows the ends of jobs. What dependents are told may end further jobs; what does
-    not fit into this entry is left for the next one."""
+    """Apply the effects of finished jobs. Resolved dependents may finish further jobs. Effects
+    above the limit of an entry are left for the next one."""
     while state.ended or (
         state.pending_dependents and state.resolved_dependents < RESOLVED_DEPENDENTS_MAX
     ):
@@ -50,7 +50,7 @@ def _follow(state: State, ended: Ended) -> None:
 
 
 def call_back(state: State, batch_id: str, callback: Callback) -> None:
-    """Enqueue a callback of a batch, with the options that a job has by default."""
+    """Enqueue a callback of a batch, with the default options of a job."""
     job = Job(derived_id(state.stamp_ns, batch_id, callback.name))
     job.priority = _NORMAL
     job.payload = callback.payload
@@ -63,8 +63,9 @@ def call_back(state: State, batch_id: str, callback: Callback) -> None:
 
 
 def _continue(state: State, before: Job, step: chains.Step) -> None:
-    """Enqueue a job of the chain; it is like the one before it. A job that is run again after its
-    end is followed by another job, so its last event is part of that one's id."""
+    """Enqueue the next job of the chain, with the settings of the one before it. Its id is derived
+    from the last event of that job, because a retried job that finishes again gets another
+    successor."""
     assert before.options is not None
     job = Job(derived_id(state.stamp_ns, before.id, str(before.event_seq)))
     job.priority = before.priority
@@ -85,8 +86,8 @@ def _continue(state: State, before: Job, step: chains.Step) -> None:
 
 
 def enqueue_batch(state: State, payload: bytes) -> object:
-    """Many jobs; all are taken or none. A batch that has got no member, because there were all of
-    the jobs before, has finished."""
+    """Apply EnqueueBatch: enqueue all jobs or none. A new batch without members, because all of its
+    jobs are duplicates, finishes at once."""
     result = jobs.enqueue_batch(state, payload)
     if isinstance(result, EnqueuedBatch) and result.batch_id:
         batch = state.buffer.batch(result.batch_id)
@@ -97,7 +98,8 @@ def enqueue_batch(state: State, payload: bytes) -> object:
 
 
 def resolve_dependents(state: State, payload: bytes) -> object:
-    """Go on with what earlier entries had no room for; the result says how many were told."""
+    """Apply ResolveDependents: continue the work of earlier entries. The result is the number of
+    dependents that were resolved."""
     decode_fields(ops.RESOLVE_DEPENDENTS.layout, payload)
     before = state.resolved_dependents
     apply_effects(state)

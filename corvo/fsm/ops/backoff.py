@@ -1,14 +1,14 @@
-"""When a failed job runs again: integers only, saturating, jitter drawn by the entry.
+"""Time of the next attempt of a failed job: integer arithmetic, saturating, with jitter.
 
-All nodes must compute the same time, so the randomness comes from the seed in the entry and
-from the position of the op in it.
+All nodes must compute the same time, so the randomness comes from the seed in the entry and from
+the position of the op in it.
 """
 
 from typing import Final
 
 from corvo.limits import DELAY_MAX_MS, MS_NS, RETRY_DELAY_UNCAPPED_MAX_MS
 
-# Positions in model.BACKOFFS.
+# Indexes of model.BACKOFFS.
 NONE: Final = 0
 FIXED: Final = 1
 LINEAR: Final = 2
@@ -19,7 +19,8 @@ _EXPONENT_MAX: Final = 62
 
 
 def draw(seed: int, op_position: int) -> int:
-    """64 random bits: number `op_position` of the splitmix64 sequence that starts at `seed`."""
+    """Return 64 random bits: number `op_position` of the splitmix64 sequence that starts at
+    `seed`."""
     z = (seed + (op_position + 1) * 0x9E3779B97F4A7C15) & _U64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _U64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _U64
@@ -27,7 +28,8 @@ def draw(seed: int, op_position: int) -> int:
 
 
 def delay_ms(backoff: int, attempt: int, base_ms: int, max_ms: int) -> int:
-    """Delay after failed attempt number `attempt`, capped; without a cap at 30 days."""
+    """Return the delay after failed attempt number `attempt`, at most `max_ms`, or 30 days without
+    one."""
     assert attempt >= 1
     if backoff == NONE:
         return 0
@@ -40,7 +42,8 @@ def delay_ms(backoff: int, attempt: int, base_ms: int, max_ms: int) -> int:
 
 
 def jittered_ns(delay: int, jitter_ppm: int, random: int) -> int:
-    """The delay in nanoseconds, moved evenly within plus or minus the given share of itself."""
+    """Return the delay in nanoseconds, changed by a uniform random share within plus or minus
+    `jitter_ppm`."""
     delay_ns = delay * MS_NS
     reach = delay_ns * jitter_ppm // MILLION
     return delay_ns - reach + random % (2 * reach + 1)

@@ -1,13 +1,13 @@
-"""Batches: jobs whose ends are counted together, and what is enqueued when they have ended.
+"""Batches: jobs whose finishes are counted together, and callbacks that are enqueued then.
 
-A batch is open while it has members, the jobs that have not ended yet. Each member is a row, so an
-end that is told twice counts once. A job that is run again after its end does not come back.
+A batch is open while it has members: its unfinished jobs. Each member is a row, so a job that
+finishes twice counts once. A job that is retried after it finished does not join again.
 
-    on_death     is enqueued when the first member ends without success: dead, cancelled, deleted
-    on_complete  when the last member has ended, in whatever way
-    on_success   when the last member has ended, and all did with success
+on_death     is enqueued when the first member is dead, cancelled or deleted
+on_complete  is enqueued when the last member has finished
+on_success   is enqueued when the last member has finished, if all members completed
 
-A finished batch takes no more members and stays for a while, to be looked at.
+A finished batch takes no more members. It is kept for a while, so that it can be read.
 """
 
 from typing import Any, final
@@ -22,7 +22,7 @@ from corvo.model import COMPLETED, Batch, Job
 
 @final
 class Callback:
-    """A job that a batch brings about."""
+    """A callback job of a batch."""
 
     def __init__(self, name: str, queue: str, payload: bytes) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Callback:
 
 
 def refusal(state: State, batch_id: str) -> CorvoError | None:
-    """Why no job can join the batch."""
+    """Return the error if no job can join the batch."""
     batch = state.buffer.batch(batch_id)
     if batch is None:
         return NotFound(f'batch "{batch_id}" not found')
@@ -41,7 +41,7 @@ def refusal(state: State, batch_id: str) -> CorvoError | None:
 
 
 def new_batch(state: State, payload: bytes) -> Batch:
-    """A batch that jobs of this op will join."""
+    """Create a batch for the jobs of this op."""
     fields: tuple[Any, ...] = decode_fields(ops.BATCH_LAYOUT, payload)
     batch = Batch(fields[0])
     batch.on_success, batch.on_complete, batch.on_death = fields[1:]
@@ -51,9 +51,9 @@ def new_batch(state: State, payload: bytes) -> Batch:
 
 
 def join(state: State, job: Job, batch_id: str) -> None:
-    """A new job becomes a member of an open batch."""
+    """Add a new job to an open batch."""
     batch = state.buffer.batch(batch_id)
-    assert batch is not None, f"batch {batch_id} is gone"
+    assert batch is not None, f"batch {batch_id} is missing"
     state.buffer.members.add(batch_id, job.id)
     state.buffer.touch_batch(batch)
     batch.total += 1
@@ -61,11 +61,11 @@ def join(state: State, job: Job, batch_id: str) -> None:
 
 
 def leave(state: State, job: Job, batch_id: str, job_state: int) -> list[Callback]:
-    """A job has ended; what the batch has to say to that."""
+    """Remove a finished job from its batch; return the callbacks to enqueue."""
     if not state.buffer.members.has(batch_id, job.id):
         return []
     batch = state.buffer.batch(batch_id)
-    assert batch is not None, f"batch {batch_id} is gone"
+    assert batch is not None, f"batch {batch_id} is missing"
     state.buffer.members.remove(batch_id, job.id)
     state.buffer.touch_batch(batch)
     batch.pending -= 1
@@ -80,7 +80,7 @@ def leave(state: State, job: Job, batch_id: str, job_state: int) -> list[Callbac
 
 
 def finish(state: State, batch: Batch) -> list[Callback]:
-    """If the batch has no members left, it has finished; what it has to say to that."""
+    """Finish the batch if it has no members left; return the callbacks to enqueue."""
     callbacks: list[Callback] = []
     if batch.pending == 0:
         batch.finished_ns = state.stamp_ns
@@ -99,7 +99,8 @@ def _add(callbacks: list[Callback], batch: Batch, name: str, follower: bytes) ->
 
 
 def callback_payload(batch: Batch, payload: bytes) -> bytes:
-    """The payload as given, with a member about the batch; what is no object is wrapped."""
+    """Return the payload with the added member `batch`; a payload that is not an object is
+    wrapped."""
     report = b'{"id":"%s","total":%d,"succeeded":%d,"failed":%d}' % (
         batch.id.encode(),
         batch.total,
@@ -118,7 +119,8 @@ def callback_payload(batch: Batch, payload: bytes) -> bytes:
 
 
 def purge_batches(state: State, payload: bytes) -> object:
-    """Forget finished batches that have been kept long enough; the result says how many."""
+    """Apply PurgeBatches: delete finished batches past their retention. The result is their
+    number."""
     ids: list[str]
     keep_ns: int
     ids, keep_ns = decode_fields(ops.PURGE_BATCHES.layout, payload)

@@ -1,19 +1,20 @@
-"""Tasks on many jobs: clear a queue, destroy one, act on given jobs or on all.
+"""Bulk operations: clear a queue, destroy one, apply an action to given jobs or to all jobs.
 
-A task is accepted in one entry and goes on in steps, each an entry of its own, so that other
-requests come in between; it is a row, so it also goes on after a crash. Its set of jobs is fixed
-when it is accepted:
+A bulk operation is accepted in one entry and proceeds in steps, each an entry of its own, so that
+other requests are served in between. It is a row, so it also continues after a crash. Its set of
+jobs is fixed when it is accepted:
 
-- *clear* and *destroy* doom the jobs at once (`State.pending_deletion`) and only delete them later;
+- *clear* and *destroy* mark their jobs for deletion at once (`State.pending_deletion`), and the
+  steps delete them;
 - *bulk on given jobs* keeps their ids in chunks, of which a step takes one;
-- *bulk on all jobs* walks the index rows of the states that its action is for, and takes jobs whose
-  seq is below the cut that their queue had then. A job can change its state behind the walk, so the
-  walk goes round again until it finds nothing more to do.
+- *bulk on all jobs* scans the index rows of the states that its action applies to, and takes jobs
+  whose seq is below the cut of their queue at that time. A job can change its state behind the
+  scan, so the scan repeats until it changes nothing more.
 
-A set of ids that is too large for one entry comes in several; until the last one is there the
-task is *queued*. What came of each job of a bulk is kept in chunks: a byte for each id, OUTCOMES
-and below, or STATE_BASE + state for a job whose state did not allow the action. The *undo* of a
-bulk is a task that goes through these chunks again.
+A set of ids that is too large for one entry arrives in several; until the last one the operation is
+*queued*. The outcomes are kept in chunks: a byte for each id, one of OUTCOMES, or STATE_BASE +
+state for a job whose state did not allow the action. The *undo* of a bulk operation is another
+operation that reads these chunks.
 """
 
 from typing import Final
@@ -54,10 +55,10 @@ from corvo.storage.records import jobs as job_records
 
 STATE_BASE: Final = 16
 ROUNDS_MAX: Final = 10
-_ROWS_MAX: Final = 100  # of one read
-_LOOKED_AT_MAX: Final = 250  # rows in one step
-_DROPPED_MAX: Final = 2  # old tasks that a new one may push out
-_RESULT_CHUNKS_MAX: Final = 100  # looked at in one read of results
+_ROWS_MAX: Final = 100  # rows of one read
+_LOOKED_AT_MAX: Final = 250  # rows scanned in one step
+_DROPPED_MAX: Final = 2  # old operations that a new one may delete
+_RESULT_CHUNKS_MAX: Final = 100  # chunks scanned in one read of results
 
 _FINISHED: Final = 6
 _FAMILIES: Final[list[bytes]] = [
@@ -83,7 +84,7 @@ _TRIGGERS: Final[dict[str, int]] = {
     "reject": states.REJECT,
     "run": states.RUN,
 }
-# By action: states that it is for.
+# By action: states that it applies to.
 ACTION_STATES: Final[list[list[int]]] = [
     [
         state
@@ -92,8 +93,8 @@ ACTION_STATES: Final[list[list[int]]] = [
     ]
     for name in ACTIONS
 ]
-# Actions whose walk goes round again. The others are for states that no job leaves by itself, or
-# leaves only for where the action would have led.
+# Actions whose scan repeats. The others apply to states that no job leaves by itself, or that a job
+# leaves only for the state in which the action would have put it.
 _AGAIN: Final = [
     name in ("delete", "cancel", "move", "change_priority", "hold") for name in ACTIONS
 ]
@@ -102,7 +103,7 @@ _CANCEL: Final = ACTIONS.index("cancel")
 
 
 def _families(action: int) -> list[int]:
-    """The families of index rows of the states that an action is for."""
+    """Return the families of index rows of the states that an action applies to."""
     wanted = ACTION_STATES[action]
     found = [family for family in range(_FINISHED) if _ORDER[family] in wanted]
     if any(ENDED[state] for state in wanted):
@@ -117,11 +118,11 @@ def _prefixes(operation: BulkOperation) -> list[bytes]:
     return [keys.of_queue(family, operation.queue_number) for family in families]
 
 
-# The ops.
+# Ops.
 
 
 def clear_queue(state: State, payload: bytes) -> object:
-    """The pending and scheduled jobs of a queue go."""
+    """Apply ClearQueue: delete the pending and scheduled jobs of a queue."""
     name: str
     operation_id: str
     name, operation_id = decode_fields(ops.CLEAR_QUEUE.layout, payload)
@@ -141,7 +142,7 @@ def clear_queue(state: State, payload: bytes) -> object:
 
 
 def delete_queue(state: State, payload: bytes) -> object:
-    """A queue goes, with all its jobs and settings."""
+    """Apply DeleteQueue: delete a queue with all its jobs and settings."""
     name: str
     operation_id: str
     name, operation_id = decode_fields(ops.DELETE_QUEUE.layout, payload)
@@ -159,7 +160,7 @@ def delete_queue(state: State, payload: bytes) -> object:
 
 
 def bulk_action(state: State, payload: bytes) -> object:
-    """One action on many jobs. Without a task the result lists what came of each."""
+    """Apply BulkAction. Without an operation id the result lists the outcome of each job."""
     operation_id: str
     ids: list[str]
     everything: bool
@@ -186,7 +187,7 @@ def bulk_action(state: State, payload: bytes) -> object:
 
 
 def bulk_add(state: State, payload: bytes) -> object:
-    """More jobs for a task that is queued."""
+    """Apply BulkAdd: add job ids to a queued operation."""
     operation_id: str
     ids: list[str]
     more: bool
@@ -206,7 +207,7 @@ def bulk_add(state: State, payload: bytes) -> object:
 
 
 def bulk_undo(state: State, payload: bytes) -> object:
-    """Take back what a task has done, in steps."""
+    """Apply BulkUndo: undo an operation, in steps."""
     operation_id: str
     undone_id: str
     operation_id, undone_id = decode_fields(ops.BULK_UNDO.layout, payload)
@@ -231,20 +232,20 @@ def bulk_undo(state: State, payload: bytes) -> object:
 
 
 def _no_undo(state: State, operation: BulkOperation) -> str:
-    """Why a task cannot be taken back; empty if it can."""
+    """Return why an operation cannot be undone; empty if it can."""
     if operation.kind != BULK or operation.action not in undo.UNDOABLE or operation.undoes:
         return "cannot be undone"
     if not operation.finished_ns:
-        return "has not ended"
+        return "has not finished"
     if operation.undone_by:
         return f'is undone by "{operation.undone_by}"'
     if operation.finished_ns + BULK_UNDO_NS <= state.stamp_ns:
-        return "ended too long ago to be undone"
+        return "finished too long ago to be undone"
     return ""
 
 
 def _add(state: State, operation: BulkOperation, ids: list[str]) -> None:
-    """The task is about these jobs, too."""
+    """Add these jobs to the operation."""
     operation.total += len(ids)
     for at in range(0, len(ids), STEP_JOBS):
         row = job_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
@@ -253,7 +254,8 @@ def _add(state: State, operation: BulkOperation, ids: list[str]) -> None:
 
 
 def bulk_step(state: State, payload: bytes) -> object:
-    """One step of a task, or its end before its time. Nothing, when it has ended already."""
+    """Apply BulkStep: do one step of an operation, or stop it. A finished operation does not
+    change."""
     operation_id: str
     limit: int
     stop: bool
@@ -268,11 +270,11 @@ def bulk_step(state: State, payload: bytes) -> object:
     elif operation.kind == BULK:
         _finish(state, operation, OPERATION_CANCELLED)
     else:
-        return InvalidState(f'"{operation_id}" deletes what is gone already and cannot be stopped')
+        return InvalidState(f'bulk operation "{operation_id}" deletes jobs and cannot be stopped')
     return operation
 
 
-# The life of a task.
+# Lifecycle of an operation.
 
 
 def _accept(
@@ -282,7 +284,8 @@ def _accept(
     job_state: int = OPERATION_RUNNING,
     undone: BulkOperation | None = None,
 ) -> BulkOperation:
-    """A new task. Some that have ended make room for it, but not the one that it undoes."""
+    """Create an operation. Finished ones are deleted to make room, except the one that it
+    undoes."""
     operation = BulkOperation(operation_id, kind)
     operation.state = job_state
     operation.updated_ns = state.stamp_ns
@@ -358,7 +361,7 @@ def _next_chunk(state: State, operation: BulkOperation) -> None:
 
 def _act_on_undone(state: State, operation: BulkOperation) -> None:
     undone = state.operations.get(operation.undoes)
-    if undone is None:  # forgotten meanwhile
+    if undone is None:  # deleted meanwhile
         _finish(state, operation, OPERATION_CANCELLED)
         return
     row = state.buffer.chunk(undone, operation.next_chunk)
@@ -376,7 +379,7 @@ def _act_on_undone(state: State, operation: BulkOperation) -> None:
 
 
 class _Seen:
-    """What comes of the jobs of one step, and what each was like before if that can be undone."""
+    """Collects the outcomes of the jobs of one step, and the data to undo them."""
 
     def __init__(self, state: State, operation: BulkOperation) -> None:
         self.state = state
@@ -387,11 +390,11 @@ class _Seen:
         self.befores: list[bytes] = []
 
     def before(self, job: Job | None) -> undo.Before | None:
-        """To be asked before the action."""
+        """Return the state of a job before the action, which must be applied afterwards."""
         return undo.Before(self.state, job) if job is not None and self.undoable else None
 
     def note(self, job_id: str, outcome: object, before: undo.Before | None) -> None:
-        """What came of a job."""
+        """Record the outcome of a job."""
         code = _code(self.state, job_id, outcome)
         self.operation.counts[kind_of(code)] += 1
         self.ids.append(job_id)
@@ -402,7 +405,7 @@ class _Seen:
         self.befores.append(b"" if job is None or before is None else before.encode(job))
 
     def keep(self, number: int) -> None:
-        """Write it as a chunk of the task."""
+        """Write the outcomes as a chunk of the operation."""
         row = job_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
         self.state.buffer.set_chunk(self.operation, number, row)
 
@@ -419,7 +422,7 @@ def _act_on_walk(state: State, operation: BulkOperation, limit: int) -> None:
         if isinstance(outcome, str):
             operation.stirred = True
         elif operation.rounds:
-            continue  # refused before, and counted then
+            continue  # rejected and counted in an earlier round
         seen.note(job.id, outcome, before)
     if seen.ids:
         seen.keep(operation.chunks)
@@ -436,14 +439,14 @@ def _act_on_walk(state: State, operation: BulkOperation, limit: int) -> None:
 
 
 def _nothing_to_do(job: Job, action: int, arguments: Arguments) -> bool:
-    """Whether a job is as the action would leave it."""
+    """Return whether the action would change nothing in the job."""
     if action == _CHANGE_PRIORITY:
         return job.priority == arguments.priority
     return action == _CANCEL and job.cancel_requested_ns > 0 and not arguments.force
 
 
 def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job], bool]:
-    """The next jobs that the task is about, and whether the walk is at its end."""
+    """Return the next jobs of the operation's set, and whether the scan is at its end."""
     prefixes = _prefixes(operation)
     jobs: list[Job] = []
     cuts = (
@@ -477,7 +480,7 @@ def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
 def _wanted(
     state: State, operation: BulkOperation, cuts: dict[int, int], key: bytes, job_id: str
 ) -> Job | None:
-    """The job of an index row if the task is about it."""
+    """Return the job of an index row if it is in the operation's set."""
     if operation.kind != BULK:
         job = state.buffer.find(job_id)
         return job if job is not None and state.pending_deletion(job) else None
@@ -495,12 +498,12 @@ def _outcome(state: State, job_id: str, action: int, arguments: Arguments) -> ob
     if job is None:
         return NotFound(f'job "{job_id}" not found')
     if arguments.states and not arguments.states >> job.state & 1:
-        return InvalidState(f'job "{job_id}" is {STATES[job.state]} by now')
+        return InvalidState(f'job "{job_id}" is {STATES[job.state]} now')
     return actions.BY_NUMBER[action](state, job, arguments)
 
 
 def _code(state: State, job_id: str, outcome: object) -> int:
-    """The byte that stands for what came of an action."""
+    """Return the byte for the outcome of an action."""
     if isinstance(outcome, NotFound):
         return SKIPPED
     if isinstance(outcome, InvalidState):
@@ -511,7 +514,7 @@ def _code(state: State, job_id: str, outcome: object) -> int:
 
 
 def kind_of(code: int) -> int:
-    """Which of OUTCOMES a byte stands for."""
+    """Return the index of OUTCOMES for a byte."""
     return SKIPPED if code >= STATE_BASE else code
 
 
@@ -521,8 +524,8 @@ def kind_of(code: int) -> int:
 def results(
     state: State, operation: BulkOperation, start: int, kind: int, limit: int
 ) -> tuple[list[tuple[str, int]], int]:
-    """(job id, outcome byte) of one kind from position `start` on, and the position to go on from;
-    0 when there are no more."""
+    """Return (job id, outcome byte) of one kind from position `start` on, and the position to
+    continue from; 0 if there are no more."""
     found: list[tuple[str, int]] = []
     first = start // STEP_JOBS
     skip = start % STEP_JOBS
@@ -540,7 +543,8 @@ def results(
 
 
 def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
-    """How many jobs there are in the states that an action is for, and some of them."""
+    """Return how many jobs are in the states that an action applies to, and up to `limit` of
+    them."""
     count = 0
     for name in sorted(state.queue_indexes):
         for job_state in ACTION_STATES[action]:

@@ -1,10 +1,10 @@
-"""Taking back what an action on many jobs has done: retry, cancel, move, change_priority.
+"""Undo of an action on many jobs: retry, cancel, move, change_priority.
 
-While such an action goes on, each chunk keeps for each of its jobs what it was like before. Undo
-puts a job back into that state, if nothing has happened to it since: its newest event is still the
-one of the action. A job keeps the place it has by then, or goes to the tail of its old queue; a
-unique lock is taken or given up again. What others have been told of cannot be taken back: the end
-of a job in a batch or a chain, or of one that others depend on.
+Each chunk of such an operation keeps the earlier state of each job. Undo restores that state if the
+job has not changed since: its newest event is still that of the action. A job keeps its present
+queue position, or moves to the tail of its old queue. A unique lock is taken or released again. A
+finished job cannot be restored if other jobs know that it has finished: a batch, a chain, or
+dependents.
 """
 
 from typing import Final, final
@@ -31,7 +31,7 @@ _LAYOUT: Final = "suuuutfuufftstuu"
 
 @final
 class Before:
-    """What a job was like before an action."""
+    """The state of a job before an action."""
 
     def __init__(self, state: State, job: Job) -> None:
         queue_index = state.queue_index_of(job)
@@ -56,7 +56,7 @@ class Before:
         )
 
     def encode(self, job: Job) -> bytes:
-        """As a chunk keeps it, when the action is done; empty if that has changed nothing."""
+        """Encode it for a chunk, after the action; empty if the action changed nothing."""
         if job.event_seq == self._event_seq:
             return b""
         return encode_fields(_LAYOUT, (*self._values, job.event_seq))
@@ -64,7 +64,7 @@ class Before:
 
 @final
 class _Stored:
-    """A `Before` that was kept."""
+    """A decoded `Before`."""
 
     def __init__(self, data: bytes) -> None:
         self.queue: str
@@ -104,7 +104,7 @@ class _Stored:
 
 
 def undo(state: State, job: Job, action: int, data: bytes) -> object:
-    """Take an action on one job back; a word, or a CorvoError, and then nothing has changed."""
+    """Undo an action on one job. Return a word, or a CorvoError, and then nothing has changed."""
     if not data:
         return "undone"  # the action had changed nothing
     before = _Stored(data)
@@ -142,7 +142,7 @@ def _undo_retry(state: State, job: Job, before: _Stored) -> CorvoError | None:
 
 def _undo_cancel(state: State, job: Job, before: _Stored) -> CorvoError | None:
     queue_index = state.queue_index_of(job)
-    if job.state == ACTIVE:  # it was only marked
+    if job.state == ACTIVE:  # the cancel only marked it
         state.buffer.touch(job)
         job.cancel_requested_ns = 0
         return None
@@ -152,7 +152,7 @@ def _undo_cancel(state: State, job: Job, before: _Stored) -> CorvoError | None:
     if refusal is not None:
         return refusal
     if 0 < before.expires_ns <= state.stamp_ns:
-        return Conflict(f'the time of job "{job.id}" is over')
+        return Conflict(f'job "{job.id}" has expired')
     if before.locked:
         refusal = unique.take_again(state, queue_index, job, "brought back")
         if refusal is not None:
@@ -174,16 +174,16 @@ def _undo_move(state: State, job: Job, before: _Stored) -> CorvoError | None:
 
 
 def _told(job: Job) -> CorvoError | None:
-    """Why the end of a job cannot be taken back: others know of it."""
+    """Return the error if a batch, a chain or dependents know that the job has finished."""
     options = job.options
     if options is None:
         return None
     if options.batch_id:
-        return Conflict(f'the batch of job "{job.id}" has counted its end')
+        return Conflict(f'the batch of job "{job.id}" has counted it as finished')
     if options.chain:
-        return Conflict(f'the chain of job "{job.id}" has gone on')
+        return Conflict(f'the chain of job "{job.id}" has continued')
     if options.has_dependents:
-        return Conflict(f'the jobs that depend on job "{job.id}" have been told of its end')
+        return Conflict(f'the jobs that depend on job "{job.id}" are already resolved')
     return None
 
 
@@ -195,7 +195,8 @@ def _holds_key(state: State, queue_index: QueueIndex, job: Job) -> bool:
 
 
 def _bring_back(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:
-    """The job, which is touched, has its old state again. What was due meanwhile is due now."""
+    """Restore the earlier state of the job, which is touched. Due times that have passed are due
+    now."""
     job.attempt = before.attempt
     job.releases = before.releases
     job.failed_ns = before.failed_ns

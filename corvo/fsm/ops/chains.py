@@ -1,7 +1,7 @@
-"""Chains: the job that follows a job of a chain.
+"""Chains: the job that follows a finished job of a chain.
 
-Each job of a chain carries the whole definition and its own step, counted from 0; the two handlers
-have steps below 0 and are followed by nothing.
+Each job of a chain has the whole definition and its own step, counted from 0. The two handlers have
+steps below 0 and no successor.
 """
 
 from typing import Final, final
@@ -19,7 +19,7 @@ ON_FAILURE: Final = -2
 
 @final
 class Step:
-    """A job of a chain that is to be enqueued."""
+    """The next job of a chain, to be enqueued."""
 
     def __init__(self, number: int, queue: str, payload: bytes) -> None:
         self.number = number
@@ -28,7 +28,7 @@ class Step:
 
 
 def next_step(state: State, ended: Ended) -> Step | None:
-    """What follows the end of a job of a chain."""
+    """Return the job that follows a finished job of a chain, if any."""
     job = ended.job
     assert job.options is not None
     number = job.options.chain_step

@@ -1,9 +1,9 @@
-"""Jobs that wait for other jobs.
+"""Dependencies: jobs that wait for other jobs.
 
-A job with open dependencies is blocked when it is pending: it has an index row in a family of its
-own, so that fetches never meet it. What leads from a job to its dependents are rows, one for each.
-When a job has ended it is *unsettled* until all of them have been gone through, at most SETTLED_MAX
-in one entry: a row says so and how the job ended, and the next entries go on from there.
+A job with open dependencies is blocked while it is pending: its index row is in a family of its
+own, so that fetches never read it. Each dependent of a job has a row. When a job with dependents
+finishes, they are *pending* until all of them are resolved, at most RESOLVED_DEPENDENTS_MAX in one
+entry. A row records that and the final state of the job, and the next entries continue.
 """
 
 from heapq import heappop, heappush
@@ -20,7 +20,7 @@ from corvo.fsm.state.state import State
 from corvo.limits import RESOLVED_DEPENDENTS_MAX
 from corvo.model import COMPLETED, DEPENDENCY, ENDED, PENDING, STATES, ErrorRecord, Job
 
-# Positions in model.ON_DEPENDENCY_FAILURE.
+# Indexes of model.ON_DEPENDENCY_FAILURE.
 FAIL: Final = 0
 CANCEL: Final = 1
 RUN: Final = 2
@@ -29,7 +29,7 @@ _FAILED_DATA: Final = b'{"reason":"dependency"}'
 
 
 def refusal(state: State, depends_on: list[str]) -> CorvoError | None:
-    """Why a job cannot depend on these: one of them does not exist."""
+    """Return the error if one of the dependencies does not exist."""
     for job_id in depends_on:
         if state.find(job_id) is None:
             return ValidationError(
@@ -39,9 +39,9 @@ def refusal(state: State, depends_on: list[str]) -> CorvoError | None:
 
 
 def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | None:
-    """Let a job, which has no place yet or has ended, wait for those of the given jobs that have
-    not ended. Returns the first one (id and state) that has ended in a way that ends this one, and
-    then it waits for nothing."""
+    """Set the open dependencies of a new or finished job: the given jobs that have not finished. If
+    one has finished in a way that ends this job, return its id and state; the job then waits for
+    none."""
     assert job.options is not None
     options = job.options
     options.open_dependencies = []
@@ -64,15 +64,16 @@ def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | No
 
 
 def busy(state: State, job: Job) -> CorvoError | None:
-    """Why a job that has ended cannot come back yet: its end is still making its rounds."""
+    """Return the error if a finished job cannot run again yet, because its dependents are
+    pending."""
     if job.id in state.pending_dependents:
-        return Conflict(f'the jobs that depend on job "{job.id}" are being told of its end')
+        return Conflict(f'the jobs that depend on job "{job.id}" are still being resolved')
     return None
 
 
 def wait_again(state: State, job: Job) -> None:
-    """A job that has ended, which is touched, is run again by hand: it waits for those of its open
-    dependencies that have not ended; all others are forgotten."""
+    """Let a finished job, which is touched, wait again for its open dependencies when it is run
+    again by hand. Finished dependencies are removed."""
     if job.options is None or not job.options.open_dependencies or not ENDED[job.state]:
         return
     live = []
@@ -84,7 +85,7 @@ def wait_again(state: State, job: Job) -> None:
 
 
 def fail(state: State, queue_index: QueueIndex, job: Job, job_id: str, job_state: int) -> None:
-    """A dependency of the job has ended without success, and so does the job, which is touched."""
+    """Finish the job, which is touched, because a dependency finished without success."""
     assert job.options is not None
     if job.options.on_dependency_failure == CANCEL:
         finish.cancel(state, queue_index, job, states.CANCEL)
@@ -99,7 +100,7 @@ def _word(state: int) -> str:
 
 
 def unsettle(state: State, job: Job, job_state: int) -> None:
-    """A job that has or had dependents has ended."""
+    """Record that the dependents of a finished job are pending."""
     if job.id not in state.pending_dependents:
         heappush(state.next_pending_dependents, job.id)
     state.pending_dependents[job.id] = job_state
@@ -107,7 +108,7 @@ def unsettle(state: State, job: Job, job_state: int) -> None:
 
 
 def resolve_dependents(state: State) -> None:
-    """Tell the dependents of the first unsettled job, as many as this entry has room for."""
+    """Resolve dependents of the first such job, as many as the limit of this entry allows."""
     job_id = state.next_pending_dependents[0]
     job_state = state.pending_dependents[job_id]
     room = RESOLVED_DEPENDENTS_MAX - state.resolved_dependents

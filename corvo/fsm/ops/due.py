@@ -1,5 +1,5 @@
-"""Apply of the ops that the leader's timers propose: each names what was due when it was made, and
-everything is checked again here."""
+"""Ops that the leader proposes for due jobs. Each op names jobs that were due when it was proposed;
+apply checks each of them again."""
 
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
@@ -21,7 +21,7 @@ from corvo.model import (
 
 
 def _named(state: State, job_id: str) -> Job | None:
-    """The job of that id. One that is doomed is deleted here and now."""
+    """Return the job with this id. A job whose deletion is pending is deleted at once."""
     job = state.buffer.find(job_id)
     if job is not None and state.queues_pending_deletion and state.pending_deletion(job):
         state.buffer.touch(job)
@@ -31,12 +31,13 @@ def _named(state: State, job_id: str) -> Job | None:
 
 
 def promote_due(state: State, payload: bytes) -> object:
-    """Scheduled and retrying jobs whose time has come; the result says how many."""
+    """Apply PromoteDue to scheduled and retrying jobs; the result is the number of promoted
+    jobs."""
     return _promote(state, decode_fields(ops.PROMOTE_DUE.layout, payload)[0])
 
 
 def promote(state: State, payload: bytes) -> object:
-    """The same with those that are due by a time, the earliest first."""
+    """Apply Promote: promote all jobs that are due at a time, the earliest first."""
     now_ns: int = decode_fields(ops.PROMOTE.layout, payload)[0]
     return _promote(state, due_promotions(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
@@ -64,12 +65,12 @@ def _promote(state: State, ids: list[str]) -> int:
 
 
 def expire_leases(state: State, payload: bytes) -> object:
-    """Active jobs whose lease has ended; the result says how many."""
+    """Apply ExpireLeases to active jobs; the result is the number of ended leases."""
     return _expire_leases(state, decode_fields(ops.EXPIRE_LEASES.layout, payload)[0])
 
 
 def reclaim(state: State, payload: bytes) -> object:
-    """The same with those that have ended by a time, the earliest first."""
+    """Apply Reclaim: end all leases that are due at a time, the earliest first."""
     now_ns: int = decode_fields(ops.RECLAIM.layout, payload)[0]
     return _expire_leases(state, ended_leases(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
@@ -86,8 +87,8 @@ def _expire_leases(state: State, ids: list[str]) -> int:
 
 
 def expire_jobs(state: State, payload: bytes) -> object:
-    """Jobs that have not ended in time, and held jobs about which nobody has decided in time;
-    the result says how many. An active job is left to its worker."""
+    """Apply ExpireJobs to jobs that expire and to held jobs whose hold times out; the result is
+    their number. An active job is left to its worker."""
     ids: list[str] = decode_fields(ops.EXPIRE_JOBS.layout, payload)[0]
     expired = 0
     for job_id in ids:
@@ -107,8 +108,8 @@ def expire_jobs(state: State, payload: bytes) -> object:
 
 
 def purge_jobs(state: State, payload: bytes) -> object:
-    """Jobs that ended longer ago than they are to be kept; the result says how many. The queue
-    says how long that is, or else the server, with the times in the op."""
+    """Apply PurgeJobs: delete finished jobs past their retention; the result is their number. The
+    retention is that of the queue, or else the default in the op."""
     ids: list[str]
     default_ns: list[int]
     ids, default_ns = decode_fields(ops.PURGE_JOBS.layout, payload)
@@ -130,7 +131,7 @@ def purge_jobs(state: State, payload: bytes) -> object:
 
 
 def clean_unique(state: State, payload: bytes) -> object:
-    """Rows of unique locks whose time is over; the result says how many."""
+    """Apply CleanUnique: delete rows of expired unique locks; the result is their number."""
     rows: list[bytes] = decode_fields(ops.CLEAN_UNIQUE.layout, payload)[0]
     cleaned = 0
     for key in rows:

@@ -1,8 +1,8 @@
-"""The ways a job ends. Whatever hangs on the end of a job hangs on `complete`, `cancel`, `die` and
-`delete`, each of which takes a job that is touched and leaves it in its last state (or nowhere).
+"""The ways in which a job finishes. Every effect of a finished job starts in `complete`, `cancel`,
+`die` or `delete`. Each of them takes a touched job and leaves it in its final state (or deleted).
 
-Batches, chains and dependents hear of it right after the op (`corvo.fsm.ops.after_finish`), so that
-the end of one job can bring about the end of others without recursion.
+The effects on batches, chains and dependents are applied after the op
+(`corvo.fsm.ops.after_finish`), so that a finished job can finish others without recursion.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ from corvo.model import (
     Job,
 )
 
-# What every job goes through, as C integers.
+# States and triggers of the fast path, as C integers.
 _ACK: Final = states.ACK
 _COMPLETED: Final = events.COMPLETED
 
@@ -32,7 +32,7 @@ EXPIRED_TEXT: Final = b'"job expired"'
 
 
 def end_lease(job: Job) -> None:
-    """The lease ends. What makes its token stays, for an ack that is sent twice."""
+    """End the lease. The parts of its token stay, so that a repeated ack is recognized."""
     job.lease_expires_ns = 0
     job.cancel_requested_ns = 0
     job.worker_id = ""
@@ -40,7 +40,7 @@ def end_lease(job: Job) -> None:
 
 
 def complete(state: State, queue_index: QueueIndex, job: Job, result: bytes, step: bytes) -> None:
-    """Its worker has acked it, with a result (empty = none) and a word about its chain."""
+    """Complete the job after an ack, with a result (empty = none) and a chain step."""
     job_state = states.next_state(job.state, _ACK)
     assert job_state == COMPLETED
     end_lease(job)
@@ -57,7 +57,7 @@ def complete(state: State, queue_index: QueueIndex, job: Job, result: bytes, ste
 def cancel(
     state: State, queue_index: QueueIndex, job: Job, trigger: int, data: bytes = b""
 ) -> None:
-    """The job goes to cancelled, by the trigger that leads there; `data` is the event's."""
+    """Cancel the job by this trigger; `data` is the data of the event."""
     job_state = states.next_state(job.state, trigger)
     assert job_state == CANCELLED
     end_lease(job)
@@ -72,7 +72,7 @@ def cancel(
 def die(
     state: State, queue_index: QueueIndex, job: Job, reason: bytes, trigger: int = states.EXHAUST
 ) -> None:
-    """The job has no attempts left, or goes to dead by another trigger."""
+    """Make the job dead: it has no attempts left, or another trigger applies."""
     job_state = states.next_state(job.state, trigger)
     assert job_state == DEAD
     end_lease(job)
@@ -86,12 +86,12 @@ def die(
 
 
 def overdue(state: State, job: Job) -> bool:
-    """Whether the time of a job that expires is over."""
+    """Return whether the expiry of a job has passed."""
     return job.options is not None and 0 < job.options.expires_ns <= state.stamp_ns
 
 
 def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
-    """The job has not ended in time, and gets no other attempt."""
+    """Make an expired job dead."""
     state.buffer.add_error(
         job, ErrorRecord(job.attempt, EXPIRED, EXPIRED_TEXT, b"", state.stamp_ns)
     )
@@ -101,7 +101,7 @@ def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
 
 
 def delete(state: State, queue_index: QueueIndex, job: Job) -> None:
-    """The job goes, with everything that hangs on it."""
+    """Delete the job with all its rows."""
     unique.release(state, queue_index, job, unique.DELETED)
     if job.options is not None and not ENDED[job.state]:
         state.ended.append(Ended(job, states.NOWHERE))

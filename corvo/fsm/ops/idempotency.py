@@ -1,9 +1,9 @@
-"""Idempotency keys: a request that comes again gets the outcome it had.
+"""Idempotency keys: a repeated request gets the outcome of the first one.
 
-The op of such a request travels inside an Idempotent op, which names the key, a fingerprint of the
-request and the bounds that the leader was configured with. An outcome is kept until it is older or
-there are more; each new one drops at most two old ones, so a bound that was lowered is reached bit
-by bit. An outcome is a kind in one byte and the fields of the result.
+The op of such a request is inside an Idempotent op, which has the key, a fingerprint of the request
+and the limits in the leader's configuration. An outcome is dropped when it is too old or when there
+are too many. Each new one drops at most two old ones, so a lowered limit is reached gradually. An
+outcome is a kind in one byte and the fields of the result.
 """
 
 from hashlib import blake2b
@@ -18,7 +18,7 @@ from corvo.fsm.state.state import State
 from corvo.model import Acked, BulkOperation, Enqueued, EnqueuedBatch, Failed, Logged, Schedule
 from corvo.storage.records import jobs as job_records
 
-# Kinds of results, by number (the number is stored).
+# Kinds of outcomes, by number (the number is stored).
 _NOTHING: Final = 0
 _NUMBER: Final = 1
 _TEXT: Final = 2
@@ -41,9 +41,9 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
 }
 
 
-# Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
-# what the leader proposes by itself is checked by apply anyway. (A BulkStep is also how a person
-# stops a task.)
+# Ops whose outcomes can be kept. Fetches and heartbeats need a fresh result for each request, and
+# apply checks ops that the leader proposes anyway. (BulkStep is also the op with which a person
+# stops a bulk operation.)
 TAKES_KEY: Final = frozenset(
     op.number
     for op in (
@@ -80,13 +80,13 @@ TAKES_KEY: Final = frozenset(
 
 
 def digest_of(key: bytes) -> int:
-    """What the index in memory knows a key by."""
+    """Return the digest of a key, by which the index in memory finds it."""
     return int.from_bytes(blake2b(key, digest_size=job_records.DIGEST_SIZE).digest(), "big")
 
 
 def find(state: State, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[object] | None:
-    """The outcome of an earlier request with this key; an IdempotencyMismatch if that was another
-    request. None if there was none, or long ago."""
+    """Return the outcome of an earlier request with this key, or an IdempotencyMismatch if that
+    request was a different one. None if there was none or it is too old."""
     number = state.idempotency_records.get(digest_of(key))
     if number == 0:
         return None
@@ -103,7 +103,7 @@ def find(state: State, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[ob
 def keep(
     state: State, key: bytes, fingerprint: bytes, result: object, keep_ns: int, count: int
 ) -> None:
-    """Remember the outcome of a request."""
+    """Record the outcome of a request."""
     meta = state.meta
     for _ in range(_DROPPED_MAX):
         if not _drop_oldest(state, keep_ns, count):
@@ -117,7 +117,7 @@ def keep(
 
 
 def _drop_oldest(state: State, keep_ns: int, count: int) -> bool:
-    """Drop the oldest outcome, if it is too old or there are too many to add one."""
+    """Drop the oldest outcome if it is too old or if there are too many to add one."""
     meta = state.meta
     if meta.first_idempotency == meta.next_idempotency:
         return False
@@ -142,7 +142,7 @@ def _outcome(kind: int, values: tuple[Any, ...]) -> bytes:
 
 
 def encode_outcome(result: object) -> bytes:
-    """A result as bytes."""
+    """Encode a result."""
     if result is None:
         return _outcome(_NOTHING, ())
     if isinstance(result, CorvoError):
@@ -173,12 +173,12 @@ def encode_outcome(result: object) -> bytes:
         return _outcome(_LOGGED, (result.seq, result.dropped))
     if isinstance(result, str):
         return _outcome(_TEXT, (result,))
-    assert isinstance(result, int), f"no form for an outcome like {result!r}"
+    assert isinstance(result, int), f"cannot encode the outcome {result!r}"
     return _outcome(_NUMBER, (result,))
 
 
 def decode_outcome(data: bytes) -> object:
-    """The result, equal to the one that was encoded."""
+    """Decode a result, equal to the encoded one."""
     kind = data[0]
     values = decode_fields(_LAYOUTS[kind], data[1:])
     if kind == _NOTHING:

@@ -1,5 +1,5 @@
-"""Apply of the ops on jobs. Each function gets the core and the op's payload, returns the op's
-result, and has changed nothing when that is a CorvoError."""
+"""Ops on jobs. Each function gets the state and the op's payload and returns the op's result. If
+the result is a CorvoError, it has changed nothing."""
 
 from json import dumps
 from typing import Final
@@ -38,13 +38,13 @@ from corvo.model import (
     JobOptions,
 )
 
-# Counted for each job of a batch reply beside its texts.
+# Bytes counted for each job of a batch reply in addition to its texts.
 FETCHED_OVERHEAD: Final = 512
-# A fetch gives up when it finds more jobs than this that have expired.
+# A fetch stops after it has found this many expired jobs.
 EXPIRED_AT_FETCH_MAX: Final = 100
-# A longer error is in its error record only, not in the event.
+# A longer error is only in its error record, not in the event.
 EVENT_ERROR_SIZE_MAX: Final = 1_024
-# Of a release that is told to wait because there were so many: doublings up to the longest delay.
+# Doublings of the delay after many releases in a row, up to the longest delay.
 _DOUBLINGS_MAX: Final = 6
 
 _ENQUEUED_DATA: Final = [
@@ -52,7 +52,7 @@ _ENQUEUED_DATA: Final = [
     for state in STATES
     for priority in range(PRIORITIES)
 ]
-# What every job goes through, as C integers.
+# States and triggers of the fast path, as C integers.
 _NOWHERE: Final = states.NOWHERE
 _ENQUEUE: Final = states.ENQUEUE
 _ENQUEUE_HELD: Final = states.ENQUEUE_HELD
@@ -73,7 +73,7 @@ def _attempt_data(attempt: int) -> bytes:
 
 
 def enqueue(state: State, payload: bytes) -> object:
-    """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
+    """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
     job, queue, options = read_enqueue(payload)
     refusal: CorvoError | None = state.no_room(queue)
     if refusal is None and options:
@@ -82,7 +82,8 @@ def enqueue(state: State, payload: bytes) -> object:
 
 
 def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError | None:
-    """Why a job cannot have these extras; `opening` is the batch that this op makes."""
+    """Return the error if a job cannot have these options; `opening` is the batch that this op
+    creates."""
     fields = decode_fields(ops.OPTIONS_LAYOUT, payload)
     batch_id: str = fields[2]
     depends_on: list[str] = fields[6]
@@ -95,7 +96,8 @@ def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError |
 
 
 def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
-    """An Enqueue, as a job that nobody knows yet, the name of its queue, and its extras."""
+    """Decode an Enqueue into a job that is not in the state yet, the name of its queue, and its
+    options."""
     r = _reader
     r.begin(payload)
     job = Job(r.s())
@@ -120,8 +122,8 @@ def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
 
 
 def create(state: State, job: Job, queue: str, options: bytes) -> Enqueued:
-    """Take in a new job, whoever asked for it, unless another one holds its unique key. It may
-    have got its extras already."""
+    """Add a new job from any op, unless another job holds its unique key. The job may have its
+    options already."""
     stamp_ns = state.stamp_ns
     queue_index = state.queue_index(queue)
     if job.unique_key:
@@ -159,8 +161,8 @@ def create(state: State, job: Job, queue: str, options: bytes) -> Enqueued:
 def _place_options(
     state: State, queue_index: QueueIndex, job: Job, failed: tuple[str, int] | None
 ) -> None:
-    """What follows from the extras of a new job that has its place; `failed` is a dependency that
-    has ended in a way that ends the job."""
+    """Apply the options of a new job after it has its queue position; `failed` is a dependency that
+    has finished in a way that ends the job."""
     options = job.options
     assert options is not None
     if job.state == HELD:
@@ -172,18 +174,18 @@ def _place_options(
 
 
 def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqueued | None:
-    """The answer to a new job whose key another one holds."""
+    """Return the result for a new job if another job holds its unique key."""
     lock = unique.live_lock(state, queue_index, unique_key)
     if lock is None:
         return None
     holder = state.find(lock[0])
-    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    assert holder is not None, f"unique lock of missing job {lock[0]}"
     result = holder.result if holder.state == COMPLETED else b""
     return Enqueued(holder.id, holder.state, True, result)
 
 
 def _take_options(state: State, options: JobOptions, payload: bytes) -> bool:
-    """What a new job has beyond the others; whether it is to be held."""
+    """Decode the options of a new job; return whether the job starts held."""
     stamp_ns = state.stamp_ns
     expire_after_ns: int
     held: bool
@@ -213,7 +215,7 @@ def _take_options(state: State, options: JobOptions, payload: bytes) -> bool:
 
 
 def reason_data(reason: str, by: str, more: bytes = b"") -> bytes:
-    """Data of an event that somebody caused: why, and who; `more` are other members."""
+    """Return event data with the reason and the person of a request; `more` is further members."""
     parts: list[bytes] = []
     if reason:
         parts.append(b'"reason":' + dumps(reason).encode())
@@ -225,13 +227,13 @@ def reason_data(reason: str, by: str, more: bytes = b"") -> bytes:
 
 
 def _scheduled_data(data: bytes, schedule_id: str, occurrence_ns: int) -> bytes:
-    """Data of an enqueued event with its source."""
+    """Return the data of an enqueued event with the schedule of the job."""
     data = data[:-1] + b',"schedule_id":' + dumps(schedule_id).encode()
     return data + (b',"schedule_slot_ns":%d}' % occurrence_ns if occurrence_ns else b"}")
 
 
 def enqueue_batch(state: State, payload: bytes) -> object:
-    """Many jobs, taken all or none, and the batch that they make."""
+    """Enqueue all jobs or none, and create the batch if the op has one."""
     items: list[bytes]
     opening: bytes
     items, opening = decode_fields(ops.ENQUEUE_BATCH.layout, payload)
@@ -277,12 +279,14 @@ def _start(
 
 
 def _started_data(attempt: int, worker: bytes) -> bytes:
-    """Data of a started event; `worker` is that of a first attempt, which most are."""
+    """Return the data of a started event; `worker` is the data of a first attempt, which is
+    cached."""
     return worker if attempt == 1 else _attempt_data(attempt) + worker[len(_FIRST) :]
 
 
 def _worker_data(worker_id: str) -> bytes:
-    """Data of the event of a first attempt. Most fetches are of few workers."""
+    """Return the data of the started event of a first attempt. It is cached, as few workers do most
+    fetches."""
     data = _WORKER_DATA.get(worker_id)
     if data is None:
         if len(_WORKER_DATA) == _WORKERS_MAX:
@@ -299,11 +303,11 @@ def _new_worker_data(worker_id: str) -> bytes:
 
 
 def _next_job(state: State, queue_index: QueueIndex) -> Job | None:
-    """The job that is served next. Those before it that have expired are dead from now on."""
+    """Return the next job to serve. Expired jobs before it become dead."""
     job = state.ready_job(queue_index)
     expired = 0
     while job is not None and job.options is not None and finish.overdue(state, job):
-        if expired == EXPIRED_AT_FETCH_MAX:  # it takes too long: another fetch goes on
+        if expired == EXPIRED_AT_FETCH_MAX:  # bounds the time of an op: a later fetch continues
             state.wake(queue_index)
             return None
         state.buffer.touch(job)
@@ -314,14 +318,14 @@ def _next_job(state: State, queue_index: QueueIndex) -> Job | None:
 
 
 def fetch(state: State, payload: bytes) -> object:
-    """One job from the first queue in the given order that has one."""
+    """Apply Fetch: deliver one job from the first queue in the given order that has one."""
     r = _reader
     r.begin(payload)
     queues = r.texts()
     worker_id = r.s()
     hostname = r.s()
     lease_ns = r.u()
-    r.u()  # the size of the reply: one job always fits
+    r.u()  # reply_size_max: one job always fits
     r.done()
     refusal = state.see_worker(worker_id, hostname, queues)
     if refusal is not None:
@@ -338,8 +342,8 @@ def fetch(state: State, payload: bytes) -> object:
 
 
 def fetch_batch(state: State, payload: bytes) -> object:
-    """Up to `count` jobs, round-robin one of each queue, cut by the size of the reply but never
-    to nothing."""
+    """Apply FetchBatch: deliver up to `count` jobs, one of each queue in turn, limited by the size
+    of the reply but at least one."""
     queues: list[str]
     worker_id: str
     hostname: str
@@ -373,7 +377,7 @@ def fetch_batch(state: State, payload: bytes) -> object:
 
 
 def ack(state: State, payload: bytes) -> CorvoError | None:
-    """The job is done. The token that completed it may say so again."""
+    """Apply Ack: complete the job. A repeated ack with the same token succeeds."""
     r = _reader
     r.begin(payload)
     job_id = r.s()
@@ -401,7 +405,7 @@ def ack(state: State, payload: bytes) -> CorvoError | None:
 
 
 def ack_batch(state: State, payload: bytes) -> object:
-    """Many acks, each by the rules of one."""
+    """Apply AckBatch: apply each ack by the rules of a single one."""
     items: list[bytes] = decode_fields(ops.ACK_BATCH.layout, payload)[0]
     acked = Acked()
     for i, item in enumerate(items):
@@ -414,7 +418,8 @@ def ack_batch(state: State, payload: bytes) -> object:
 
 
 def fail(state: State, payload: bytes) -> object:
-    """The attempt failed: again later, or dead; cancelled if that was asked for."""
+    """Apply Fail: retry the job later, or make it dead; a job with a cancel request is
+    cancelled."""
     job_id: str
     token: str
     error: bytes
@@ -476,7 +481,7 @@ def _retry_later(
 
 
 def heartbeat(state: State, payload: bytes) -> object:
-    """What each job's worker has to know: ok, cancel or lost."""
+    """Apply Heartbeat: return "ok", "cancel" or "lost" for each job."""
     beats: list[bytes] = decode_fields(ops.HEARTBEAT.layout, payload)[0]
     answers: dict[str, str] = {}
     for item in beats:
@@ -496,8 +501,8 @@ def heartbeat(state: State, payload: bytes) -> object:
 
 
 def release(state: State, payload: bytes) -> object:
-    """The worker gives the job back, unharmed: the attempt does not count. The result is
-    the new state."""
+    """Apply Release: the worker returns the job, and the attempt does not count. The result is the
+    new state."""
     job_id: str
     token: str
     delay_ns: int
@@ -538,7 +543,7 @@ def release(state: State, payload: bytes) -> object:
 
 
 def release_delay_ns(releases: int) -> int:
-    """The shortest delay after so many releases in a row without progress."""
+    """Return the shortest delay after this many releases in a row without progress."""
     doublings = releases - RELEASES_IMMEDIATE - 1
     if doublings < 0:
         return 0

@@ -1,4 +1,4 @@
-"""Leases: granting one, checking who speaks, extending, and what happens when one ends."""
+"""Leases: grant, check of the token, extension, and end."""
 
 from typing import Final
 
@@ -26,20 +26,21 @@ DELIVERY_UNKNOWN_TEXT: Final = b'"delivery unknown: the worker may never have go
 
 
 def token(job: Job) -> str:
-    """The token of the job's newest lease, live or not."""
+    """Return the token of the job's newest lease, live or not."""
     if not job.token and job.fencing:
         job.token = build_token(job.fencing, job.lease_seed)
     return job.token
 
 
 def not_found(job_id: str) -> NotFound:
-    """The refusal of an id that names no job."""
+    """Return the error for an id without a job."""
     return NotFound(f'job "{job_id}" not found')
 
 
 def refusal(job: Job, given: str, trigger: int) -> CorvoError | None:
-    """Why a worker's call on this job is refused: its token is not that of the live lease (in
-    any state), or without a token, the job is not active. None if it is welcome."""
+    """Return the error for a worker's call on this job: LEASE_LOST if the token is not that of the
+    live lease, or without a token INVALID_STATE if the job is not active. None if the call is
+    valid."""
     if given:
         if job.state != ACTIVE or given != token(job):
             return lease_lost(job)
@@ -49,12 +50,12 @@ def refusal(job: Job, given: str, trigger: int) -> CorvoError | None:
 
 
 def lease_lost(job: Job) -> LeaseLost:
-    """The refusal of a token that is not the live one."""
+    """Return the error for a token that is not that of the live lease."""
     return LeaseLost(f'the lease on job "{job.id}" is lost: the token is not the live one')
 
 
 def grant(state: State, job: Job, worker_id: str, hostname: str, lease_ns: int) -> None:
-    """A new lease, with the next fencing number."""
+    """Grant a lease, with the next fencing number."""
     state.meta.fencing += 1
     job.fencing = state.meta.fencing
     job.lease_seed = state.seed & _SEED_MASK
@@ -70,7 +71,7 @@ def grant(state: State, job: Job, worker_id: str, hostname: str, lease_ns: int) 
 def beat(
     state: State, queue_index: QueueIndex, job: Job, checkpoint: bytes, progress: bytes
 ) -> str:
-    """A worker keeps its lease; says "cancel" when it should stop."""
+    """Extend the lease after a heartbeat. Return "ok", or "cancel" if the worker should stop."""
     buffer = state.buffer
     buffer.touch(job)
     state.see_worker(job.worker_id, job.hostname, [])
@@ -85,11 +86,11 @@ def beat(
 
 
 def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
-    """A lease has ended in silence: a failed attempt, unless the job may never have reached
-    its worker or was to be cancelled anyway."""
+    """Handle a lease that ended without a call of its worker: a failed attempt, unless the job may
+    never have reached the worker or has a cancel request."""
     state.buffer.touch(job)
     queue_index.queue.expired_total += 1
-    # A lease that was granted in this term is none, so a term restores at most one attempt.
+    # A lease of the current term does not qualify, so each term restores at most one attempt.
     phantom = not job.lease_touched and job.lease_term < state.term
     kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
@@ -108,7 +109,7 @@ def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
 
 
 def _reclaim(state: State, queue_index: QueueIndex, job: Job, reason: bytes) -> None:
-    """Back to its old place, ready at once."""
+    """Return the job to its old queue position, ready at once."""
     finish.end_lease(job)
     state.move(queue_index, job, states.next_state(job.state, states.RECLAIM))
     state.emit(queue_index, job, events.RECLAIMED, reason)

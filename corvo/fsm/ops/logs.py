@@ -1,4 +1,4 @@
-"""Apply of the op that adds log lines to a job."""
+"""The op that adds log lines to a job."""
 
 from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
@@ -9,7 +9,8 @@ from corvo.model import ACTIVE, STATES, Logged
 
 
 def append_logs(state: State, payload: bytes) -> object:
-    """Log lines of the attempt that runs. Its worker has spoken, but the lease is not renewed."""
+    """Apply AppendLogs to the current attempt. It counts as a call of the worker, but does not
+    extend the lease."""
     job_id: str
     token: str
     lines: list[bytes]
@@ -22,7 +23,7 @@ def append_logs(state: State, payload: bytes) -> object:
     if job.state != ACTIVE:
         job_state = STATES[job.state]
         return InvalidState(
-            f'job "{job_id}" is {job_state}: only an active job is logged', state=job_state
+            f'job "{job_id}" is {job_state}: log lines need an active job', state=job_state
         )
     state.buffer.touch(job)
     job.lease_touched = True

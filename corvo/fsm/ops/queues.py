@@ -1,4 +1,4 @@
-"""Apply of the ops on queues, workers and the event log."""
+"""Ops on queues, workers and the event log."""
 
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
@@ -10,8 +10,8 @@ from corvo.model import END_STATES, STATES
 
 
 def pause_queue(state: State, payload: bytes) -> object:
-    """No more fetches; everything else goes on. Creates the queue if need be. A drained queue is
-    paused and says so when its last active job is done."""
+    """Apply PauseQueue: stop fetches. The queue is created if needed. With `drain`, an event is
+    recorded when the last active job finishes."""
     name: str
     drain: bool
     name, drain = decode_fields(ops.PAUSE_QUEUE.layout, payload)
@@ -33,7 +33,7 @@ def pause_queue(state: State, payload: bytes) -> object:
 
 
 def resume_queue(state: State, payload: bytes) -> object:
-    """Fetches are served again."""
+    """Apply ResumeQueue: allow fetches again."""
     name: str = decode_fields(ops.RESUME_QUEUE.layout, payload)[0]
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
@@ -48,7 +48,7 @@ def resume_queue(state: State, payload: bytes) -> object:
 
 
 def set_concurrency(state: State, payload: bytes) -> object:
-    """At most so many active jobs, 0 = no limit. Creates the queue if need be."""
+    """Apply SetConcurrency: limit the active jobs, 0 = no limit. The queue is created if needed."""
     name: str
     limit: int
     name, limit = decode_fields(ops.SET_CONCURRENCY.layout, payload)
@@ -67,7 +67,8 @@ def set_concurrency(state: State, payload: bytes) -> object:
 
 
 def set_throttle(state: State, payload: bytes) -> object:
-    """At most `rate` jobs handed out within any `window_ms`. Creates the queue if need be."""
+    """Apply SetThrottle: start at most `rate` jobs within any `window_ms`. The queue is created if
+    needed."""
     name: str
     rate: int
     window_ms: int
@@ -91,7 +92,7 @@ def set_throttle(state: State, payload: bytes) -> object:
 
 
 def remove_throttle(state: State, payload: bytes) -> object:
-    """No rate limit any more."""
+    """Apply RemoveThrottle: remove the rate limit."""
     name: str = decode_fields(ops.REMOVE_THROTTLE.layout, payload)[0]
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
@@ -108,7 +109,8 @@ def remove_throttle(state: State, payload: bytes) -> object:
 
 
 def set_group_limit(state: State, payload: bytes) -> object:
-    """At most so many active jobs of each group, 0 = no limit. Creates the queue if need be."""
+    """Apply SetGroupLimit: limit the active jobs of each group, 0 = no limit. The queue is created
+    if needed."""
     name: str
     limit: int
     name, limit = decode_fields(ops.SET_GROUP_LIMIT.layout, payload)
@@ -127,8 +129,8 @@ def set_group_limit(state: State, payload: bytes) -> object:
 
 
 def set_queue_options(state: State, payload: bytes) -> object:
-    """How long jobs that have ended are kept, and after which time a normal job is served next.
-    Creates the queue if need be."""
+    """Apply SetQueueOptions: the retention of finished jobs, and the aging time of normal jobs. The
+    queue is created if needed."""
     name: str
     retention: list[int]
     aging: int
@@ -154,7 +156,8 @@ def set_queue_options(state: State, payload: bytes) -> object:
 
 
 def remove_stale_workers(state: State, payload: bytes) -> object:
-    """Forget workers that have been silent since before the cutoff; the result says how many."""
+    """Apply RemoveStaleWorkers: delete workers whose last request was before the cutoff; the result
+    is their number."""
     cutoff_ns: int = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)[0]
     stale = sorted(worker.id for worker in state.workers.values() if worker.seen_ns < cutoff_ns)
     for worker_id in stale:
@@ -163,7 +166,7 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
 
 
 def trim_events(state: State, payload: bytes) -> object:
-    """Drop the oldest blocks of the event log."""
+    """Apply TrimEvents: drop the oldest blocks of the event log."""
     seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
     state.buffer.events.trim(seq)
     return None

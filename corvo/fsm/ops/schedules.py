@@ -1,8 +1,8 @@
-"""Apply of the ops on schedules: the leader says which slot is due and which one is next.
+"""Ops on schedules. The leader names the occurrence that is due and the next one.
 
-A firing names the next run that it is for. Once that slot is fired the stored next run is a later
-one, and the revision is another one after an update, so a firing that comes twice, late or from a
-leader of the past does nothing.
+A run names the stored next run that it is for. Once it is applied, the stored next run is later,
+and an update changes the revision. A run that is repeated, late or from an earlier leader therefore
+has no effect.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from corvo.limits import SCHEDULES_MAX
 from corvo.model import ENDED, STATES, Enqueued, Job, Schedule
 from corvo.platform.ids import derived_id
 
-SKIP: Final = 1  # position in model.OVERLAPS
+SKIP: Final = 1  # index of model.OVERLAPS
 
 
 def _not_found(schedule_id: str) -> NotFound:
@@ -24,7 +24,7 @@ def _not_found(schedule_id: str) -> NotFound:
 
 
 def set_schedule(state: State, payload: bytes) -> object:
-    """A new schedule, or a new revision of one; the result is the schedule."""
+    """Apply SetSchedule: create a schedule or a new revision; the result is the schedule."""
     schedule_id: str
     revision: int
     schedule_id, revision, *_ = fields = decode_fields(ops.SET_SCHEDULE.layout, payload)
@@ -76,7 +76,7 @@ def _refusal(
 
 
 def delete_schedule(state: State, payload: bytes) -> object:
-    """No more runs; jobs that were made stay."""
+    """Apply DeleteSchedule. Jobs that it has created stay."""
     schedule_id: str = decode_fields(ops.DELETE_SCHEDULE.layout, payload)[0]
     schedule = state.schedules.pop(schedule_id, None)
     if schedule is None:
@@ -89,7 +89,7 @@ def delete_schedule(state: State, payload: bytes) -> object:
 
 
 def fire_schedule(state: State, payload: bytes) -> object:
-    """Slots that are due; the result says how many jobs they made."""
+    """Apply FireSchedule to due occurrences; the result is the number of new jobs."""
     firings: list[bytes] = decode_fields(ops.FIRE_SCHEDULE.layout, payload)[0]
     made = 0
     for item in firings:
@@ -110,8 +110,9 @@ def fire_schedule(state: State, payload: bytes) -> object:
 
 
 def _fire(state: State, schedule: Schedule, due_ns: int, occurrence_ns: int) -> bool:
-    """Make the job of one slot, unless there is a reason not to."""
-    if occurrence_ns != due_ns:  # the slots from the one that is due on are dropped
+    """Create the job of one occurrence, unless it is missed or overlaps. Return whether a job was
+    created."""
+    if occurrence_ns != due_ns:  # occurrences from the due one on were missed
         _skip(state, schedule, due_ns, b"missed")
     if occurrence_ns == 0:
         return False
@@ -129,7 +130,7 @@ def _fire(state: State, schedule: Schedule, due_ns: int, occurrence_ns: int) -> 
 
 
 def run_schedule(state: State, payload: bytes) -> object:
-    """A job by hand, now; the slots stay as they are."""
+    """Apply RunSchedule: create a job now; the occurrences do not change."""
     schedule_id: str
     job_id: str
     schedule_id, job_id = decode_fields(ops.RUN_SCHEDULE.layout, payload)
@@ -160,7 +161,7 @@ def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> 
 
 
 def _live(state: State, schedule: Schedule) -> Job | None:
-    """The last job of a schedule while it has not ended."""
+    """Return the last job of a schedule if it has not finished."""
     job = state.buffer.find(schedule.last_job_id) if schedule.last_job_id else None
     return None if job is None or ENDED[job.state] else job
 
@@ -175,6 +176,6 @@ def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -
 
 
 def queue_of(schedule: Schedule) -> str:
-    """The queue its jobs go to."""
+    """Return the queue of the schedule's jobs."""
     queue: str = decode_fields(ops.ENQUEUE.layout, schedule.job)[1]
     return queue

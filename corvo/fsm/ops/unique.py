@@ -1,14 +1,14 @@
 """Unique keys: at most one job holds a key of a queue.
 
-A lock is taken at enqueue and dies in the entry that ends its reason, which the mode names:
+A lock is taken at enqueue. The mode defines when it ends:
 
-    final    the job ends, in whatever way
-    start    it is handed out for the first time
-    success  it completes; a person cancels or deletes it
-    period   its time is over; the job is deleted
+final    the job finishes in any way
+start    the job starts for the first time
+success  the job completes, or a person cancels or deletes it
+period   the period is over, or the job is deleted
 
-A period, when given, bounds the lock in every mode, and whether it is over is looked at when the
-lock is used. A manual retry takes the lock again.
+In every mode a period, if given, limits the lock; it is checked when the lock is used. A retry by
+hand takes the lock again.
 """
 
 from hashlib import blake2b
@@ -24,7 +24,7 @@ from corvo.fsm.state.write_buffer import Lock
 from corvo.limits import SECOND_NS
 from corvo.model import STATES, Job
 
-# Positions in model.UNIQUE_UNTIL.
+# Indexes of model.UNIQUE_UNTIL.
 FINAL: Final = 0
 START: Final = 1
 SUCCESS: Final = 2
@@ -37,7 +37,7 @@ DEAD: Final = 2
 CANCELLED: Final = 3
 DELETED: Final = 4
 
-# By mode: which reasons end the lock.
+# By mode: the reasons that end the lock.
 _ENDS: Final = (
     (False, True, True, True, True),
     (True, True, True, True, True),
@@ -49,13 +49,14 @@ PERIOD_DEFAULT_NS: Final = 3_600 * SECOND_NS
 
 
 def row_key(queue_index: QueueIndex, key: bytes) -> bytes:
-    """Key of the row of a unique lock."""
+    """Return the key of the row of a unique lock."""
     digest = blake2b(key, digest_size=keys.HASH_SIZE).digest()
     return keys.unique(queue_index.queue.number, digest)
 
 
 def live_lock(state: State, queue_index: QueueIndex, key: bytes) -> Lock | None:
-    """The lock on a key, if there is one, its time is not over and its holder not doomed."""
+    """Return the lock on a key, if it has not expired and the deletion of its holder is not
+    pending."""
     lock = state.buffer.lock(row_key(queue_index, key))
     if lock is None or 0 < lock[1] <= state.stamp_ns or lock[2] != key:
         return None
@@ -65,7 +66,7 @@ def live_lock(state: State, queue_index: QueueIndex, key: bytes) -> Lock | None:
 
 
 def take(state: State, queue_index: QueueIndex, job: Job) -> None:
-    """The job takes the lock on its key, which must be free or its own."""
+    """Take the lock on the key of the job; it must be free or its own."""
     period_ns = job.unique_period_ns
     if period_ns == 0 and job.unique_until == PERIOD:
         period_ns = PERIOD_DEFAULT_NS
@@ -76,25 +77,25 @@ def take(state: State, queue_index: QueueIndex, job: Job) -> None:
 
 
 def take_again(
-    state: State, queue_index: QueueIndex, job: Job, asked: str
+    state: State, queue_index: QueueIndex, job: Job, participle: str
 ) -> UniqueConflict | None:
-    """A job that is retried or requeued by hand takes its lock, unless it has it or another job
-    does."""
+    """Take the lock again for a job that is retried or requeued by hand. Return the error if
+    another job holds it."""
     lock = live_lock(state, queue_index, job.unique_key)
     if lock is None:
         take(state, queue_index, job)
         return None
     if lock[0] == job.id:
         return None
-    return conflict(state, job, lock, asked)
+    return conflict(state, job, lock, participle)
 
 
-def conflict(state: State, job: Job, lock: Lock, asked: str) -> UniqueConflict:
-    """The refusal because another job holds the key."""
+def conflict(state: State, job: Job, lock: Lock, participle: str) -> UniqueConflict:
+    """Return the error for a job whose key another job holds."""
     holder = state.buffer.find(lock[0])
     assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
     return UniqueConflict(
-        f'job "{job.id}" cannot be {asked}: job "{holder.id}" holds its unique key',
+        f'job "{job.id}" cannot be {participle}: job "{holder.id}" holds its unique key',
         holder_id=holder.id,
         holder_state=STATES[holder.state],
     )
@@ -103,7 +104,7 @@ def conflict(state: State, job: Job, lock: Lock, asked: str) -> UniqueConflict:
 def move(
     state: State, queue_index: QueueIndex, target: QueueIndex, job: Job
 ) -> UniqueConflict | None:
-    """The lock that the job holds, if any, goes to another queue with it, unless another job
+    """Move the lock that the job holds, if any, to another queue. Return the error if another job
     holds the key there."""
     if not job.unique_key:
         return None
@@ -119,7 +120,7 @@ def move(
 
 
 def release(state: State, queue_index: QueueIndex, job: Job, reason: int) -> None:
-    """Something happened to the job that may end its lock."""
+    """Release the lock of the job if the mode ends it for this reason."""
     if not job.unique_key or not _ENDS[job.unique_until][reason]:
         return
     key = row_key(queue_index, job.unique_key)
@@ -129,8 +130,8 @@ def release(state: State, queue_index: QueueIndex, job: Job, reason: int) -> Non
 
 
 def release_lock(state: State, payload: bytes) -> object:
-    """A person takes the lock from the job that holds it, which otherwise goes on as before. The
-    result is the id of that job."""
+    """Apply ReleaseLock: release the lock of a job, which otherwise continues. The result is the id
+    of the job."""
     queue: str
     key: bytes
     job_id: str
