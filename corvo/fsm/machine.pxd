@@ -13,7 +13,7 @@ cdef class Machine:
     cdef readonly State _state
     cdef readonly WriteBuffer _buffer
     cdef readonly Meta _meta
-    cdef list _aside
+    cdef list _in_grace
 
     @cython.locals(meta=Meta, results=list)
     cpdef list apply(self, long long index, long long term, bytes data)

@@ -153,7 +153,7 @@ class Machine:
         self._state = state
         self._buffer = self._state.buffer
         self._meta = self._buffer.meta
-        self._aside: list[tuple[int, int]] = []  # leases in their grace period
+        self._in_grace: list[tuple[int, int]] = []  # leases in their grace period
 
     def adopt(self, cluster_id: bytes) -> None:
         """Bind the state to this cluster unless it is bound. Raises StorageError if it is bound to
@@ -459,9 +459,9 @@ class Machine:
         """Call `log_lines.LogRows.read`."""
         return self._buffer.logs.read(job.id, attempt, after, limit, size_max)
 
-    def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+    def locks(self, queue: str, after: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
         """Call `pages.locks`."""
-        return pages.locks(self._state, queue, behind, limit)
+        return pages.locks(self._state, queue, after, limit)
 
     def jobs_before(self, job: Job) -> int:
         """Return how many ready jobs of its queue are served before this ready job."""
@@ -558,7 +558,7 @@ class Machine:
         Leases with fencing <= grace_fencing are skipped. They are set aside, where `next_due` does
         not see them, until a call with grace_fencing 0 ends the grace period.
         """
-        return due_queries.due_leases(self._state, self._aside, now_ns, limit, grace_fencing)
+        return due_queries.due_leases(self._state, self._in_grace, now_ns, limit, grace_fencing)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Return the schedules whose next occurrence is due, for FireSchedule."""
@@ -611,11 +611,11 @@ class Machine:
 
     # Flush.
 
-    def keep_outbox(self, epoch: bytes, anew: bool = False) -> Outbox:
+    def keep_outbox(self, epoch: bytes, replace: bool = False) -> Outbox:
         """Start an outbox, in which each flush names the records that it changed. A new outbox gets
-        this epoch. `anew` replaces an outbox that was copied from another node with the state
+        this epoch. `replace` replaces an outbox that was copied from another node with the state
         store."""
-        outbox = Outbox(self._buffer.state_store, epoch, self._meta.applied_index, anew)
+        outbox = Outbox(self._buffer.state_store, epoch, self._meta.applied_index, replace)
         self._buffer.outbox = outbox
         return outbox
 
@@ -627,5 +627,5 @@ class Machine:
         """Write all changes to the state store in one transaction. DiskFull means that nothing has
         changed and the flush can be tried again."""
         report = self._buffer.flush()
-        due_queries.compact(self._state, self._aside)
+        due_queries.compact(self._state, self._in_grace)
         return report

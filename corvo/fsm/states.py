@@ -36,7 +36,7 @@ TRIGGERS: Final = (
     "postpone",
     "reclaim",
     "cancel",
-    "withdraw",
+    "cancel_acknowledged",
     "force_cancel",
     "retry",
     "delete",
@@ -51,7 +51,7 @@ TRIGGERS: Final = (
     "move",
     "change_priority",
     "unblock",
-    "forsake",
+    "dependency_failed",
 )
 ENQUEUE: Final = 0
 SCHEDULE: Final = 1  # enqueue with a time in the future
@@ -165,7 +165,7 @@ _FLAT: Final = bytes(
 )
 
 # The past participle of each trigger for error texts. A trigger without one never fails the check.
-_ASKED: Final = {
+_PARTICIPLES: Final = {
     HEARTBEAT: "kept alive",
     ACK: "acked",
     FAIL: "failed",
@@ -191,4 +191,6 @@ def next_state(state: int, trigger: int) -> int:
 def invalid_state(job_id: str, state: int, trigger: int) -> InvalidState:
     """Return the error for a trigger that the state does not allow."""
     name = STATES[state]
-    return InvalidState(f'job "{job_id}" is {name} and cannot be {_ASKED[trigger]}', state=name)
+    return InvalidState(
+        f'job "{job_id}" is {name} and cannot be {_PARTICIPLES[trigger]}', state=name
+    )

@@ -331,7 +331,7 @@ class Node:
             self.machine.drop_outbox()
         else:
             self.sidecar.restored(
-                self.state_store, self.machine.keep_outbox(self._new_epoch(), anew=True)
+                self.state_store, self.machine.keep_outbox(self._new_epoch(), replace=True)
             )
         old.close()
         assert self.cluster is not None

@@ -7,7 +7,7 @@ from corvo._fast.codec import keys
 from corvo._fast.index.ready import SEQ_BITS, Positions, ReadyIndex
 from corvo.fsm.machine import Machine
 from corvo.fsm.state import index_rows
-from corvo.fsm.state.groups import Groups, stands
+from corvo.fsm.state.groups import Groups, is_member
 from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
 from corvo.model import (
     ACTIVE,
@@ -177,7 +177,7 @@ def check_groups(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queu
         for job in jobs.values()
         if job.options is not None
         and job.options.group_key
-        and stands(job)
+        and is_member(job)
         and not pending_deletion(job, queues[job.queue_number])
     }
     found = set()
@@ -357,7 +357,7 @@ def group_memory(groups: Groups) -> Any:
             group.number,
             group.served,
             group.open,
-            group.spot,
+            group.rank_key,
             group.normal,
             positions(group.ready),
             positions(group.waiting),

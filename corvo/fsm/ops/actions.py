@@ -84,9 +84,9 @@ def retry(state: State, job: Job, _arguments: Arguments) -> object:
     job_state = states.next_state(job.state, states.RETRY)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RETRY)
-    busy = dependencies.busy(state, job)
-    if busy is not None:
-        return busy
+    refusal = dependencies.dependents_pending(state, job)
+    if refusal is not None:
+        return refusal
     queue_index = state.queue_index_of(job)
     if job.unique_key:
         conflict = unique.take_again(state, queue_index, job, "retried")
@@ -110,9 +110,9 @@ def requeue(state: State, job: Job, _arguments: Arguments) -> object:
     job_state = states.next_state(job.state, states.REQUEUE)
     if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.REQUEUE)
-    busy = dependencies.busy(state, job)
-    if busy is not None:
-        return busy
+    refusal = dependencies.dependents_pending(state, job)
+    if refusal is not None:
+        return refusal
     queue_index = state.queue_index_of(job)
     if job.unique_key:
         conflict = unique.take_again(state, queue_index, job, "requeued")

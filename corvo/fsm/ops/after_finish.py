@@ -30,12 +30,12 @@ def apply_effects(state: State) -> None:
     ):
         ended, state.ended = state.ended, []
         for item in ended:
-            _follow(state, item)
+            _apply_effects_of(state, item)
         if state.pending_dependents and state.resolved_dependents < RESOLVED_DEPENDENTS_MAX:
             dependencies.resolve_dependents(state)
 
 
-def _follow(state: State, ended: Ended) -> None:
+def _apply_effects_of(state: State, ended: Ended) -> None:
     job = ended.job
     assert job.options is not None
     if job.options.batch_id:
@@ -44,9 +44,9 @@ def _follow(state: State, ended: Ended) -> None:
     if job.options.chain:
         step = chains.next_step(state, ended)
         if step is not None:
-            _continue(state, job, step)
+            _continue_chain(state, job, step)
     if job.options.has_dependents:
-        dependencies.unsettle(state, job, ended.state)
+        dependencies.add_pending_dependents(state, job, ended.state)
 
 
 def call_back(state: State, batch_id: str, callback: Callback) -> None:
@@ -62,7 +62,7 @@ def call_back(state: State, batch_id: str, callback: Callback) -> None:
     jobs.create(state, job, callback.queue, b"")
 
 
-def _continue(state: State, before: Job, step: chains.Step) -> None:
+def _continue_chain(state: State, before: Job, step: chains.Step) -> None:
     """Enqueue the next job of the chain, with the settings of the one before it. Its id is derived
     from the last event of that job, because a retried job that finishes again gets another
     successor."""

@@ -327,13 +327,13 @@ def _step(state: State, operation: BulkOperation, limit: int) -> None:
     elif operation.undoes:
         _act_on_undone(state, operation)
     elif operation.cut_numbers or not operation.chunks:
-        _act_on_walk(state, operation, limit)
+        _act_on_scan(state, operation, limit)
     else:
         _act_on_chunk(state, operation)
 
 
 def _delete_pending(state: State, operation: BulkOperation, limit: int) -> None:
-    jobs, end = _walk(state, operation, limit)
+    jobs, end = _scan(state, operation, limit)
     for job in jobs:
         state.buffer.touch(job)
         finish.delete(state, state.queue_index_of(job), job)
@@ -345,7 +345,7 @@ def _delete_pending(state: State, operation: BulkOperation, limit: int) -> None:
 def _act_on_chunk(state: State, operation: BulkOperation) -> None:
     ids, _, _ = job_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
     arguments = Arguments(operation.arguments)
-    seen = _Seen(state, operation)
+    seen = _StepOutcomes(state, operation)
     for job_id in ids:
         before = seen.before(state.find(job_id))
         seen.note(job_id, _outcome(state, job_id, operation.action, arguments), before)
@@ -365,7 +365,7 @@ def _act_on_undone(state: State, operation: BulkOperation) -> None:
         _finish(state, operation, OPERATION_CANCELLED)
         return
     row = state.buffer.chunk(undone, operation.next_chunk)
-    seen = _Seen(state, operation)
+    seen = _StepOutcomes(state, operation)
     for job_id, code, before in zip(*job_records.decode_chunk(row), strict=True):
         if code != DONE:
             continue
@@ -378,7 +378,7 @@ def _act_on_undone(state: State, operation: BulkOperation) -> None:
     _next_chunk(state, operation)
 
 
-class _Seen:
+class _StepOutcomes:
     """Collects the outcomes of the jobs of one step, and the data to undo them."""
 
     def __init__(self, state: State, operation: BulkOperation) -> None:
@@ -410,10 +410,10 @@ class _Seen:
         self.state.buffer.set_chunk(self.operation, number, row)
 
 
-def _act_on_walk(state: State, operation: BulkOperation, limit: int) -> None:
+def _act_on_scan(state: State, operation: BulkOperation, limit: int) -> None:
     arguments = Arguments(operation.arguments)
-    jobs, end = _walk(state, operation, limit)
-    seen = _Seen(state, operation)
+    jobs, end = _scan(state, operation, limit)
+    seen = _StepOutcomes(state, operation)
     for job in jobs:
         if _nothing_to_do(job, operation.action, arguments):
             continue
@@ -445,7 +445,7 @@ def _nothing_to_do(job: Job, action: int, arguments: Arguments) -> bool:
     return action == _CANCEL and job.cancel_requested_ns > 0 and not arguments.force
 
 
-def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job], bool]:
+def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job], bool]:
     """Return the next jobs of the operation's set, and whether the scan is at its end."""
     prefixes = _prefixes(operation)
     jobs: list[Job] = []
@@ -461,7 +461,7 @@ def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
         rows = state.buffer.index_rows(prefix, operation.cursor or prefix, wanted)
         looked_at += len(rows)
         for key, job_id in rows:
-            job = _wanted(state, operation, cuts, key, job_id)
+            job = _in_set(state, operation, cuts, key, job_id)
             if job is not None:
                 jobs.append(job)
                 if len(jobs) == limit:
@@ -477,7 +477,7 @@ def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     return jobs, False
 
 
-def _wanted(
+def _in_set(
     state: State, operation: BulkOperation, cuts: dict[int, int], key: bytes, job_id: str
 ) -> Job | None:
     """Return the job of an index row if it is in the operation's set."""

@@ -136,7 +136,7 @@ def _undo_retry(state: State, job: Job, before: _Stored) -> CorvoError | None:
         state.buffer.set_lock(unique.row_key(queue_index, job.unique_key), None)
     job.completed_ns = before.completed_ns
     job.provider_error = before.provider_error
-    _bring_back(state, queue_index, job, before)
+    _restore(state, queue_index, job, before)
     return None
 
 
@@ -148,7 +148,7 @@ def _undo_cancel(state: State, job: Job, before: _Stored) -> CorvoError | None:
         return None
     if before.state == ACTIVE:
         return Conflict(f'job "{job.id}" was active, and its lease has ended')
-    refusal = _told(job) or dependencies.busy(state, job)
+    refusal = _irreversible(job) or dependencies.dependents_pending(state, job)
     if refusal is not None:
         return refusal
     if 0 < before.expires_ns <= state.stamp_ns:
@@ -159,7 +159,7 @@ def _undo_cancel(state: State, job: Job, before: _Stored) -> CorvoError | None:
             return refusal
     state.buffer.touch(job)
     dependencies.wait_again(state, job)
-    _bring_back(state, queue_index, job, before)
+    _restore(state, queue_index, job, before)
     return None
 
 
@@ -173,7 +173,7 @@ def _undo_move(state: State, job: Job, before: _Stored) -> CorvoError | None:
     return None
 
 
-def _told(job: Job) -> CorvoError | None:
+def _irreversible(job: Job) -> CorvoError | None:
     """Return the error if a batch, a chain or dependents know that the job has finished."""
     options = job.options
     if options is None:
@@ -194,7 +194,7 @@ def _holds_key(state: State, queue_index: QueueIndex, job: Job) -> bool:
     return lock is not None and lock[0] == job.id
 
 
-def _bring_back(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:
+def _restore(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:
     """Restore the earlier state of the job, which is touched. Due times that have passed are due
     now."""
     job.attempt = before.attempt
@@ -212,4 +212,4 @@ def _bring_back(state: State, queue_index: QueueIndex, job: Job, before: _Stored
         options.hold_reason = before.hold_reason
         options.hold_action = before.hold_action
         options.hold_ends_ns = max(before.hold_ends_ns, soon_ns) if before.hold_ends_ns else 0
-    state.come_back(queue_index, job, before.state)
+    state.move_back(queue_index, job, before.state)

@@ -63,7 +63,7 @@ def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | No
     return None
 
 
-def busy(state: State, job: Job) -> CorvoError | None:
+def dependents_pending(state: State, job: Job) -> CorvoError | None:
     """Return the error if a finished job cannot run again yet, because its dependents are
     pending."""
     if job.id in state.pending_dependents:
@@ -99,7 +99,7 @@ def _word(state: int) -> str:
     return "deleted" if state == states.NOWHERE else STATES[state]
 
 
-def unsettle(state: State, job: Job, job_state: int) -> None:
+def add_pending_dependents(state: State, job: Job, job_state: int) -> None:
     """Record that the dependents of a finished job are pending."""
     if job.id not in state.pending_dependents:
         heappush(state.next_pending_dependents, job.id)
@@ -115,7 +115,7 @@ def resolve_dependents(state: State) -> None:
     dependents = state.buffer.dependents.members(job_id, room)
     for dependent in dependents:
         state.buffer.dependents.remove(job_id, dependent)
-        _tell(state, dependent, job_id, job_state)
+        _resolve(state, dependent, job_id, job_state)
     state.resolved_dependents += len(dependents)
     if len(dependents) < room:
         heappop(state.next_pending_dependents)
@@ -123,7 +123,7 @@ def resolve_dependents(state: State) -> None:
         state.buffer.rows.put(keys.pending_dependents(job_id), None)
 
 
-def _tell(state: State, dependent: str, job_id: str, job_state: int) -> None:
+def _resolve(state: State, dependent: str, job_id: str, job_state: int) -> None:
     job = state.find(dependent)
     if job is None or ENDED[job.state] or job.options is None:
         return

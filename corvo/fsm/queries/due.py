@@ -29,16 +29,16 @@ def _live(state: State, due: DueTimes, job: Job, due_ns: int) -> bool:
     return job.state != ACTIVE and index_rows.expires_ns(job) == due_ns
 
 
-def _waiting_id(state: State, due: DueTimes, due_ns: int, spot: int) -> str:
+def _waiting_id(state: State, due: DueTimes, due_ns: int, queue_position: int) -> str:
     """Return the id of the job at this queue position that waits for this time; empty if there is
     none."""
-    job = state.buffer.positions.get(spot)
+    job = state.buffer.positions.get(queue_position)
     if job is None:
         row = None
         for family in _families(state, due):
             if row is None:
                 row = state.buffer.state_store.get(
-                    keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK)
+                    keys.placed(family, queue_position >> SEQ_BITS, queue_position & SEQ_MASK)
                 )
         if row is None:
             return ""
@@ -46,7 +46,7 @@ def _waiting_id(state: State, due: DueTimes, due_ns: int, spot: int) -> str:
         if job_id not in state.buffer.jobs and due is not state.expiring:
             return job_id if row_due_ns == due_ns else ""
         job = state.buffer.find(job_id)
-        if job is None or position(job) != spot:
+        if job is None or position(job) != queue_position:
             return ""
     return job.id if _live(state, due, job, due_ns) else ""
 
@@ -57,22 +57,24 @@ def _families(state: State, due: DueTimes) -> tuple[bytes, ...]:
     return (keys.HELD,) if due is state.holds else (keys.EXPIRING,)
 
 
-def waiting_in(state: State, spot: int) -> str:
+def waiting_in(state: State, queue_position: int) -> str:
     """Return the id of the job that waits at this queue position. There must be one."""
-    job = state.buffer.positions.get(spot)
+    job = state.buffer.positions.get(queue_position)
     if job is not None:
         return job.id
     for family in (keys.RETRYING, keys.SCHEDULED, keys.HELD):
-        row = state.buffer.state_store.get(keys.placed(family, spot >> SEQ_BITS, spot & SEQ_MASK))
+        row = state.buffer.state_store.get(
+            keys.placed(family, queue_position >> SEQ_BITS, queue_position & SEQ_MASK)
+        )
         if row is not None:
             return keys.parse_due(row)[2]
-    raise AssertionError(f"no job waits at position {spot}")
+    raise AssertionError(f"no job waits at position {queue_position}")
 
 
 def drop_past(state: State, due: DueTimes) -> None:
     """Drop due entries that are void from the top of the heap."""
     while 0 < due.first_due() <= state.stamp_ns:
-        if _waiting_id(state, due, due.first_due(), due.first_spot()):
+        if _waiting_id(state, due, due.first_due(), due.first_position()):
             return
         due.pop()
 
@@ -84,16 +86,16 @@ def _due_ids(state: State, due: DueTimes, now_ns: int, limit: int, ids: list[str
         due_ns = due.first_due()
         if not 0 < due_ns <= now_ns:
             break
-        spot = due.first_spot()
+        queue_position = due.first_position()
         due.pop()
-        if found and found[-1] == (due_ns, spot):
+        if found and found[-1] == (due_ns, queue_position):
             continue
-        job_id = _waiting_id(state, due, due_ns, spot)
+        job_id = _waiting_id(state, due, due_ns, queue_position)
         if job_id:
             ids.append(job_id)
-            found.append((due_ns, spot))
-    for due_ns, spot in found:
-        due.push(due_ns, spot)
+            found.append((due_ns, queue_position))
+    for due_ns, queue_position in found:
+        due.push(due_ns, queue_position)
 
 
 def due_promotions(state: State, now_ns: int, limit: int) -> list[str]:
@@ -113,40 +115,42 @@ def due_expiries(state: State, now_ns: int, limit: int) -> list[str]:
     return ids
 
 
-def lease_live(state: State, due_ns: int, spot: int) -> bool:
+def lease_live(state: State, due_ns: int, queue_position: int) -> bool:
     """Return whether an entry of the lease heap belongs to a live lease."""
-    queue_index = state.numbered.get(spot >> SEQ_BITS)
-    return queue_index is not None and queue_index.active.get(spot & SEQ_MASK) == due_ns
+    queue_index = state.numbered.get(queue_position >> SEQ_BITS)
+    return queue_index is not None and queue_index.active.get(queue_position & SEQ_MASK) == due_ns
 
 
 def due_leases(
-    state: State, aside: list[tuple[int, int]], now_ns: int, limit: int, grace_fencing: int
+    state: State, in_grace: list[tuple[int, int]], now_ns: int, limit: int, grace_fencing: int
 ) -> list[str]:
     """Return the ids of up to `limit` active jobs whose lease has ended, in order of time.
 
-    Leases with fencing <= `grace_fencing` are moved to `aside`. With `grace_fencing` 0, the leases
-    in `aside` return to the heap first.
+    Leases with fencing <= `grace_fencing` are moved to `in_grace`. With `grace_fencing` 0, the
+    leases in `in_grace` return to the heap first.
     """
     heap = state.leases
     if grace_fencing == 0:
-        for due_ns, spot in aside:
-            heap.push(due_ns, spot)
-        aside.clear()
+        for due_ns, queue_position in in_grace:
+            heap.push(due_ns, queue_position)
+        in_grace.clear()
     found: list[tuple[int, int]] = []
     ids: list[str] = []
     while len(heap) and heap.first_due() <= now_ns and len(ids) < limit:
-        due_ns, spot = heap.first_due(), heap.first_key()
+        due_ns, queue_position = heap.first_due(), heap.first_key()
         heap.pop()
-        if not lease_live(state, due_ns, spot) or (found and found[-1] == (due_ns, spot)):
+        if not lease_live(state, due_ns, queue_position) or (
+            found and found[-1] == (due_ns, queue_position)
+        ):
             continue
-        job_id, fencing = holder(state, spot)
+        job_id, fencing = holder(state, queue_position)
         if fencing <= grace_fencing:
-            aside.append((due_ns, spot))
+            in_grace.append((due_ns, queue_position))
             continue
         ids.append(job_id)
-        found.append((due_ns, spot))
-    for due_ns, spot in found:
-        heap.push(due_ns, spot)
+        found.append((due_ns, queue_position))
+    for due_ns, queue_position in found:
+        heap.push(due_ns, queue_position)
     return ids
 
 
@@ -160,17 +164,19 @@ def ended_leases(state: State, now_ns: int, limit: int) -> list[str]:
         if due_ns <= now_ns
     ]
     ended.sort()
-    return [holder(state, spot)[0] for _, spot in ended[:limit]]
+    return [holder(state, queue_position)[0] for _, queue_position in ended[:limit]]
 
 
-def holder(state: State, spot: int) -> tuple[str, int]:
+def holder(state: State, queue_position: int) -> tuple[str, int]:
     """Return the id and fencing number of the active job at this queue position."""
-    job = state.buffer.positions.get(spot)
+    job = state.buffer.positions.get(queue_position)
     if job is not None:
         assert job.state == ACTIVE
         return job.id, job.fencing
-    row = state.buffer.state_store.get(keys.placed(keys.ACTIVE, spot >> SEQ_BITS, spot & SEQ_MASK))
-    assert row is not None, f"no row for the active job at position {spot}"
+    row = state.buffer.state_store.get(
+        keys.placed(keys.ACTIVE, queue_position >> SEQ_BITS, queue_position & SEQ_MASK)
+    )
+    assert row is not None, f"no row for the active job at position {queue_position}"
     _, fencing, job_id = keys.parse_due(row)
     return job_id, fencing
 
@@ -257,23 +263,23 @@ def _next_job_due(state: State) -> int:
     return first_ns
 
 
-def _compact_leases(state: State, aside: list[tuple[int, int]]) -> None:
+def _compact_leases(state: State, in_grace: list[tuple[int, int]]) -> None:
     """Rebuild the lease heap. This reads all queues, of which there may be very many, so it is not
     repeated before the heap has grown."""
     live = sum(len(queue_index.active) for queue_index in state.numbered.values())
     state.leases_room = 2 * live + COMPACT_MIN
-    if len(state.leases) + len(aside) > state.leases_room:
+    if len(state.leases) + len(in_grace) > state.leases_room:
         state.leases.clear()
-        aside.clear()
+        in_grace.clear()
         for queue_index in state.numbered.values():
             for seq, due_ns in queue_index.active.items():
                 state.leases.push(due_ns, queue_index.first_position | seq)
 
 
-def compact(state: State, aside: list[tuple[int, int]]) -> None:
+def compact(state: State, in_grace: list[tuple[int, int]]) -> None:
     """Rebuild each heap in which most entries are void."""
-    if len(state.leases) + len(aside) > state.leases_room:
-        _compact_leases(state, aside)
+    if len(state.leases) + len(in_grace) > state.leases_room:
+        _compact_leases(state, in_grace)
     state.waiting.compact()
     state.holds.compact()
     state.expiring.compact()

@@ -80,8 +80,8 @@ def events_after(state: State, after: int, limit: int, size_max: int) -> list[Ev
     return found
 
 
-def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
-    """Return unique locks of a queue (empty = of all queues) whose row key is above `behind`, and
+def locks(state: State, queue: str, after: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+    """Return unique locks of a queue (empty = of all queues) whose row key is above `after`, and
     the last row key read: empty if there are no more. Expired locks are skipped, so a page can have
     fewer than `limit` although more follow."""
     prefix = keys.UNIQUE
@@ -90,7 +90,7 @@ def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[Uni
         if queue_index is None:
             return [], b""
         prefix = keys.unique_of(queue_index.queue.number)
-    rows = state.buffer.lock_rows(prefix, behind, limit + 1)
+    rows = state.buffer.lock_rows(prefix, after, limit + 1)
     found: list[UniqueLock] = []
     for key, (job_id, expires_ns, unique_key) in rows[:limit]:
         if expires_ns and expires_ns <= state.meta.stamp_ns:

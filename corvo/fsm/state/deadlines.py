@@ -22,15 +22,15 @@ class DueTimes:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def push(self, due_ns: int, spot: int) -> None:
+    def push(self, due_ns: int, queue_position: int) -> None:
         """Add an entry for the job at this position."""
-        if spot in self._left:  # the job waits again: drop its old entry
+        if queue_position in self._left:  # the job waits again: drop its old entry
             self._drop_left()
-        self._heap.push(due_ns, spot)
+        self._heap.push(due_ns, queue_position)
 
-    def leave(self, spot: int) -> None:
+    def leave(self, queue_position: int) -> None:
         """Mark the entry of this position as void; its time must be in the future."""
-        self._left.add(spot)
+        self._left.add(queue_position)
 
     def first_due(self) -> int:
         """Return the time of the first entry, 0 if there is none."""
@@ -40,7 +40,7 @@ class DueTimes:
             heap.pop()
         return heap.first_due() if len(heap) else 0
 
-    def first_spot(self) -> int:
+    def first_position(self) -> int:
         """Return the position of the first entry; call `first_due` before."""
         return self._heap.first_key()
 

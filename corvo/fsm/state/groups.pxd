@@ -9,7 +9,7 @@ cdef int SEQ_BITS, ACTIVE, PENDING, SCHEDULED
 cdef unsigned long long SEQ_MASK
 cdef tuple ENDED
 
-cpdef bint stands(Job job) except -1
+cpdef bint is_member(Job job) except -1
 
 
 @cython.final
@@ -18,7 +18,7 @@ cdef class Group:
     cdef public unsigned long long number, served
     cdef public Positions ready, waiting, postponed, active
     cdef public long long open
-    cdef public unsigned long long spot, normal
+    cdef public unsigned long long rank_key, normal
 
     cpdef bint empty(self) except -1
 
@@ -54,7 +54,7 @@ cdef class Groups:
     @cython.locals(group=Group)
     cpdef rank_all(self)
 
-    @cython.locals(count=cython.longlong, spot=cython.ulonglong, normal=cython.ulonglong)
+    @cython.locals(count=cython.longlong, rank_key=cython.ulonglong, normal=cython.ulonglong)
     cdef _position(self, Group group)
 
     @cython.locals(ready=cython.longlong, limit=cython.longlong)
@@ -63,6 +63,6 @@ cdef class Groups:
     @cython.locals(first=cython.ulonglong, other=cython.ulonglong)
     cpdef unsigned long long in_front(self, Group group, unsigned long long position) except? 0
 
-    @cython.locals(group=Group, spot=cython.ulonglong)
+    @cython.locals(group=Group, rank_key=cython.ulonglong)
     cpdef unsigned long long first(self, unsigned long long ungrouped) except? 0
     cpdef unsigned long long first_normal(self) except? 0

@@ -26,7 +26,7 @@ from corvo.storage.records import queues as queue_records
 NORMAL: Final = PRIORITIES - 1
 
 
-def stands(job: Job) -> bool:
+def is_member(job: Job) -> bool:
     """Return whether the job is a member of its group, if it has one. A scheduled job becomes a
     member when it is due, and a blocked job when its dependencies have finished."""
     if job.state == PENDING:
@@ -48,7 +48,7 @@ class Group:
         self.active = Positions()
         # The values that the indexes of the queue have for this group.
         self.open: int = 0  # jobs that a fetch could get now
-        self.spot: int = 0  # rank in the rotation: priority << SEQ_BITS | served; 0 = none
+        self.rank_key: int = 0  # rank in the rotation: priority << SEQ_BITS | served; 0 = none
         self.normal: int = 0  # seq of its first normal job, 0 = none
 
     def empty(self) -> bool:
@@ -84,7 +84,7 @@ class Groups:
         """Add a job with a group key to its group, in its present state and position."""
         assert job.options is not None
         key = job.options.group_key
-        if not stands(job):
+        if not is_member(job):
             return
         group = self.by_key.get(key)
         if group is None:
@@ -107,7 +107,7 @@ class Groups:
     def depart(self, job: Job) -> None:
         """Remove a job with a group key from its group, before its state or position changes."""
         assert job.options is not None
-        if not stands(job):
+        if not is_member(job):
             return
         group = self.by_key[job.options.group_key]
         position = job.priority << SEQ_BITS | job.seq
@@ -163,20 +163,20 @@ class Groups:
         count = self._count(group)
         self.open += count - group.open
         group.open = count
-        spot = 0
+        rank_key = 0
         normal = 0
         if count:
-            spot = group.ready.first() >> SEQ_BITS << SEQ_BITS | group.served
+            rank_key = group.ready.first() >> SEQ_BITS << SEQ_BITS | group.served
             if self._queue.aging_after_ns:
                 normal = group.ready.first_from(NORMAL << SEQ_BITS) & SEQ_MASK
-        if spot != group.spot:
-            if group.spot:
-                self._rotation.remove(group.spot >> SEQ_BITS, group.spot & SEQ_MASK)
-                del self._by_turn[group.spot & SEQ_MASK]
-            if spot:
-                self._rotation.add(spot >> SEQ_BITS, spot & SEQ_MASK)
-                self._by_turn[spot & SEQ_MASK] = group
-            group.spot = spot
+        if rank_key != group.rank_key:
+            if group.rank_key:
+                self._rotation.remove(group.rank_key >> SEQ_BITS, group.rank_key & SEQ_MASK)
+                del self._by_turn[group.rank_key & SEQ_MASK]
+            if rank_key:
+                self._rotation.add(rank_key >> SEQ_BITS, rank_key & SEQ_MASK)
+                self._by_turn[rank_key & SEQ_MASK] = group
+            group.rank_key = rank_key
         if normal != group.normal:
             if group.normal:
                 self._normals.remove(group.normal)
@@ -204,12 +204,12 @@ class Groups:
     def first(self, ungrouped: int) -> int:
         """Return the next job to serve as `priority << SEQ_BITS | seq`, 0 if there is none;
         `ungrouped` is the first job without a group key, in the same form."""
-        spot = self._rotation.first()
-        if spot == 0:
+        rank_key = self._rotation.first()
+        if rank_key == 0:
             return ungrouped
-        if ungrouped and ungrouped >> SEQ_BITS << SEQ_BITS | self._queue.served < spot:
+        if ungrouped and ungrouped >> SEQ_BITS << SEQ_BITS | self._queue.served < rank_key:
             return ungrouped
-        return self._by_turn[spot & SEQ_MASK].ready.first()
+        return self._by_turn[rank_key & SEQ_MASK].ready.first()
 
     def first_normal(self) -> int:
         """Return the seq of the oldest normal job that could be fetched, 0 if there is none."""

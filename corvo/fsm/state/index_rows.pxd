@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.codec cimport keys
-from corvo.fsm.state.groups cimport stands
+from corvo.fsm.state.groups cimport is_member
 from corvo.model cimport Job
 
 cdef int ACTIVE, COMPLETED, HELD, PENDING, RETRYING, SCHEDULED

@@ -2,7 +2,7 @@
 families)."""
 
 from corvo._fast.codec import keys
-from corvo.fsm.state.groups import stands
+from corvo.fsm.state.groups import is_member
 from corvo.limits import DUE_MAX_NS
 from corvo.model import ACTIVE, COMPLETED, ENDED, HELD, PENDING, RETRYING, SCHEDULED, Job
 
@@ -58,7 +58,7 @@ def index_key(job: Job) -> bytes:
 def index_value(job: Job) -> bytes:
     """Return the value of the job's index row."""
     value = _index_value(job)
-    if job.options is not None and job.options.group_key and stands(job):
+    if job.options is not None and job.options.group_key and is_member(job):
         return keys.grouped(value, job.priority, job.options.group_key)
     return value
 

@@ -18,16 +18,16 @@ from corvo.storage.rows import Row, Rows
 class Outbox:
     """The rows of the outbox, by index and size."""
 
-    def __init__(self, state_store: Rows, epoch: bytes, index: int, anew: bool = False) -> None:
+    def __init__(self, state_store: Rows, epoch: bytes, index: int, replace: bool = False) -> None:
         """Open the outbox of the state store, or begin one with this epoch whose floor is `index`:
-        a mirror has to read the whole store up to there. `anew` replaces an existing outbox."""
+        a mirror has to read the whole store up to there. `replace` replaces an existing outbox."""
         self.read: int = 0  # the mirror has durably read up to this index
         self.size: int = 0
         self._rows: list[tuple[int, int]] = []
         self._added: tuple[int, int] = (0, 0)  # by the flush in progress
         self._dropped: int = 0  # likewise
         self._foreign: list[bytes] = []  # keys of old rows to delete when the state is written
-        stored = None if anew else state_store.get(keys.OUTBOX_STATE)
+        stored = None if replace else state_store.get(keys.OUTBOX_STATE)
         self._new: bool = stored is None  # its state is not written yet
         if stored is None:
             self.epoch: bytes = epoch

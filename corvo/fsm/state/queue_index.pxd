@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.index.ready cimport ReadyIndex
-from corvo.fsm.state.groups cimport Groups, stands
+from corvo.fsm.state.groups cimport Groups, is_member
 from corvo.model cimport Job, Queue
 
 cdef int SEQ_BITS

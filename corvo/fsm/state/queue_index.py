@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from corvo._fast.index.ready import SEQ_BITS, ReadyIndex
-from corvo.fsm.state.groups import NORMAL, Groups, stands
+from corvo.fsm.state.groups import NORMAL, Groups, is_member
 from corvo.fsm.state.rate_limits import Window
 from corvo.model import Job, Queue
 
@@ -124,7 +124,7 @@ class QueueIndex:
         key = "" if job.options is None else job.options.group_key
         group = None if self.groups is None else self.groups.by_key.get(key)
         limit = queue.group_concurrency
-        if self.groups is None or group is None or limit == 0 or not stands(job):
+        if self.groups is None or group is None or limit == 0 or not is_member(job):
             return found
         if len(group.active) >= limit:
             found.append(Obstacle(GROUP_CONCURRENCY, limit, len(group.active)))

@@ -73,9 +73,9 @@ cdef class State:
         was_held=cython.bint
     )
     cpdef move(self, QueueIndex queue_index, Job job, int state, bint tail=*)
-    cpdef come_back(self, QueueIndex queue_index, Job job, int state)
+    cpdef move_back(self, QueueIndex queue_index, Job job, int state)
     cdef _move(self, QueueIndex queue_index, QueueIndex target, Job job, int state, bint tail)
-    cdef _handed_out(self, QueueIndex queue_index, Job job)
+    cdef _count_start(self, QueueIndex queue_index, Job job)
 
     @cython.locals(stays=cython.bint)
     cdef _follow_expiry(
@@ -93,7 +93,7 @@ cdef class State:
     cdef _arrive(self, QueueIndex queue_index, Job job)
     cpdef extend(self, QueueIndex queue_index, Job job, long long expires_ns)
 
-    @cython.locals(spot=cython.ulonglong, seq=cython.ulonglong, aging_ns=cython.longlong)
+    @cython.locals(first=cython.ulonglong, seq=cython.ulonglong, aging_ns=cython.longlong)
     cpdef Job ready_job(self, QueueIndex queue_index)
     cdef Py_ssize_t _ready_since(self, QueueIndex queue_index, unsigned long long seq) except -1
 

@@ -414,7 +414,7 @@ class State:
             # The leader may have dropped the entry while the job was active.
             self.expiring.push(index_rows.expires_ns(job), position(job))
 
-    def come_back(self, queue_index: QueueIndex, job: Job, state: int) -> None:
+    def move_back(self, queue_index: QueueIndex, job: Job, state: int) -> None:
         """Move a job back to an earlier state; its fields must already have their earlier
         values."""
         self.move(queue_index, job, state)
@@ -454,9 +454,9 @@ class State:
             job.state = state
             self._arrive(target, job)
             if state == ACTIVE:
-                self._handed_out(queue_index, job)
+                self._count_start(queue_index, job)
 
-    def _handed_out(self, queue_index: QueueIndex, job: Job) -> None:
+    def _count_start(self, queue_index: QueueIndex, job: Job) -> None:
         """Count a turn and a grant for a job that starts."""
         if queue_index.groups is not None:
             queue_index.groups.serve(job.options.group_key if job.options is not None else "")
@@ -584,15 +584,15 @@ class State:
     def ready_job(self, queue_index: QueueIndex) -> Job | None:
         """Return the job that a fetch from this queue gets next: a normal job that has waited
         longer than the aging time, or else the first job."""
-        spot = queue_index.first()
-        if spot == 0:
+        first = queue_index.first()
+        if first == 0:
             return None
         aging_ns = queue_index.queue.aging_after_ns
-        if aging_ns and spot >> SEQ_BITS != NORMAL:
+        if aging_ns and first >> SEQ_BITS != NORMAL:
             seq = queue_index.first_normal()
             if seq and aging_ns <= self.stamp_ns - self._ready_since(queue_index, seq):
                 return self.job_at(queue_index, NORMAL, seq)
-        return self.job_at(queue_index, spot >> SEQ_BITS, spot & SEQ_MASK)
+        return self.job_at(queue_index, first >> SEQ_BITS, first & SEQ_MASK)
 
     def _ready_since(self, queue_index: QueueIndex, seq: int) -> int:
         """Return when the normal job with this seq, which is ready, became ready."""

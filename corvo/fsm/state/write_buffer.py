@@ -279,13 +279,13 @@ class WriteBuffer:
             self.rows_size += ROW_SIZE
         self._locks[key] = lock
 
-    def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
-        """Return the first unique locks with this prefix and a key above `behind`, also expired
+    def lock_rows(self, prefix: bytes, after: bytes, limit: int) -> list[tuple[bytes, Lock]]:
+        """Return the first unique locks with this prefix and a key above `after`, also expired
         ones."""
-        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
+        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > after)
         found: list[tuple[bytes, Lock]] = []
         at = 0
-        for key, row in self.state_store.scan(prefix, max(prefix, behind + b"\0")):
+        for key, row in self.state_store.scan(prefix, max(prefix, after + b"\0")):
             while at < len(changed) and changed[at] < key:
                 self._take_lock(changed[at], found)
                 at += 1

@@ -163,7 +163,7 @@ def test_that_of_another_node_goes_with_the_base_it_came_in() -> None:
     driver.machine.flush()
     index = driver.machine.applied_index
     driver.machine.restore(state_store)
-    assert driver.machine.keep_outbox(b"ours", anew=True).floor == index
+    assert driver.machine.keep_outbox(b"ours", replace=True).floor == index
     assert state(state_store) == (b"ours", index) and not rows(state_store)
     driver.enqueue("job_2")
     driver.machine.flush()
@@ -180,7 +180,7 @@ def test_that_of_another_node_goes_with_the_next_flush_when_there_is_no_space() 
     index = driver.machine.applied_index
     state_store.full = True
     driver.machine.restore(state_store)
-    driver.machine.keep_outbox(b"ours", anew=True)
+    driver.machine.keep_outbox(b"ours", replace=True)
     driver.enqueue("job_2")
     with pytest.raises(DiskFull):
         driver.machine.flush()
