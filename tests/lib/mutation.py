@@ -35,7 +35,12 @@ class Mutant(NamedTuple):
     name: str
     bug: str
     edits: tuple[Edit, ...]
-    scenario: tuple[str, ...] = ()  # tests that must notice; of the core they are found by name
+    scenario: tuple[str, ...]  # tests that must notice
+
+    @property
+    def in_core(self) -> bool:
+        """Whether the bug is in the core of Raft, which the simulator runs."""
+        return all(edit.path.startswith(CORE.replace(".", "/") + "/") for edit in self.edits)
 
 
 def mutated(mutant: Mutant) -> dict[str, str]:

@@ -1,16 +1,104 @@
 """The known bugs of Raft implementations that could live in `corvo/consensus/raft`.
 
-Each has a scenario of its own: the tests whose names begin with `test_<name>_`, or with that name
-without the letter behind the number.
+Each has a scenario: the tests that must notice it (`SCENARIOS`). Bugs b1 to b69 are one list of
+known bugs, and `server_mutants` has the rest of it. Bugs with other names have no number there.
 """
+
+from typing import Final
 
 from lib.mutation import Edit, Mutant
 
 FOLDER = "corvo/consensus/raft/"
+_TESTS: Final = "tests/unit/consensus/raft/"
+T_ELECTIONS: Final = _TESTS + "test_elections.py::"
+T_REPLICATION: Final = _TESTS + "test_replication.py::"
+T_MEMBERSHIP: Final = _TESTS + "test_membership.py::"
+T_SNAPSHOTS: Final = _TESTS + "test_snapshots.py::"
+T_READS: Final = _TESTS + "test_reads.py::"
+T_QUORUM: Final = _TESTS + "test_quorum.py::"
+
+# The tests that must notice each bug. A letter after the number is another variant of the bug.
+SCENARIOS: Final = {
+    "b1": (
+        T_ELECTIONS + "test_vote_is_durable_before_it_leaves",
+        T_ELECTIONS + "test_a_vote_lost_in_a_crash_was_never_sent",
+    ),
+    "b2": (T_ELECTIONS + "test_term_and_vote_are_one_write",),
+    "b3": (T_ELECTIONS + "test_vote_survives_a_step_down_in_its_term",),
+    "b4": (T_ELECTIONS + "test_own_vote_counts_when_it_is_durable",),
+    "b5": (T_ELECTIONS + "test_the_last_term_counts_before_the_length",),
+    "b6": (T_ELECTIONS + "test_a_late_grant_of_an_older_term_is_ignored",),
+    "b7": (T_ELECTIONS + "test_a_grant_counts_once",),
+    "b8": (T_ELECTIONS + "test_a_pre_vote_changes_nothing",),
+    "b9": (T_ELECTIONS + "test_a_node_in_a_higher_term_rejoins_the_cluster",),
+    "b10": (T_ELECTIONS + "test_a_candidate_follows_a_leader_whose_append_does_not_fit",),
+    "b11": (
+        T_ELECTIONS + "test_a_leader_that_reaches_no_majority_steps_down",
+        T_ELECTIONS + "test_an_isolated_leader_steps_down",
+    ),
+    "b12": (T_ELECTIONS + "test_a_removed_node_does_not_disturb_the_cluster",),
+    "b13": (T_ELECTIONS + "test_learners_neither_campaign_nor_count",),
+    "b14": (T_ELECTIONS + "test_a_promoted_learner_votes_before_it_has_the_configuration",),
+    "b15": (
+        T_ELECTIONS + "test_a_transfer_to_a_dead_node_ends",
+        T_ELECTIONS + "test_only_the_leader_of_this_term_can_start_a_transfer_election",
+    ),
+    "lease": (T_ELECTIONS + "test_a_node_that_hears_its_leader_elects_no_other",),
+    "force": (T_ELECTIONS + "test_a_transfer_skips_the_election_timeout",),
+    "stall": (T_ELECTIONS + "test_a_leader_whose_disk_hangs_steps_down",),
+    "b16": (T_REPLICATION + "test_figure_8",),
+    "b17": (T_REPLICATION + "test_a_late_append_truncates_nothing",),
+    "b18": (T_REPLICATION + "test_a_follower_commits_only_entries_that_an_append_has_confirmed",),
+    "b19": (T_REPLICATION + "test_a_follower_that_lost_its_log_is_detected",),
+    "b20": (T_REPLICATION + "test_a_late_rejection_does_not_lower_next_below_match",),
+    "b21": (T_MEMBERSHIP + "test_a_reply_from_an_earlier_membership_is_ignored",),
+    "b22": (T_REPLICATION + "test_a_single_node_commits_after_its_flush",),
+    "b23": (T_REPLICATION + "test_completion_of_an_old_write_does_not_confirm_a_new_one",),
+    "b24": (T_REPLICATION + "test_apply_waits_for_the_local_disk",),
+    "b25": (T_REPLICATION + "test_a_commit_index_beyond_the_log_is_limited",),
+    "torn": (T_REPLICATION + "test_the_term_is_at_least_that_of_the_log",),
+    "b26": (
+        T_REPLICATION + "test_many_conflicts_with_appends_of_one_entry",
+        T_REPLICATION + "test_a_probe_that_confirms_nothing_new_ends_the_probing",
+    ),
+    "b27": (T_REPLICATION + "test_a_rejection_skips_a_whole_term",),
+    "b28": (T_REPLICATION + "test_lost_replies_free_the_window",),
+    "b29": (
+        T_REPLICATION + "test_without_a_quorum_the_tail_is_bounded",
+        T_REPLICATION + "test_the_tail_is_bounded_in_bytes",
+    ),
+    "b32": (
+        T_QUORUM + "test_majority",
+        T_QUORUM + "test_any_two_majorities_meet",
+        T_QUORUM + "test_the_index_that_a_majority_has",
+    ),
+    "apply": (T_REPLICATION + "test_a_slow_state_machine_gets_bounded_batches",),
+    "b36": (T_SNAPSHOTS + "test_a_snapshot_drops_a_conflicting_entry",),
+    "b37": (T_SNAPSHOTS + "test_entries_after_the_snapshot_stay",),
+    "b38": (T_SNAPSHOTS + "test_an_old_snapshot_is_ignored",),
+    "b39": (T_SNAPSHOTS + "test_a_snapshot_has_the_configuration",),
+    "b40": (T_SNAPSHOTS + "test_a_snapshot_in_transfer_is_not_replaced",),
+    "b41": (T_SNAPSHOTS + "test_the_log_starts_right_after_the_snapshot",),
+    "b69": (T_SNAPSHOTS + "test_a_snapshot_overtakes_the_apply",),
+    "b44": (T_MEMBERSHIP + "test_no_change_before_the_leader_knows_what_is_committed",),
+    "b45": (T_MEMBERSHIP + "test_one_change_at_a_time_until_it_is_applied",),
+    "b46": (T_MEMBERSHIP + "test_an_overwritten_configuration_is_void",),
+    "b47": (T_MEMBERSHIP + "test_a_removed_leader_does_not_count_itself",),
+    "strand": (T_MEMBERSHIP + "test_the_newest_log_may_be_on_a_node_that_is_removed",),
+    "b48": (T_MEMBERSHIP + "test_elections_go_by_the_newest_configuration",),
+    "b49": (T_MEMBERSHIP + "test_votes_of_nodes_outside_the_configuration_do_not_count",),
+    "gate": (T_MEMBERSHIP + "test_a_lagging_learner_is_not_promoted",),
+    "b50": (T_READS + "test_a_read_on_a_new_leader_waits_for_its_first_commit",),
+    "b51": (T_READS + "test_a_reply_to_an_earlier_round_confirms_no_later_read",),
+    "b53": (T_READS + "test_a_read_waits_for_the_apply",),
+}
 
 
 def _mutant(name: str, bug: str, *edits: tuple[str, str, str]) -> Mutant:
-    return Mutant(name, bug, tuple(Edit(FOLDER + file, old, new) for file, old, new in edits))
+    scenario = SCENARIOS.get(name) or SCENARIOS[name.rstrip("ab")]
+    return Mutant(
+        name, bug, tuple(Edit(FOLDER + file, old, new) for file, old, new in edits), scenario
+    )
 
 
 _ALL = (

@@ -40,7 +40,7 @@ def test_approval_wakes_a_waiting_fetch(shared_server: ServerProcess, api: Api, 
     assert poll.job()["job_id"] == job_id
 
 
-def test_t51_approve_and_reject_at_once(shared_server: ServerProcess, api: Api, queue: str) -> None:
+def test_approve_and_reject_at_once(shared_server: ServerProcess, api: Api, queue: str) -> None:
     """Exactly one wins, the other is told; never two copies."""
     for _ in range(10):
         job_id = held(api, queue)
@@ -70,7 +70,7 @@ def test_t51_approve_and_reject_at_once(shared_server: ServerProcess, api: Api, 
         assert len(api.fetch_batch(queue)) == (won == "pending")
 
 
-def test_t51_twice_cancel_and_feedback(api: Api, queue: str) -> None:
+def test_two_rejections_with_cancel_and_feedback(api: Api, queue: str) -> None:
     job_id = held(api, queue)
     assert api.post(f"/jobs/{job_id}/approve")[0] == 200
     refused(api.post(f"/jobs/{job_id}/approve"), 409, "INVALID_STATE")
@@ -295,7 +295,7 @@ def results(api: Api, task_id: str, kind: str) -> list[Any]:
         {"job_ids": "x"},
     ],
 )
-def test_t37_what_says_too_little_changes_nothing(api: Api, queue: str, target: Any) -> None:
+def test_an_incomplete_request_changes_nothing(api: Api, queue: str, target: Any) -> None:
     job_id = api.enqueue(queue)
     refused(api.post("/jobs/bulk", {"action": "cancel", **target}), 400, "VALIDATION_ERROR")
     assert api.job(job_id)["state"] == "pending"
@@ -312,11 +312,11 @@ def test_t37_what_says_too_little_changes_nothing(api: Api, queue: str, target: 
         {"action": "move", "move_to_queue": ".."},
     ],
 )
-def test_g17_an_action_that_says_too_little(api: Api, body: Any) -> None:
+def test_an_incomplete_action_is_rejected(api: Api, body: Any) -> None:
     refused(api.post("/jobs/bulk", {"job_ids": ["x"], **body}), 400, "VALIDATION_ERROR")
 
 
-def test_g17_the_result_lists_done_skipped_and_conflict(api: Api, queue: str) -> None:
+def test_the_result_lists_done_skipped_and_conflict(api: Api, queue: str) -> None:
     dead = api.enqueue(queue, unique_key="k")
     api.fail(api.take(queue), retry=False)
     holder = api.enqueue(queue, unique_key="k")
@@ -338,7 +338,7 @@ def test_g17_the_result_lists_done_skipped_and_conflict(api: Api, queue: str) ->
     refused(api.get(f"/bulk/{task_id}/results?kind=x"), 400, "VALIDATION_ERROR")
 
 
-def test_g17_a_dry_run_changes_nothing(api: Api, queue: str) -> None:
+def test_a_dry_run_changes_nothing(api: Api, queue: str) -> None:
     ids = api.enqueue_many(queue, 15)
     body = {"action": "cancel", "dry_run": True}
     answer = api.ok("POST", "/jobs/bulk", {**body, "job_ids": [*ids, "nope"]})
@@ -419,7 +419,7 @@ def test_bulk_on_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["clear", "destroy", "bulk", "all"])
-def test_g17_what_was_begun_is_ended_after_a_kill(tmp_path: Path, action: str) -> None:
+def test_an_unfinished_bulk_operation_continues_after_a_kill(tmp_path: Path, action: str) -> None:
     """kill -9 half-way; others are served before, meanwhile and after."""
     count = 2_000
     with running_server(tmp_path / "data") as server:
@@ -461,7 +461,7 @@ def test_g17_what_was_begun_is_ended_after_a_kill(tmp_path: Path, action: str) -
 # ---- shutdown, odd texts ----
 
 
-def test_t47_ten_deploys_kill_no_job(api: Api, queue: str) -> None:
+def test_ten_deploys_kill_no_job(api: Api, queue: str) -> None:
     """Workers that stop give their jobs back: no attempt is used up, the checkpoint stays."""
     ids = api.enqueue_many(queue, 5, max_retries=3)
     for deploy in range(10):
@@ -491,7 +491,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=["script", "rtl", "ansi", "long", "nul"])
-def test_t43_odd_texts_come_back_as_they_were(api: Api, queue: str, odd: str) -> None:
+def test_odd_texts_are_returned_unchanged(api: Api, queue: str, odd: str) -> None:
     """In payload, error, tag, checkpoint and reasons; other jobs stay readable beside them."""
     tag = odd[:1_000]
     reason = odd[:4_000]
@@ -512,7 +512,7 @@ def test_t43_odd_texts_come_back_as_they_were(api: Api, queue: str, odd: str) ->
 
 
 @pytest.mark.parametrize("odd", ODD[:2], ids=["script", "rtl"])
-def test_t43_odd_names_of_queues_and_workers(api: Api, queue: str, odd: str) -> None:
+def test_odd_names_of_queues_and_workers(api: Api, queue: str, odd: str) -> None:
     """They come back as they are, in lists that show the others, too."""
     name = f"{queue}{odd}"
     job_id, plain = api.enqueue(name), api.enqueue(queue)
@@ -525,7 +525,7 @@ def test_t43_odd_names_of_queues_and_workers(api: Api, queue: str, odd: str) -> 
     assert (worker["hostname"], worker["queues"]) == (odd, [name])
 
 
-def test_t43_an_error_of_200_kb_in_one_line(api: Api, queue: str) -> None:
+def test_an_error_of_200_kb_in_one_line(api: Api, queue: str) -> None:
     """It is refused by name, and the job stays with its worker."""
     job_id = api.enqueue(queue)
     run = api.take(queue)
@@ -534,14 +534,14 @@ def test_t43_an_error_of_200_kb_in_one_line(api: Api, queue: str) -> None:
     assert api.fail(run, error="x" * 60_000, backtrace="x" * 200_000)[0] == 200
 
 
-def test_t43_a_control_character_is_no_name(api: Api) -> None:
+def test_control_characters_are_rejected_in_names(api: Api) -> None:
     for name in ("\x1b[31m", "a\u0000b"):
         refused(api.post("/enqueue", {"queue": name}), 400, "VALIDATION_ERROR")
         body = {"action": "move", "job_ids": ["x"], "move_to_queue": name}
         refused(api.post("/jobs/bulk", body), 400, "VALIDATION_ERROR")
 
 
-def test_g21_a_move_is_not_an_end_and_a_clear_is(api: Api, queue: str) -> None:
+def test_a_clear_counts_in_the_batch_and_a_move_does_not(api: Api, queue: str) -> None:
     """What hangs on the end of a job: here the unique key."""
     job_id = api.enqueue(queue, unique_key="k")
     api.ok("POST", f"/jobs/{job_id}/move", {"queue": f"{queue}-b"})

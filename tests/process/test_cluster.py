@@ -138,7 +138,7 @@ def test_who_lags_too_far_gets_a_snapshot(tmp_path: Path) -> None:
         assert victim.api().queue("q")["pending"] == 41
 
 
-def test_f27_a_snapshot_now(tmp_path: Path) -> None:
+def test_a_snapshot_on_demand(tmp_path: Path) -> None:
     """Who was away while the log was cut gets one; who was there goes on as before."""
     with running_cluster(tmp_path, 3) as cluster:
         leader = cluster.wait_leader()

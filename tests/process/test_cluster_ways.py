@@ -151,7 +151,7 @@ AS_THE_LEADER_SEES_IT = {
 }
 
 
-def test_f27_all_that_a_node_says_of_itself(tmp_path: Path) -> None:
+def test_status_and_metrics_of_a_node(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         leader = cluster.wait_leader()
         followers = cluster.followers()
@@ -227,7 +227,7 @@ def check_nodes(
             assert row["last_contact_ms"] < 1000
 
 
-def test_f26_a_damaged_state_is_noticed(tmp_path: Path) -> None:
+def test_a_diverged_state_is_detected(tmp_path: Path) -> None:
     """A row of a follower is changed on its disk. The next change of that job gives it away."""
     with running_cluster(tmp_path, 3, "--no-mirror") as cluster:
         leader = cluster.wait_leader()
@@ -348,7 +348,7 @@ def test_the_state_of_another_cluster_is_refused(tmp_path: Path) -> None:
     assert "the state belongs to cluster" in failed_start(tmp_path / "b")
 
 
-def test_f25_a_key_is_good_for_one_job_whoever_leads(tmp_path: Path) -> None:
+def test_an_idempotency_key_survives_a_change_of_leader(tmp_path: Path) -> None:
     """Across three leaders, on a node that has the outcome from a snapshot only, and when that one
     leads."""
     environment = {"CORVO_FAILPOINTS": SIZES}
@@ -382,7 +382,7 @@ def test_f25_a_key_is_good_for_one_job_whoever_leads(tmp_path: Path) -> None:
         assert newcomer.api().queue("once")["pending"] == 1
 
 
-def test_f14_many_writes_share_a_flush(tmp_path: Path) -> None:
+def test_many_writes_share_a_flush(tmp_path: Path) -> None:
     """256 requests at a time; a flush for 32 of them, or more."""
     body = b'{"queue":"q"}'
     request = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"

@@ -230,7 +230,7 @@ def test_children(api: Api, queue: str) -> None:
     assert api.job(children[0])["parent_id"] == parent
 
 
-def test_g21_every_final_path_leaves_the_batch_once(api: Api, queue: str) -> None:
+def test_every_way_to_finish_leaves_the_batch_once(api: Api, queue: str) -> None:
     """Completed twice, dead, cancelled, deleted twice, lost: five ends, one callback."""
     batch_id, ids = batch(api, queue, 5, callback_queue=f"{queue}-done")
     completed, dead, lost = api.take_many(queue, count=3, lease_duration=1)
@@ -250,7 +250,7 @@ def test_g21_every_final_path_leaves_the_batch_once(api: Api, queue: str) -> Non
     assert len(api.fetch_batch(f"{queue}-done")) == 1
 
 
-def test_g25_a_write_that_is_sent_again_has_one_effect(api: Api, queue: str) -> None:
+def test_a_repeated_write_has_one_effect(api: Api, queue: str) -> None:
     body = {"queue": queue, "payload": {"n": 1}}
     first = write(api, f"{queue}-1", "/enqueue", body)
     assert first[0] == 201 and write(api, f"{queue}-1", "/enqueue", body) == first
@@ -276,7 +276,7 @@ def test_g25_a_write_that_is_sent_again_has_one_effect(api: Api, queue: str) -> 
     assert {name: write(api, queue + name, *call) for name, call in paths.items()} == answers
 
 
-def test_g25_a_schedule_is_made_once(api: Api, queue: str) -> None:
+def test_a_repeated_schedule_is_created_once(api: Api, queue: str) -> None:
     body = {"name": queue, "queue": queue, "cron": "@daily"}
     first = write(api, queue, "/schedules", body)
     assert first[0] == 201 and write(api, queue, "/schedules", body) == first
@@ -287,7 +287,7 @@ def test_g25_a_schedule_is_made_once(api: Api, queue: str) -> None:
     assert gone == (200, {"status": "deleted"})
 
 
-def test_g25_two_at_the_same_time_have_one_effect(
+def test_two_concurrent_writes_with_one_key_have_one_effect(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
     answers: list[Any] = []
@@ -322,7 +322,7 @@ def test_what_takes_no_key(api: Api, queue: str) -> None:
     assert api.enqueue(queue)  # the next request is free of the last one's key
 
 
-def test_g25_outcomes_outlive_a_kill_and_end_when_they_are_old(data_dir: Path) -> None:
+def test_outcomes_survive_a_kill_and_expire(data_dir: Path) -> None:
     flags = ("--test-clock", "--idempotency-retention", "1h", "--idempotency-max-entries", "3")
     with running_server(data_dir, *flags) as server:
         api = server.api()
@@ -338,7 +338,7 @@ def test_g25_outcomes_outlive_a_kill_and_end_when_they_are_old(data_dir: Path) -
         assert write(api, "k3", "/enqueue", body) != first[3]
 
 
-def test_t35_the_callback_comes_once_though_the_server_dies_during_the_last_acks(
+def test_a_kill_during_the_last_acks_gives_one_callback(
     data_dir: Path,
 ) -> None:
     """Workers ack again what they do not know the fate of."""
@@ -374,7 +374,7 @@ def acked(api: Api, job: dict[str, Any]) -> bool:
         return False
 
 
-def test_t09_a_unique_job_that_waits_for_its_time(api: Api, queue: str) -> None:
+def test_a_scheduled_job_holds_its_unique_key(api: Api, queue: str) -> None:
     again = {"queue": queue, "unique_key": "K"}
     at = rfc3339(clock_ns(api) + 2 * 10**9)
     first = api.ok("POST", "/enqueue", {**again, "scheduled_at": at})
@@ -390,7 +390,7 @@ def test_t09_a_unique_job_that_waits_for_its_time(api: Api, queue: str) -> None:
     assert api.enqueue(**again) != first["job_id"]
 
 
-def test_t11_a_retry_does_not_take_the_key_of_another_job(api: Api, queue: str) -> None:
+def test_a_retry_does_not_take_the_key_of_another_job(api: Api, queue: str) -> None:
     first = api.enqueue(queue, unique_key="K")
     api.fail(api.take(queue), retry=False)
     second = api.enqueue(queue, unique_key="K")

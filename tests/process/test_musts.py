@@ -34,7 +34,7 @@ SECOND_NS = 10**9
 
 
 @pytest.mark.parametrize("flags", [(), ("--no-durable",)], ids=["durable", "no-durable"])
-def test_g1_what_was_answered_survives_a_kill(data_dir: Path, flags: tuple[str, ...]) -> None:
+def test_acknowledged_writes_survive_a_kill(data_dir: Path, flags: tuple[str, ...]) -> None:
     """A success reply is a promise: after kill -9 every job reads exactly as before it."""
     with running_server(data_dir, *flags) as server:
         api = server.api()
@@ -58,7 +58,7 @@ def test_g1_what_was_answered_survives_a_kill(data_dir: Path, flags: tuple[str, 
         check_counters(api, ["q"], ids)
 
 
-def test_g1_a_kill_leaves_every_job_in_exactly_one_state(data_dir: Path) -> None:
+def test_a_kill_leaves_every_job_in_exactly_one_state(data_dir: Path) -> None:
     """A job leaves a state in the same step that puts it into the next. Under traffic on all
     sides the server is killed at moments nobody chose; counters, jobs and replies agree."""
     with running_server(data_dir) as server:
@@ -81,7 +81,7 @@ def test_g1_a_kill_leaves_every_job_in_exactly_one_state(data_dir: Path) -> None
             assert document["completed"] >= len(traffic.acked)
 
 
-def test_g1_nothing_is_trimmed_silently(api: Api, queue: str) -> None:
+def test_nothing_is_trimmed_silently(api: Api, queue: str) -> None:
     """Ten thousand finished jobs, six days later: all counted, and the oldest still readable."""
     ids = api.enqueue_many(queue, 10_000)
     while jobs := api.fetch_batch(queue):
@@ -93,7 +93,7 @@ def test_g1_nothing_is_trimmed_silently(api: Api, queue: str) -> None:
         assert api.job(job_id)["state"] == "completed"
 
 
-def test_g1_a_worker_that_does_not_know_a_job_cannot_lose_it(api: Api, queue: str) -> None:
+def test_a_worker_that_does_not_know_a_job_cannot_lose_it(api: Api, queue: str) -> None:
     """Whatever workers do short of acking or deleting it, the job stays."""
     job_id = api.enqueue(queue, payload={"kind": "of another version"}, max_retries=2)
     assert api.release(api.take(queue))[1]["state"] == "pending"
@@ -105,7 +105,7 @@ def test_g1_a_worker_that_does_not_know_a_job_cannot_lose_it(api: Api, queue: st
     assert api.take(queue)["job_id"] == job_id
 
 
-def test_g1_a_flipped_bit_in_the_log_stops_the_start(data_dir: Path) -> None:
+def test_a_flipped_bit_in_the_log_stops_the_start(data_dir: Path) -> None:
     """Acknowledged writes are checksummed: the server says that they are damaged, and does not
     go on without them."""
     with running_server(data_dir) as server:
@@ -124,7 +124,7 @@ def test_g1_a_flipped_bit_in_the_log_stops_the_start(data_dir: Path) -> None:
 # ---- g2: double runs ----
 
 
-def test_g2_only_the_live_token_may_write(api: Api, queue: str) -> None:
+def test_only_the_live_token_may_write(api: Api, queue: str) -> None:
     """Every write of a worker is checked against the one live lease; a late one changes nothing."""
     job_id = api.enqueue(queue, max_retries=5)
     late = api.take(queue, lease_duration=1)
@@ -146,7 +146,7 @@ def test_g2_only_the_live_token_may_write(api: Api, queue: str) -> None:
     assert api.ack(live)[0] == 200
 
 
-def test_g2_waiting_jobs_hold_no_lease(api: Api, queue: str) -> None:
+def test_waiting_jobs_hold_no_lease(api: Api, queue: str) -> None:
     """Neither a delayed job nor one that waits for its retry: nothing of theirs can expire, and
     they take no slot."""
     api.ok("POST", f"/queues/{queue}/concurrency", {"max": 1})
@@ -164,7 +164,7 @@ def test_g2_waiting_jobs_hold_no_lease(api: Api, queue: str) -> None:
     assert api.job(free)["state"] == "completed"
 
 
-def test_g2_leases_get_a_grace_after_a_restart(data_dir: Path) -> None:
+def test_leases_get_a_grace_period_after_a_restart(data_dir: Path) -> None:
     """What ran out while nobody could reach the server stays with its worker for 15 s: one that
     speaks up then keeps its job, one that had spoken and is silent now loses an attempt."""
     with running_server(data_dir, "--test-clock") as server:
@@ -194,7 +194,7 @@ def test_g2_leases_get_a_grace_after_a_restart(data_dir: Path) -> None:
 # ---- g3: stuck jobs ----
 
 
-def test_g3_the_rescue_needs_no_record_of_the_worker(api: Api, queue: str) -> None:
+def test_lease_expiry_needs_no_record_of_the_worker(api: Api, queue: str) -> None:
     """A worker is silent for so long that it is forgotten; its job still comes back."""
     job_id = api.enqueue(queue)
     api.take(queue, worker_id=f"gone-{queue}", lease_duration=86_400)
@@ -205,7 +205,7 @@ def test_g3_the_rescue_needs_no_record_of_the_worker(api: Api, queue: str) -> No
     assert api.take(queue, worker_id=f"new-{queue}")["job_id"] == job_id
 
 
-def test_g3_a_reused_worker_name_blocks_no_rescue(api: Api, queue: str) -> None:
+def test_a_reused_worker_id_does_not_block_lease_expiry(api: Api, queue: str) -> None:
     """A new worker under an old name neither keeps the old one's lease alive nor has it."""
     first, second = api.enqueue_many(queue, 2)
     old = api.take(queue, worker_id="same", lease_duration=1)
@@ -218,7 +218,7 @@ def test_g3_a_reused_worker_name_blocks_no_rescue(api: Api, queue: str) -> None:
     assert api.job(second)["state"] == "active"
 
 
-def test_g3_no_row_stops_the_rescue_of_the_others(api: Api, queue: str) -> None:
+def test_one_row_does_not_block_the_expiry_of_other_leases(api: Api, queue: str) -> None:
     """Twelve hundred leases end at once; some of the jobs were deleted or cancelled meanwhile."""
     ids = api.enqueue_many(queue, 1200, max_retries=2)
     with frozen_clock(api):
@@ -236,7 +236,7 @@ def test_g3_no_row_stops_the_rescue_of_the_others(api: Api, queue: str) -> None:
     assert (document["active"], document["cancelled"], document["pending"]) == (1191, 6, 0)
 
 
-def test_g3_a_lease_ends_when_it_is_due(shared_server: ServerProcess, api: Api, queue: str) -> None:
+def test_a_lease_expires_when_it_is_due(shared_server: ServerProcess, api: Api, queue: str) -> None:
     """By itself, in real time, never early, and a waiting fetch has the job at once."""
     job_id = api.enqueue(queue)
     api.take(queue, lease_duration=1)
@@ -249,7 +249,7 @@ def test_g3_a_lease_ends_when_it_is_due(shared_server: ServerProcess, api: Api, 
 # ---- g4: races of leases ----
 
 
-def test_g4_of_two_ends_exactly_one_happens(
+def test_of_two_racing_results_exactly_one_counts(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
     """Ack and fail of the same delivery at the same time, many times over."""
@@ -288,7 +288,7 @@ def together(server: ServerProcess, run: dict[str, Any], verbs: list[Any]) -> li
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-def test_g4_a_dead_connection_keeps_no_job(
+def test_a_dead_connection_keeps_no_job(
     shared_server: ServerProcess, api: Api, queue: str, reset: bool
 ) -> None:
     """The client of a waiting fetch goes away and a job arrives in the same moment: it goes to
@@ -306,7 +306,7 @@ def test_g4_a_dead_connection_keeps_no_job(
         api.wait_parked(0)
 
 
-def test_g4_a_heartbeat_names_every_lost_lease(api: Api, queue: str) -> None:
+def test_a_heartbeat_names_every_lost_lease(api: Api, queue: str) -> None:
     """One call for many jobs says of each whether it is still this worker's."""
     api.enqueue_many(queue, 5)
     runs = api.take_many(queue, count=5)
@@ -328,7 +328,7 @@ def test_g4_a_heartbeat_names_every_lost_lease(api: Api, queue: str) -> None:
     }
 
 
-def test_g4_a_heartbeat_extends_the_lease(api: Api, queue: str) -> None:
+def test_a_heartbeat_extends_the_lease(api: Api, queue: str) -> None:
     api.enqueue(queue)
     run = api.take(queue, lease_duration=90)
     for _ in range(4):
@@ -343,7 +343,7 @@ def test_g4_a_heartbeat_extends_the_lease(api: Api, queue: str) -> None:
 # ---- g5: poison pills ----
 
 
-def test_g5_a_job_that_kills_its_workers_ends(api: Api, queue: str) -> None:
+def test_a_job_that_kills_its_workers_becomes_dead(api: Api, queue: str) -> None:
     """Each lost lease is an attempt with a record of its own kind; at the limit the job is dead,
     and those behind it were never held up."""
     poison = api.enqueue(queue, max_retries=3)
@@ -367,7 +367,7 @@ def test_g5_a_job_that_kills_its_workers_ends(api: Api, queue: str) -> None:
 
 
 @pytest.mark.parametrize("max_retries", [0, 1])
-def test_g5_a_single_run_is_not_repeated(api: Api, queue: str, max_retries: int) -> None:
+def test_a_single_run_is_not_repeated(api: Api, queue: str, max_retries: int) -> None:
     job_id = api.enqueue(queue, max_retries=max_retries)
     api.take(queue, lease_duration=1)
     advance(api, "1s")

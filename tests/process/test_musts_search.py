@@ -50,7 +50,7 @@ def find(api: Api, **fields: Any) -> dict[str, Any]:
 # ---- texts that stores choke on ----
 
 
-def test_t23_nul_and_half_surrogates_anywhere(api: Api, queue: str) -> None:
+def test_nul_and_half_surrogates_anywhere(api: Api, queue: str) -> None:
     body = b'{"queue":"%b","max_retries":1,"tags":{"nul":"b\\u0000c"}}' % queue.encode()
     assert api.raw("POST", "/enqueue", body).status == 201
     job = api.take(queue)
@@ -75,7 +75,7 @@ def test_t23_nul_and_half_surrogates_anywhere(api: Api, queue: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["empty filter", "typo", "no ids", "both", "neither"])
-def test_t37_a_bulk_without_a_set_changes_nothing(api: Api, queue: str, which: str) -> None:
+def test_a_bulk_request_without_a_set_is_rejected(api: Api, queue: str, which: str) -> None:
     ids = [api.enqueue(queue) for _ in range(3)]
     bodies: dict[str, dict[str, Any]] = {
         "empty filter": {"filter": {}},
@@ -88,7 +88,7 @@ def test_t37_a_bulk_without_a_set_changes_nothing(api: Api, queue: str, which: s
     assert [api.job(job_id)["state"] for job_id in ids] == ["pending"] * 3
 
 
-def test_t37_everything_is_said_in_so_many_words(data_dir: Path) -> None:
+def test_a_bulk_on_all_jobs_must_be_explicit(data_dir: Path) -> None:
     with running_server(data_dir, "--no-mirror") as server:
         api = server.api()
         api.enqueue_many("q", 30)
@@ -96,7 +96,7 @@ def test_t37_everything_is_said_in_so_many_words(data_dir: Path) -> None:
         assert answer["affected"] == 30
 
 
-def test_g17_others_are_served_between_the_steps(api: Api, queue: str) -> None:
+def test_other_requests_are_served_between_bulk_steps(api: Api, queue: str) -> None:
     count = 40 * STEP_JOBS
     api.enqueue_many(queue, count)
     body = {"action": "cancel", "filter": {"queue": queue}, "async": True}
@@ -108,7 +108,7 @@ def test_g17_others_are_served_between_the_steps(api: Api, queue: str) -> None:
     assert len(seen) > 1 and all(done % STEP_JOBS == 0 for done in seen)
 
 
-def test_g17_the_set_is_fixed_when_it_is_accepted(api: Api, queue: str) -> None:
+def test_the_set_of_a_bulk_operation_is_fixed_when_accepted(api: Api, queue: str) -> None:
     api.enqueue_many(queue, 400)
     body = {"action": "delete", "filter": {"queue": queue}, "async": True}
     path = f"/bulk/{api.post('/jobs/bulk', body)[1]['bulk_operation_id']}"
@@ -118,7 +118,7 @@ def test_g17_the_set_is_fixed_when_it_is_accepted(api: Api, queue: str) -> None:
     assert [api.job(job_id)["state"] for job_id in late] == ["pending"] * 20
 
 
-def test_g17_what_came_of_each_job_is_listed(api: Api, queue: str) -> None:
+def test_a_bulk_operation_lists_the_outcome_of_each_job(api: Api, queue: str) -> None:
     first = api.enqueue(queue, max_retries=1, unique_key="k")
     api.fail(api.take(queue))
     holder = api.enqueue(queue, unique_key="k")
@@ -135,7 +135,7 @@ def test_g17_what_came_of_each_job_is_listed(api: Api, queue: str) -> None:
     assert lists == {"done": [other], "skipped": [holder, body["job_ids"][3]], "conflict": [first]}
 
 
-def test_g17_it_survives_the_end_of_the_server(data_dir: Path) -> None:
+def test_a_bulk_operation_survives_a_kill(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
         wait_mirror(api)
@@ -152,7 +152,7 @@ def test_g17_it_survives_the_end_of_the_server(data_dir: Path) -> None:
 # ---- G16: search ----
 
 
-def test_g16_unknown_filters_are_refused_everywhere(api: Api, queue: str) -> None:
+def test_unknown_filters_are_refused_everywhere(api: Api, queue: str) -> None:
     wrong = {"payload_contain": "x"}
     for method, path, body in (
         ("POST", "/jobs/search", wrong),
@@ -164,7 +164,7 @@ def test_g16_unknown_filters_are_refused_everywhere(api: Api, queue: str) -> Non
         assert "did you mean payload_contains" in answer["error"]
 
 
-def test_g16_one_filter_means_the_same_in_search_facets_and_bulk(api: Api, queue: str) -> None:
+def test_one_filter_means_the_same_in_search_facets_and_bulk(api: Api, queue: str) -> None:
     for n in range(12):
         fields = {"tags": {"n": n % 3}, "payload": {"n": n}, "priority": n % 3}
         api.enqueue(queue, **fields)
@@ -182,7 +182,7 @@ def test_g16_one_filter_means_the_same_in_search_facets_and_bulk(api: Api, queue
         assert {job["id"] for job in page["jobs"]} >= set(dry["sample"])
 
 
-def test_g16_the_commands_send_the_same_filter() -> None:
+def test_the_commands_send_the_same_filter() -> None:
     own = {"limit", "all_", "ids", "sort", "order"}
     options = {option.name for option in search_command.search.params}
     names = {"tags" if name == "tag" else name for name in options} - own
@@ -192,7 +192,7 @@ def test_g16_the_commands_send_the_same_filter() -> None:
     assert "filter_" in common
 
 
-def test_g16_the_document_names_every_filter() -> None:
+def test_the_document_names_every_filter() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
     search = text[text.index("## Search") : text.index("## Reports")]
     for name in PARSERS:
@@ -204,7 +204,7 @@ def test_g16_the_document_names_every_filter() -> None:
 # ---- G15: dashboards ----
 
 
-def test_g15_no_question_counts_or_skips_rows() -> None:
+def test_no_query_counts_or_skips_rows() -> None:
     """No OFFSET anywhere, and no count but of a bounded selection."""
     source = inspect.getsource(query)
     assert "OFFSET" not in source and "count(*) FROM jobs " not in source
@@ -216,7 +216,7 @@ def test_g15_no_question_counts_or_skips_rows() -> None:
             assert "OFFSET" not in text and "count(" not in text and "LIMIT ?" in text
 
 
-def test_g15_more_than_can_be_counted_is_called_at_least(api: Api, queue: str) -> None:
+def test_a_count_above_the_limit_is_reported_as_at_least(api: Api, queue: str) -> None:
     assert find(api, queue=queue)["total_is_exact"]
     for _ in range(3):
         api.enqueue_many(queue, SEARCH_COUNTED_MAX // 2, payload={"text": "needle"})
@@ -229,7 +229,7 @@ def test_g15_more_than_can_be_counted_is_called_at_least(api: Api, queue: str) -
     assert (exact["total"], exact["total_is_exact"]) == (3 * (SEARCH_COUNTED_MAX // 2), True)
 
 
-def test_t39_the_first_screen_of_a_dashboard(data_dir: Path) -> None:
+def test_the_queries_of_a_dashboard_are_fast(data_dir: Path) -> None:
     """The full form, 2,110,000 jobs, is tools/dashboards.py."""
     completed, dead, pending = 4_000, 400, 100
     with running_server(data_dir) as server:
@@ -287,7 +287,7 @@ def on_terminal(server: ServerProcess, *words: str) -> str:
     return printed.decode()
 
 
-def test_t43_hostile_texts_are_shown_and_obeyed_by_nobody(data_dir: Path) -> None:
+def test_hostile_texts_are_shown_and_never_interpreted(data_dir: Path) -> None:
     """In payload, error, tag, queue and worker name; every list of the command line and every
     reader of JSON sees them, and the rows beside them. A queue cannot be called so."""
     name = HOSTILE.replace("\x1b", "")

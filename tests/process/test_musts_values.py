@@ -27,7 +27,7 @@ HUGE = "100000000d"  # almost 2^53 ms
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])
-def test_g11_delays_saturate(api: Api, queue: str, backoff: str) -> None:
+def test_delays_saturate(api: Api, queue: str, backoff: str) -> None:
     """Whatever base, cap and attempt say, the next run has a time that can be written down."""
     job_id = api.enqueue(
         queue,
@@ -47,7 +47,7 @@ def test_g11_delays_saturate(api: Api, queue: str, backoff: str) -> None:
     refused(api.post(f"/ack/{job_id}"), 409, "INVALID_STATE")
 
 
-def test_g11_without_a_cap_thirty_days_are_the_cap(api: Api, queue: str) -> None:
+def test_the_default_cap_of_delays_is_thirty_days(api: Api, queue: str) -> None:
     policy = {"retry_base_delay": "1d", "retry_max_delay": 0, "retry_jitter": 0}
     job_id = api.enqueue(queue, max_retries=100, **policy)
     with frozen_clock(api) as now_ns:
@@ -60,7 +60,7 @@ def test_g11_without_a_cap_thirty_days_are_the_cap(api: Api, queue: str) -> None
 
 
 @pytest.mark.parametrize("verb", ["fail", "release"])
-def test_g11_delays_of_workers_saturate(api: Api, queue: str, verb: str) -> None:
+def test_delays_of_workers_saturate(api: Api, queue: str, verb: str) -> None:
     job_id = api.enqueue(queue)
     run = api.take(queue)
     if verb == "fail":
@@ -73,7 +73,7 @@ def test_g11_delays_of_workers_saturate(api: Api, queue: str, verb: str) -> None
     assert api.fetch(queue) is None
 
 
-def test_g11_the_year_9999_is_a_time_and_10000_is_not(api: Api, queue: str) -> None:
+def test_the_year_9999_is_valid_and_10000_is_not(api: Api, queue: str) -> None:
     last = "9999-12-31T23:59:59Z"
     assert api.job(api.enqueue(queue, scheduled_at=last))["scheduled_at"] == last
     for text in ("10000-01-01T00:00:00Z", "9999-12-31T23:59:59-00:01", "+10000-01-01T00:00:00Z"):
@@ -82,7 +82,7 @@ def test_g11_the_year_9999_is_a_time_and_10000_is_not(api: Api, queue: str) -> N
     assert api.fetch(queue) is None
 
 
-def test_g11_jitter_is_on_by_default(api: Api, queue: str) -> None:
+def test_jitter_is_on_by_default(api: Api, queue: str) -> None:
     """Jobs that fail together do not come back together; without jitter they do."""
     policy = {"retry_backoff": "fixed", "retry_base_delay": "100s"}
     with frozen_clock(api) as now_ns:
@@ -96,7 +96,7 @@ def test_g11_jitter_is_on_by_default(api: Api, queue: str) -> None:
     assert set(delays[30:]) == {100 * SECOND_NS}
 
 
-def test_g11_what_a_manual_retry_resets(api: Api, queue: str) -> None:
+def test_what_a_manual_retry_resets(api: Api, queue: str) -> None:
     """Attempts start anew; errors and checkpoint stay; the job goes to the tail."""
     job_id = api.enqueue(queue, max_retries=1)
     run = api.take(queue)
@@ -113,7 +113,7 @@ def test_g11_what_a_manual_retry_resets(api: Api, queue: str) -> None:
     assert (run["job_id"], run["attempt"], run["checkpoint"]) == (job_id, 1, {"page": 7})
 
 
-def test_g11_a_release_uses_up_no_attempt(api: Api, queue: str) -> None:
+def test_a_release_uses_up_no_attempt(api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, max_retries=2)
     for _ in range(3):
         run = api.take(queue)
@@ -126,7 +126,7 @@ def test_g11_a_release_uses_up_no_attempt(api: Api, queue: str) -> None:
 # ---- g12: large values ----
 
 
-def test_g12_a_batch_reply_is_cut_by_bytes(api: Api, queue: str) -> None:
+def test_a_batch_reply_is_limited_by_bytes(api: Api, queue: str) -> None:
     """Forty jobs of 250 KiB do not fit into one reply of 8 MiB; the rest comes with the next."""
     payload = "x" * 250 * 1024
     jobs = [{"queue": queue, "payload": payload}] * 20
@@ -141,7 +141,7 @@ def test_g12_a_batch_reply_is_cut_by_bytes(api: Api, queue: str) -> None:
     assert api.queue(queue)["pending"] == 0
 
 
-def test_g12_a_reply_holds_one_job_however_large(data_dir: Path) -> None:
+def test_a_reply_holds_one_job_however_large(data_dir: Path) -> None:
     size = 9 * 1024 * 1024
     flags = ("--max-payload-size", str(size + 2))
     with running_server(data_dir, *flags) as server:
@@ -153,7 +153,7 @@ def test_g12_a_reply_holds_one_job_however_large(data_dir: Path) -> None:
             assert [job["payload"][0] for job in jobs] == [letter]
 
 
-def test_g12_an_over_limit_result_leaves_the_lease(api: Api, queue: str) -> None:
+def test_an_over_limit_result_leaves_the_lease(api: Api, queue: str) -> None:
     """The worker can still say that it failed."""
     job_id = api.enqueue(queue)
     run = api.take(queue)
@@ -181,7 +181,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_g13_values_come_back_as_the_bytes_that_came(api: Api, queue: str, text: bytes) -> None:
+def test_values_are_returned_byte_for_byte(api: Api, queue: str, text: bytes) -> None:
     name = queue.encode()
     body = b'{"queue":"%b","payload": %b ,"checkpoint":\n%b}' % (name, text, text)
     job_id = api.ok("POST", "/enqueue", body)["job_id"]
@@ -198,7 +198,7 @@ def test_g13_values_come_back_as_the_bytes_that_came(api: Api, queue: str, text:
         assert b'"%b":%b' % (field, text) in document
 
 
-def test_g13_errors_are_kept_as_they_came(api: Api, queue: str) -> None:
+def test_errors_are_kept_byte_for_byte(api: Api, queue: str) -> None:
     """Escapes for terminals, markup, marks of direction: cleaning is for those who display."""
     text = '\x1b[31m<script>alert(1)</script>\u202e\r\n\t\\ " \u0000 é 🦄'
     job_id = api.enqueue(queue)
@@ -210,7 +210,7 @@ def test_g13_errors_are_kept_as_they_came(api: Api, queue: str) -> None:
 # ---- g14: clocks ----
 
 
-def test_g14_stamps_never_go_back_over_a_restart(data_dir: Path) -> None:
+def test_stamps_never_decrease_over_a_restart(data_dir: Path) -> None:
     """The clock was a day ahead; after a restart it goes on from what was stored, whatever the
     clock of the machine says."""
     with running_server(data_dir, "--test-clock") as server:
@@ -235,7 +235,7 @@ def stamps(api: Api) -> list[int]:
     return [nanoseconds(job[name]) for name in ("created_at", "started_at", "completed_at")]
 
 
-def test_g14_the_stored_time_decides_not_the_process(data_dir: Path) -> None:
+def test_the_stored_time_decides_not_the_age_of_the_process(data_dir: Path) -> None:
     """A job due in an hour is not early after a restart that forgets the test clock, and comes
     when it is due."""
     with running_server(data_dir, "--test-clock") as server:
@@ -252,7 +252,7 @@ def test_g14_the_stored_time_decides_not_the_process(data_dir: Path) -> None:
             assert api.take("q")["attempt"] == 1
 
 
-def test_g14_a_set_clock_is_no_pause(api: Api, queue: str) -> None:
+def test_a_clock_change_is_not_taken_for_a_pause(api: Api, queue: str) -> None:
     """A jump by hand ends leases at once: no grace."""
     api.enqueue(queue)
     api.take(queue, lease_duration=60)

@@ -34,9 +34,7 @@ def error_list(job: dict[str, Any]) -> list[tuple[int, str]]:
     return [(record["attempt"], record["kind"]) for record in job.get("errors", [])]
 
 
-def test_t01_acks_race_with_the_end_of_the_lease(
-    shared_server: ServerProcess, api: Api, queue: str
-) -> None:
+def test_acks_race_with_lease_expiry(shared_server: ServerProcess, api: Api, queue: str) -> None:
     """Jobs are acked within 5 ms of the end of their lease, while the server takes them back. An
     ack that was answered with 200 is for good; any other is refused, and the job comes again."""
     count = 400
@@ -89,7 +87,7 @@ def ack_across(
     return replies
 
 
-def test_t03_a_late_result_does_not_overwrite_a_newer_one(api: Api, queue: str) -> None:
+def test_a_late_result_does_not_overwrite_a_newer_one(api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, max_retries=2)
     first = api.take(queue, lease_duration=1, worker_id="a")
     advance(api, "2s")
@@ -104,7 +102,7 @@ def test_t03_a_late_result_does_not_overwrite_a_newer_one(api: Api, queue: str) 
     assert job["errors"][1]["error"] == "from b"
 
 
-def test_t05_a_poison_pill_holds_up_nobody(api: Api, queue: str) -> None:
+def test_a_poison_job_does_not_block_others(api: Api, queue: str) -> None:
     """A job at its last attempt, a cancelled one and four others lose their leases at the same
     moment; ten jobs wait behind them."""
     poison = api.enqueue(queue, max_retries=2, retry_backoff="none")
@@ -133,7 +131,7 @@ def metrics(api: Api) -> str:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_t07_kill_between_fetch_and_reply(data_dir: Path, committed: bool) -> None:
+def test_a_kill_between_fetch_and_reply(data_dir: Path, committed: bool) -> None:
     """The server is killed while it answers a fetch, or when it has just done so; the worker never
     sees the job. Another worker gets it once the grace is over, the attempt is not used up, and
     the queue's only slot is free again."""
@@ -162,7 +160,7 @@ def test_t07_kill_between_fetch_and_reply(data_dir: Path, committed: bool) -> No
             assert api.queue("q")["active"] == 0
 
 
-def test_t19_far_delays_do_not_overflow(api: Api, queue: str) -> None:
+def test_far_delays_do_not_overflow(api: Api, queue: str) -> None:
     """Delays beyond 2^31 ms and beyond a year fire when they are due, not at once."""
     policy = {"retry_base_delay": "1000h", "retry_max_delay": "2000h", "retry_jitter": 0}
     with frozen_clock(api) as start_ns:
@@ -188,7 +186,7 @@ def test_t19_far_delays_do_not_overflow(api: Api, queue: str) -> None:
     assert api.queue(queue)["completed_total"] == 4
 
 
-def test_t21_three_hundred_failures_stay_at_the_cap(api: Api, queue: str) -> None:
+def test_three_hundred_failures_stay_at_the_cap(api: Api, queue: str) -> None:
     job_id = api.enqueue(queue, max_retries=1000, retry_base_delay="5s", retry_max_delay="10m")
     with frozen_clock(api) as now_ns:
         for attempt in range(1, 301):
@@ -205,7 +203,7 @@ def test_t21_three_hundred_failures_stay_at_the_cap(api: Api, queue: str) -> Non
     assert api.job(job_id)["attempt"] == 300
 
 
-def test_t23_odd_characters_stop_nothing(api: Api, queue: str) -> None:
+def test_odd_characters_break_nothing(api: Api, queue: str) -> None:
     """NUL and half a surrogate pair, as escapes, are texts like any other."""
     body = b'{"queue":"%b","retry_backoff":"none","tags":{"t":"x\\u0000y"}}' % queue.encode()
     job_id = api.ok("POST", "/enqueue", body)["job_id"]
@@ -224,7 +222,7 @@ def test_t23_odd_characters_stop_nothing(api: Api, queue: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80"])
-def test_t23_invalid_utf8_changes_nothing(api: Api, queue: str, raw: bytes) -> None:
+def test_invalid_utf8_changes_nothing(api: Api, queue: str, raw: bytes) -> None:
     job_id = api.enqueue(queue)
     run = api.take(queue)
     before = api.job(job_id)
@@ -247,7 +245,7 @@ BAD_NAMES = ("", ".", "..", "a\0b", "a\nb", "\x7f", "a\x85b", "x" * 129, "ä" * 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_t25_odd_queue_names_work_everywhere(api: Api, name: str) -> None:
+def test_odd_queue_names_work_everywhere(api: Api, name: str) -> None:
     path = f"/queues/{quote(name, safe='')}"
     job_id = api.enqueue(name)
     assert api.job(job_id)["queue"] == name
@@ -266,7 +264,7 @@ def test_t25_odd_queue_names_work_everywhere(api: Api, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_t25_bad_queue_names_are_refused_everywhere(api: Api, name: str) -> None:
+def test_bad_queue_names_are_refused_everywhere(api: Api, name: str) -> None:
     known = [document["name"] for document in api.ok("GET", "/queues")]
     calls: list[tuple[str, str, Any]] = [
         ("POST", "/enqueue", {"queue": name}),
@@ -283,7 +281,7 @@ def test_t25_bad_queue_names_are_refused_everywhere(api: Api, name: str) -> None
     assert [document["name"] for document in api.ok("GET", "/queues")] == known
 
 
-def test_t25_unique_keys_never_collide(api: Api) -> None:
+def test_unique_keys_never_collide(api: Api) -> None:
     """Neither with each other nor over the border between queue and key."""
     keys = ("k", "k|1", "k:1", "k\0", "\0", "k/1", " k", "ü", "x" * 1023, "x" * 1024)
     queues = ("u", "u:k", "u|k", "u/k")
@@ -297,7 +295,7 @@ def test_t25_unique_keys_never_collide(api: Api) -> None:
         assert api.job(job_id)["unique_key"] == key
 
 
-def test_t29_one_slot_is_one_slot(api: Api, queue: str) -> None:
+def test_one_concurrency_slot_runs_one_job(api: Api, queue: str) -> None:
     """With a limit of one, late answers of a worker that lost its lease free nothing."""
     api.ok("POST", f"/queues/{queue}/concurrency", {"max": 1})
     for _ in range(50):
@@ -317,7 +315,7 @@ def test_t29_one_slot_is_one_slot(api: Api, queue: str) -> None:
         assert api.queue(queue)["active"] == 0
 
 
-def test_t31_retry_and_expiry_keep_priority_and_place(api: Api, queue: str) -> None:
+def test_retry_and_expiry_keep_priority_and_position(api: Api, queue: str) -> None:
     api.enqueue_many(queue, 1000)
     failed = api.enqueue(queue, priority="critical", retry_backoff="none")
     expired = api.enqueue(queue, priority="critical")
@@ -331,7 +329,7 @@ def test_t31_retry_and_expiry_keep_priority_and_place(api: Api, queue: str) -> N
     assert api.take(queue)["payload"] == 0
 
 
-def test_t45_a_delayed_job_is_never_early_and_comes_once(
+def test_a_delayed_job_is_delivered_once_and_never_early(
     shared_server: ServerProcess, api: Api, queue: str
 ) -> None:
     """Pollers ask all the time while three hours pass, many times the length of a lease."""

@@ -34,7 +34,7 @@ def drain(server: ServerProcess, queue: str, done: list[dict[str, Any]], total: 
 
 
 @pytest.mark.parametrize("window_ms", [100, pytest.param(1_000, marks=pytest.mark.full)])
-def test_t27_no_window_holds_more_than_the_rate(
+def test_no_window_holds_more_than_the_rate(
     api: Api, shared_server: ServerProcess, queue: str, window_ms: int
 ) -> None:
     """10 per window, 20 who wait, 100 jobs: nine windows pass, and hardly more."""
@@ -179,7 +179,7 @@ def test_groups_are_listed_in_pages(api: Api, queue: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.full)])
-def test_t33_one_tenant_cannot_starve_another(
+def test_one_group_cannot_starve_another(
     api: Api, shared_server: ServerProcess, queue: str, count: int
 ) -> None:
     """X has very many jobs when Y comes with 10; two of each at a time, eight workers."""

@@ -69,7 +69,7 @@ def test_a_retry_after_a_delay_keeps_the_place(api: Api, queue: str, priority: s
 # ---- concurrency, pause ----
 
 
-def test_g9_priority_is_kept_whatever_happens(api: Api, queue: str) -> None:
+def test_every_transition_keeps_the_priority(api: Api, queue: str) -> None:
     """Each way back to the queue leads to the same priority, in front of the normal jobs."""
     api.enqueue_many(queue, 3)
     job_id = api.enqueue(queue, priority="critical", max_retries=2)
@@ -231,7 +231,7 @@ OTHER_ENDS = ["expired", "lease", "rejected", "timed out", "bulk", "cleared", "d
 
 
 @pytest.mark.parametrize("end", OTHER_ENDS)
-def test_g7_every_end_frees_the_key(api: Api, queue: str, end: str) -> None:
+def test_every_way_to_finish_releases_the_unique_key(api: Api, queue: str, end: str) -> None:
     """Also those that nobody asks for by name; nothing waits for the sweep of old locks."""
     body = {"queue": queue, "unique_key": "k", "max_retries": 1}
     extra = {"expired": {"expire_after": "1h"}, "timed out": {"hold": {"timeout": "1h"}}}
@@ -256,7 +256,7 @@ def test_g7_every_end_frees_the_key(api: Api, queue: str, end: str) -> None:
     assert status == 201 and answer["job_id"] != job_id
 
 
-def test_g7_a_move_takes_the_key_along(api: Api, queue: str) -> None:
+def test_a_move_takes_the_unique_key_to_the_new_queue(api: Api, queue: str) -> None:
     """In one step: free where it was, held where it is, and no move onto a key that is held."""
     first = api.enqueue(queue, unique_key="k")
     target = f"{queue}-b"

@@ -223,7 +223,7 @@ def restart_later(server: ServerProcess, at_ns: int) -> Api:
     return api
 
 
-def test_t17_two_hours_down(data_dir: Path) -> None:
+def test_runs_missed_in_two_hours_of_downtime(data_dir: Path) -> None:
     with running_server(data_dir, "--test-clock") as server:
         api = server.api()
         api.ok("POST", "/test/clock", {"freeze": True})

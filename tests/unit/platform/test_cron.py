@@ -193,14 +193,14 @@ def test_an_interval_keeps_its_length(
     assert occurrences(expression, zone, after, until) == expected
 
 
-def test_t15_hourly_in_warsaw_over_the_end_of_summer() -> None:
+def test_hourly_in_warsaw_over_the_end_of_summer() -> None:
     """Each full hour once, the repeated one too."""
     runs = occurrences("0 * * * *", "Europe/Warsaw", "2026-10-24 21:59", "2026-10-25 22:00")
     start = datetime(2026, 10, 24, 22)
     assert runs == [f"{start + timedelta(hours=n):%Y-%m-%d %H:%M}" for n in range(25)]
 
 
-def test_t15_half_hours_of_a_day_of_25_hours_in_new_york() -> None:
+def test_half_hours_of_a_day_of_25_hours_in_new_york() -> None:
     runs = occurrences("*/30 * * * *", "America/New_York", "2026-11-01 03:59", "2026-11-02 04:59")
     assert len(runs) == 50
     assert runs == sorted(set(runs))

@@ -43,7 +43,7 @@ def network() -> dict[str, Node]:
     return made
 
 
-def test_f26_equal_states_agree(network: dict[str, Node]) -> None:
+def test_equal_states_agree(network: dict[str, Node]) -> None:
     for node in network.values():
         node.apply("x", "y")
     for node in network.values():
@@ -54,7 +54,7 @@ def test_f26_equal_states_agree(network: dict[str, Node]) -> None:
     assert network["b"].divergence.compared == 2
 
 
-def test_f26_who_is_behind_compares_when_it_gets_there(
+def test_a_node_behind_compares_after_it_has_applied_the_entry(
     network: dict[str, Node], caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = network["a"], network["b"]
@@ -71,7 +71,7 @@ def test_f26_who_is_behind_compares_when_it_gets_there(
     assert "differs from that of node a after entry 3" in caplog.text
 
 
-def test_f26_the_minority_is_wrong(network: dict[str, Node]) -> None:
+def test_the_minority_has_diverged(network: dict[str, Node]) -> None:
     for name, node in network.items():
         node.apply("x", "Y" if name == "c" else "y")
     for node in network.values():
@@ -86,7 +86,7 @@ def test_f26_the_minority_is_wrong(network: dict[str, Node]) -> None:
     assert not two.diverged
 
 
-def test_f26_a_node_that_got_the_state_anew_agrees_again(network: dict[str, Node]) -> None:
+def test_a_node_with_a_restored_state_agrees_again(network: dict[str, Node]) -> None:
     a, b = network["a"], network["b"]
     a.apply("x", "y")
     b.apply("x", "Y")
@@ -101,7 +101,7 @@ def test_f26_a_node_that_got_the_state_anew_agrees_again(network: dict[str, Node
     assert not a.divergence.diverged and not b.divergence.diverged
 
 
-def test_f26_what_was_long_ago_is_not_compared(network: dict[str, Node]) -> None:
+def test_old_hashes_are_not_compared(network: dict[str, Node]) -> None:
     a, b = network["a"], network["b"]
     a.apply("x")
     for _ in range(5000):

@@ -29,7 +29,7 @@ def grant(from_id: str, to_id: str, term: int) -> Message:
 # The hard state
 
 
-def test_b1_vote_is_durable_before_it_leaves() -> None:
+def test_vote_is_durable_before_it_leaves() -> None:
     cluster = Cluster()
     a = cluster.nodes["A"]
     a.disk_hangs = True
@@ -44,7 +44,7 @@ def test_b1_vote_is_durable_before_it_leaves() -> None:
     assert reply.reject
 
 
-def test_b1_a_lost_vote_was_never_given() -> None:
+def test_a_vote_lost_in_a_crash_was_never_sent() -> None:
     cluster = Cluster()
     cluster.nodes["A"].disk_hangs = True
     cluster.deliver(vote("B", "A", 5))
@@ -56,7 +56,7 @@ def test_b1_a_lost_vote_was_never_given() -> None:
 
 
 @pytest.mark.parametrize("flushed", range(4))
-def test_b2_term_and_vote_are_one_write(flushed: int) -> None:
+def test_term_and_vote_are_one_write(flushed: int) -> None:
     """A crash after any number of writes: the vote is on disk, or it was not given."""
     cluster = Cluster()
     cluster.set_log("A", "1 1", term=5, vote="C")
@@ -73,7 +73,7 @@ def test_b2_term_and_vote_are_one_write(flushed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pre-vote", "vote", "append", "transfer"])
-def test_f1_nothing_leaves_before_term_and_vote_are_durable(kind: str) -> None:
+def test_nothing_leaves_before_term_and_vote_are_durable(kind: str) -> None:
     cluster = Cluster()
     cluster.elect("B")
     a = cluster.nodes["A"]
@@ -102,7 +102,7 @@ def test_f1_nothing_leaves_before_term_and_vote_are_durable(kind: str) -> None:
     assert cluster.wire
 
 
-def test_b3_vote_survives_a_step_down_in_its_term() -> None:
+def test_vote_survives_a_step_down_in_its_term() -> None:
     cluster = Cluster()
     cluster.set_log("A", "", term=4)
     cluster["A"].campaign()
@@ -117,7 +117,7 @@ def test_b3_vote_survives_a_step_down_in_its_term() -> None:
     assert reply.reject
 
 
-def test_b4_own_vote_counts_when_it_is_durable() -> None:
+def test_own_vote_counts_when_it_is_durable() -> None:
     cluster = Cluster()
     a = cluster.nodes["A"]
     cluster["A"].campaign()
@@ -134,7 +134,7 @@ def test_b4_own_vote_counts_when_it_is_durable() -> None:
 # Elections
 
 
-def test_b5_the_last_term_counts_before_the_length() -> None:
+def test_the_last_term_counts_before_the_length() -> None:
     cluster = Cluster()
     cluster.set_log("A", "1 1 1 1 1 1 1 1 1")
     cluster.set_log("B", "1 2")
@@ -144,7 +144,7 @@ def test_b5_the_last_term_counts_before_the_length() -> None:
     assert {reply.from_id: reply.reject for reply in replies} == {"B": True, "A": False}
 
 
-def test_b6_a_late_grant_of_an_older_term_is_nothing() -> None:
+def test_a_late_grant_of_an_older_term_is_ignored() -> None:
     cluster = Cluster()
     cluster.set_log("A", "", term=5)
     cluster["A"].campaign()
@@ -155,7 +155,7 @@ def test_b6_a_late_grant_of_an_older_term_is_nothing() -> None:
     assert cluster["A"].role == CANDIDATE
 
 
-def test_b7_a_grant_counts_once() -> None:
+def test_a_grant_counts_once() -> None:
     cluster = Cluster("ABCDE")
     cluster["A"].campaign()
     for name in "BC":
@@ -169,7 +169,7 @@ def test_b7_a_grant_counts_once() -> None:
     assert cluster["A"].role == LEADER
 
 
-def test_b8_a_pre_vote_changes_nothing() -> None:
+def test_a_pre_vote_changes_nothing() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.cut = ["A"]
@@ -180,7 +180,7 @@ def test_b8_a_pre_vote_changes_nothing() -> None:
     assert cluster["B"].role != FOLLOWER, "stands for election in its own time"
 
 
-def test_b9_a_node_in_a_higher_term_does_not_stay_behind() -> None:
+def test_a_node_in_a_higher_term_rejoins_the_cluster() -> None:
     cluster = Cluster()
     cluster.set_log("C", "1", term=9)
     cluster.cut = ["C"]
@@ -195,7 +195,7 @@ def test_b9_a_node_in_a_higher_term_does_not_stay_behind() -> None:
     assert cluster.applied("C") == cluster.applied(leader)
 
 
-def test_b10_a_candidate_follows_a_leader_whose_append_does_not_fit() -> None:
+def test_a_candidate_follows_a_leader_whose_append_does_not_fit() -> None:
     cluster = Cluster()
     cluster.set_log("A", "1", term=4)
     cluster["A"].campaign()
@@ -208,7 +208,7 @@ def test_b10_a_candidate_follows_a_leader_whose_append_does_not_fit() -> None:
     assert (cluster["A"].role, cluster["A"].leader_id) == (FOLLOWER, "B")
 
 
-def test_b11_a_leader_that_reaches_only_a_bridge_makes_room() -> None:
+def test_a_leader_that_reaches_no_majority_steps_down() -> None:
     """A reaches only B; B, C, D and E reach each other."""
     cluster = Cluster("ABCDE")
     cluster.elect("A")
@@ -221,7 +221,7 @@ def test_b11_a_leader_that_reaches_only_a_bridge_makes_room() -> None:
     assert cluster.leader() in ("B", "C", "D", "E")
 
 
-def test_b11_a_leader_that_hears_nobody_stops() -> None:
+def test_an_isolated_leader_steps_down() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.cut = ["A"]
@@ -233,7 +233,7 @@ def test_b11_a_leader_that_hears_nobody_stops() -> None:
     assert not [m for m in cluster.lost if m.type == APPEND]
 
 
-def test_b12_a_removed_node_disturbs_nobody() -> None:
+def test_a_removed_node_does_not_disturb_the_cluster() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.lose = lambda m: m.to_id == "C"
@@ -244,7 +244,7 @@ def test_b12_a_removed_node_disturbs_nobody() -> None:
     assert (cluster.leader(), cluster["A"].term, cluster["B"].term) == ("A", term, term)
 
 
-def test_b13_learners_neither_stand_nor_count() -> None:
+def test_learners_neither_campaign_nor_count() -> None:
     cluster = Cluster("AB", learners="CD")
     cluster.tick(4 * ELECTION, names="CD")
     assert [cluster[name].role for name in "CD"] == [FOLLOWER, FOLLOWER]
@@ -258,7 +258,7 @@ def test_b13_learners_neither_stand_nor_count() -> None:
     assert cluster.applied("A") == cluster.applied("C") == ["x"]
 
 
-def test_b14_a_promoted_learner_votes_before_it_knows() -> None:
+def test_a_promoted_learner_votes_before_it_has_the_configuration() -> None:
     cluster = Cluster("AB", learners="C")
     cluster.elect("A")
     cluster.tick(1)
@@ -271,7 +271,7 @@ def test_b14_a_promoted_learner_votes_before_it_knows() -> None:
     cluster.elect("B")
 
 
-def test_f2_an_isolated_node_comes_back_quietly() -> None:
+def test_an_isolated_node_rejoins_without_an_election() -> None:
     cluster = Cluster()
     cluster.elect("A")
     term = cluster["A"].term
@@ -284,7 +284,7 @@ def test_f2_an_isolated_node_comes_back_quietly() -> None:
     assert cluster.applied("C") == ["x", "y"]
 
 
-def test_lease_who_hears_its_leader_elects_no_other() -> None:
+def test_a_node_that_hears_its_leader_elects_no_other() -> None:
     """C has lost the leader, and only the leader."""
     cluster = Cluster()
     cluster.elect("A")
@@ -293,7 +293,7 @@ def test_lease_who_hears_its_leader_elects_no_other() -> None:
     assert (cluster.leader(), cluster["A"].term) == ("A", 1)
 
 
-def test_f4_all_start_together() -> None:
+def test_simultaneous_candidates_elect_a_leader() -> None:
     """A leader within ten time-outs every time, within two for half of the seeds."""
     needed: list[int] = []
     for seed in range(40):
@@ -310,7 +310,7 @@ def test_f4_all_start_together() -> None:
     assert sorted(needed)[len(needed) // 2] <= 2 * ELECTION
 
 
-def test_stall_a_leader_whose_disk_hangs_steps_down() -> None:
+def test_a_leader_whose_disk_hangs_steps_down() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.nodes["A"].disk_hangs = True
@@ -329,7 +329,7 @@ def test_stall_a_leader_whose_disk_hangs_steps_down() -> None:
 # Handing over
 
 
-def test_f6_transfer_to_a_voter_that_lags() -> None:
+def test_transfer_to_a_voter_that_lags() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.lose = lambda m: m.to_id == "B"
@@ -343,7 +343,7 @@ def test_f6_transfer_to_a_voter_that_lags() -> None:
     assert cluster.applied("B") == ["x", "y"]
 
 
-def test_force_a_transfer_takes_no_time() -> None:
+def test_a_transfer_skips_the_election_timeout() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster["A"].transfer("C")
@@ -352,7 +352,7 @@ def test_force_a_transfer_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("to_id", ["A", "D", "Z"])
-def test_f6_transfer_to_itself_a_learner_or_a_stranger_is_refused(to_id: str) -> None:
+def test_transfer_to_itself_a_learner_or_an_unknown_node_is_rejected(to_id: str) -> None:
     cluster = Cluster("ABC", learners="D")
     cluster.elect("A")
     with pytest.raises(Refused, match="not another voter"):
@@ -361,7 +361,7 @@ def test_f6_transfer_to_itself_a_learner_or_a_stranger_is_refused(to_id: str) ->
     assert cluster.applied("A") == ["x"]
 
 
-def test_b15_a_transfer_to_a_dead_node_ends() -> None:
+def test_a_transfer_to_a_dead_node_ends() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.cut = ["B"]
@@ -371,7 +371,7 @@ def test_b15_a_transfer_to_a_dead_node_ends() -> None:
     assert cluster.applied("A") == ["x"]
 
 
-def test_b15_only_the_leader_of_this_term_makes_a_node_stand() -> None:
+def test_only_the_leader_of_this_term_can_start_a_transfer_election() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.elect("B")

@@ -26,7 +26,7 @@ def grow(cluster: Cluster, leader: str, node_id: str) -> None:
     cluster.tick(1)
 
 
-def test_f9_from_one_node_to_three_and_to_three_others() -> None:
+def test_from_one_node_to_three_and_to_three_others() -> None:
     cluster = Cluster("A", outside="BCDEF")
     cluster.elect("A")
     cluster.propose("A", "x")
@@ -44,7 +44,7 @@ def test_f9_from_one_node_to_three_and_to_three_others() -> None:
     assert [cluster.applied(name) for name in "DEF"] == [["x", "y"]] * 3
 
 
-def test_f9_contexts_travel_with_the_members() -> None:
+def test_addresses_are_part_of_the_configuration() -> None:
     cluster = Cluster("A", outside="B")
     cluster.elect("A")
     cluster["A"].propose_change(Change(ADD_LEARNER, "B", b"10.0.0.2:7000"))
@@ -76,7 +76,7 @@ def test_a_change_that_makes_no_sense_is_refused(change: Change, why: str) -> No
         changed(ConfState(["A"], ["L"]), change)
 
 
-def test_gate_a_learner_that_lags_is_not_promoted() -> None:
+def test_a_lagging_learner_is_not_promoted() -> None:
     """The quorum stays as it is until the newcomer has the snapshot and nearly all of the log."""
     cluster = Cluster("AB", outside="C", promote_lag_max=3, inflight_max=1, append_size_max=1)
     cluster.elect("A")
@@ -101,7 +101,7 @@ def test_gate_a_learner_that_lags_is_not_promoted() -> None:
 # Which configuration
 
 
-def test_b44_no_change_before_the_leader_knows_what_is_committed() -> None:
+def test_no_change_before_the_leader_knows_what_is_committed() -> None:
     """Two leaders of four nodes remove different members: only one change is ever committed."""
     cluster = Cluster("ABCD")
     cluster.elect("A")
@@ -121,7 +121,7 @@ def test_b44_no_change_before_the_leader_knows_what_is_committed() -> None:
         assert cluster[name].conf.voters == ["A", "B", "D"]
 
 
-def test_b45_one_change_at_a_time_until_it_is_applied() -> None:
+def test_one_change_at_a_time_until_it_is_applied() -> None:
     cluster = Cluster("ABC", outside="D")
     cluster.elect("A")
     cluster.nodes["A"].apply_hangs = True
@@ -136,7 +136,7 @@ def test_b45_one_change_at_a_time_until_it_is_applied() -> None:
     assert cluster["A"].conf.members == ["A", "B", "D"]
 
 
-def test_b46_an_overwritten_configuration_is_void() -> None:
+def test_an_overwritten_configuration_is_void() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.cut = ["A"]
@@ -152,7 +152,7 @@ def test_b46_an_overwritten_configuration_is_void() -> None:
     assert cluster["A"].conf.voters == ["A", "C"]
 
 
-def test_b47_a_removed_leader_does_not_count_itself() -> None:
+def test_a_removed_leader_does_not_count_itself() -> None:
     cluster = Cluster("ABC")
     cluster.elect("A")
     cluster.lose = lambda m: m.to_id in "BC" and bool(m.entries)
@@ -171,7 +171,7 @@ def test_b47_a_removed_leader_does_not_count_itself() -> None:
     assert cluster["A"].role == FOLLOWER
 
 
-def test_strand_the_newest_log_may_be_of_a_node_that_wants_to_leave() -> None:
+def test_the_newest_log_may_be_on_a_node_that_is_removed() -> None:
     """A has its own removal in its log, B lacks it: only A can win, and finish it."""
     cluster = Cluster("AB")
     cluster.elect("A")
@@ -186,7 +186,7 @@ def test_strand_the_newest_log_may_be_of_a_node_that_wants_to_leave() -> None:
     assert cluster["A"].role == FOLLOWER
 
 
-def test_b48_elections_go_by_the_newest_configuration() -> None:
+def test_elections_go_by_the_newest_configuration() -> None:
     """Four members in the log, three of them in the applied part: two votes are not enough."""
     cluster = Cluster("ABC", outside="D")
     cluster.set_log("A", "1", term=1)
@@ -207,7 +207,7 @@ def test_b48_elections_go_by_the_newest_configuration() -> None:
     assert raft.role == LEADER
 
 
-def test_b49_strangers_do_not_vote() -> None:
+def test_votes_of_nodes_outside_the_configuration_do_not_count() -> None:
     """A node that lost its disk comes back under another id, and is nobody till it is added."""
     cluster = Cluster("ABC")
     cluster["A"].campaign()
@@ -216,7 +216,7 @@ def test_b49_strangers_do_not_vote() -> None:
     assert cluster["A"].role == PRE_CANDIDATE
 
 
-def test_b21_a_reply_of_an_earlier_stay_proves_nothing() -> None:
+def test_a_reply_from_an_earlier_membership_is_ignored() -> None:
     cluster = Cluster("ABC")
     cluster.elect("A")
     cluster.propose("A", *"abcdefgh")
@@ -242,7 +242,7 @@ def test_b21_a_reply_of_an_earlier_stay_proves_nothing() -> None:
     assert cluster["C"].log.last_index() == cluster["A"].log.last_index()
 
 
-def test_f10_a_learner_that_joins_changes_no_quorum() -> None:
+def test_a_learner_that_joins_changes_no_quorum() -> None:
     cluster = Cluster("AB", outside="C")
     cluster.elect("A")
     cluster.cut = ["C"]
@@ -276,7 +276,7 @@ def test_removing_a_learner_ends_its_snapshot() -> None:
     cluster["A"].unreachable("B")
 
 
-def test_f27_status() -> None:
+def test_status() -> None:
     cluster = Cluster("AB", learners="C")
     cluster.elect("A")
     cluster.propose("A", "x")

@@ -12,12 +12,12 @@ from corvo.consensus.raft.quorum import LOST, PENDING, WON, majority, majority_h
 @pytest.mark.parametrize(
     ("count", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)]
 )
-def test_b32_majority(count: int, needed: int) -> None:
+def test_majority(count: int, needed: int) -> None:
     assert majority(count) == needed
 
 
 @pytest.mark.parametrize("count", range(1, 8))
-def test_b32_any_two_majorities_meet(count: int) -> None:
+def test_any_two_majorities_meet(count: int) -> None:
     groups = list(combinations(range(count), majority(count)))
     assert all(set(a) & set(b) for a in groups for b in groups)
 
@@ -35,7 +35,7 @@ def test_b32_any_two_majorities_meet(count: int) -> None:
         ([9, 9, 9, 1, 1], 9),
     ],
 )
-def test_b32_what_a_majority_has(values: list[int], has: int) -> None:
+def test_the_index_that_a_majority_has(values: list[int], has: int) -> None:
     assert majority_has(values) == has
 
 

@@ -11,7 +11,7 @@ def reads(cluster: Cluster, name: str) -> list[tuple[bytes, int]]:
     return [(read.context, read.index) for read in cluster.nodes[name].reads]
 
 
-def test_f7_reads_on_the_leader_and_on_a_follower() -> None:
+def test_reads_on_the_leader_and_on_a_follower() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.propose("A", "x")
@@ -22,7 +22,7 @@ def test_f7_reads_on_the_leader_and_on_a_follower() -> None:
     assert reads(cluster, "B") == [(b"b", 2)]
 
 
-def test_f7_reads_of_one_turn_share_a_round() -> None:
+def test_reads_of_one_turn_share_a_round() -> None:
     cluster = Cluster()
     cluster.elect("A")
     for context in (b"1", b"2", b"3"):
@@ -30,12 +30,12 @@ def test_f7_reads_of_one_turn_share_a_round() -> None:
     assert len(cluster.take_messages(APPEND)) == 2
 
 
-def test_f7_no_leader_no_read() -> None:
+def test_a_read_without_a_leader_fails() -> None:
     cluster = Cluster()
     assert not cluster["A"].read_index(b"a")
 
 
-def test_f7_a_single_node_answers_at_once() -> None:
+def test_a_single_node_answers_at_once() -> None:
     cluster = Cluster("A")
     cluster.elect("A")
     cluster["A"].read_index(b"a")
@@ -43,7 +43,7 @@ def test_f7_a_single_node_answers_at_once() -> None:
     assert reads(cluster, "A") == [(b"a", 1)]
 
 
-def test_f7_a_leader_that_is_none_any_more_answers_nothing() -> None:
+def test_a_deposed_leader_serves_no_reads() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.cut = ["A"]
@@ -59,7 +59,7 @@ def test_f7_a_leader_that_is_none_any_more_answers_nothing() -> None:
     assert reads(cluster, "A") == [(b"a", 0)]
 
 
-def test_f7_a_follower_is_told_when_nobody_can_confirm() -> None:
+def test_a_follower_gets_an_error_when_no_read_can_be_confirmed() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.lose = lambda m: m.type == APPEND_REPLY
@@ -70,7 +70,7 @@ def test_f7_a_follower_is_told_when_nobody_can_confirm() -> None:
     assert reads(cluster, "B") in ([], [(b"b", 0)])
 
 
-def test_f7_a_lost_round_is_confirmed_by_the_next_heartbeat() -> None:
+def test_a_lost_round_is_confirmed_by_the_next_heartbeat() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.lose = lambda m: m.type == APPEND
@@ -82,7 +82,7 @@ def test_f7_a_lost_round_is_confirmed_by_the_next_heartbeat() -> None:
     assert reads(cluster, "A") == [(b"a", 1)]
 
 
-def test_b50_a_new_leader_waits_for_its_first_commit() -> None:
+def test_a_read_on_a_new_leader_waits_for_its_first_commit() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.lose = lambda m: m.from_id == "A" and m.to_id == "B"
@@ -102,7 +102,7 @@ def test_b50_a_new_leader_waits_for_its_first_commit() -> None:
     assert cluster["C"].log.commit > 2
 
 
-def test_b51_an_answer_to_an_earlier_round_confirms_no_later_read() -> None:
+def test_a_reply_to_an_earlier_round_confirms_no_later_read() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster["A"].read_index(b"1")
@@ -122,7 +122,7 @@ def test_b51_an_answer_to_an_earlier_round_confirms_no_later_read() -> None:
     assert reads(cluster, "A") == [(b"1", 1)]
 
 
-def test_b53_a_read_waits_for_the_apply() -> None:
+def test_a_read_waits_for_the_apply() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.nodes["B"].apply_hangs = True

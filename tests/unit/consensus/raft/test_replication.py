@@ -34,7 +34,7 @@ def append(
 # Commit
 
 
-def test_b16_figure_8() -> None:
+def test_figure_8() -> None:
     """An entry of an older term on a majority can still be overwritten."""
     cluster = Cluster("ABCDE")
     # A led term 2 and reached only B; E led term 3 and reached nobody.
@@ -61,7 +61,7 @@ def test_b16_figure_8() -> None:
         assert cluster.applied(name) == cluster.applied("E")
 
 
-def test_f5_older_entries_are_committed_with_the_first_of_the_term() -> None:
+def test_older_entries_are_committed_with_the_first_of_the_term() -> None:
     cluster = Cluster()
     for name in "ABC":
         cluster.set_log(name, "1 1")
@@ -74,14 +74,14 @@ def test_f5_older_entries_are_committed_with_the_first_of_the_term() -> None:
     assert cluster.applied("A") == ["1/1", "1/2"]
 
 
-def test_b18_a_follower_commits_only_what_an_append_has_proven() -> None:
+def test_a_follower_commits_only_entries_that_an_append_has_confirmed() -> None:
     cluster = Cluster()
     cluster.set_log("B", "1 1 1 1 1 1 1 1", term=2)
     cluster.deliver(append("B", 2, 4, 1, commit=8))
     assert cluster["B"].log.commit == 4
 
 
-def test_b22_a_single_node_commits_after_its_flush() -> None:
+def test_a_single_node_commits_after_its_flush() -> None:
     cluster = Cluster("A")
     cluster["A"].campaign()
     cluster.settle()
@@ -93,7 +93,7 @@ def test_b22_a_single_node_commits_after_its_flush() -> None:
     assert cluster.nodes["A"].log() == "1/1"
 
 
-def test_b24_apply_waits_for_the_own_disk() -> None:
+def test_apply_waits_for_the_local_disk() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.nodes["A"].disk_hangs = True
@@ -107,7 +107,7 @@ def test_b24_apply_waits_for_the_own_disk() -> None:
     assert cluster.applied("A") == ["x"]
 
 
-def test_f13_the_leader_writes_while_the_others_do() -> None:
+def test_leader_and_followers_write_in_parallel() -> None:
     """The append leaves before the leader's own flush; its own vote counts after it."""
     cluster = Cluster()
     cluster.elect("A")
@@ -122,7 +122,7 @@ def test_f13_the_leader_writes_while_the_others_do() -> None:
     assert cluster["A"].log.commit == 2
 
 
-def test_b25_a_commit_index_beyond_the_log_is_cut() -> None:
+def test_a_commit_index_beyond_the_log_is_limited() -> None:
     cluster = Cluster()
     cluster.set_log("A", "1 1 1 1 1", term=1)
     cluster.nodes["A"].storage.state.commit = 9
@@ -134,7 +134,7 @@ def test_b25_a_commit_index_beyond_the_log_is_cut() -> None:
     assert cluster["A"].log.commit == 10
 
 
-def test_torn_the_term_is_at_least_that_of_the_log() -> None:
+def test_the_term_is_at_least_that_of_the_log() -> None:
     """A crash has left the entries of a write, and not the term behind them."""
     cluster = Cluster()
     cluster.set_log("A", "1 1 4", term=3, vote="B")
@@ -146,7 +146,7 @@ def test_torn_the_term_is_at_least_that_of_the_log() -> None:
 # Appending
 
 
-def test_b17_a_late_append_cuts_nothing() -> None:
+def test_a_late_append_truncates_nothing() -> None:
     cluster = Cluster()
     cluster.deliver(append("B", 1, 0, 0, 1, 1, 1, 1, 1))
     cluster.deliver(append("B", 1, 0, 0, 1, 1))
@@ -174,7 +174,7 @@ def test_a_duplicate_of_what_is_being_written_waits_for_it() -> None:
     assert [reply.index for reply in cluster.take_messages(APPEND_REPLY)] == [2, 2]
 
 
-def test_b23_the_end_of_an_old_write_says_nothing_of_a_new_one() -> None:
+def test_completion_of_an_old_write_does_not_confirm_a_new_one() -> None:
     """3/3 is written, overwritten by 4/3, and comes back, while the first write is on its way."""
     cluster = Cluster()
     cluster.set_log("B", "1 1", term=5)
@@ -224,7 +224,7 @@ def test_heartbeats_are_answered_while_the_disk_hangs() -> None:
         ("1 1 1 1 1 1 1 9", "1 2 3 4 5 6 7 8", 3),
     ],
 )
-def test_b27_a_refusal_skips_a_term(leader: str, follower: str, rounds: int) -> None:
+def test_a_rejection_skips_a_whole_term(leader: str, follower: str, rounds: int) -> None:
     cluster = Cluster()
     cluster.set_log("A", leader, term=9)
     cluster.set_log("B", follower, term=9)
@@ -246,7 +246,7 @@ def test_b27_a_refusal_skips_a_term(leader: str, follower: str, rounds: int) -> 
     assert refused <= rounds
 
 
-def test_b26_many_conflicts_with_appends_of_one_entry() -> None:
+def test_many_conflicts_with_appends_of_one_entry() -> None:
     cluster = Cluster(append_size_max=1)
     cluster.set_log("A", "1 " * 24 + "3", term=3)
     cluster.set_log("B", "1 " * 24 + "2 " * 100, term=2)
@@ -267,7 +267,7 @@ def test_b26_many_conflicts_with_appends_of_one_entry() -> None:
     assert delivered <= 20, "ten there and ten back"
 
 
-def test_b26_a_probe_that_confirms_nothing_new_ends_the_probing() -> None:
+def test_a_probe_that_confirms_nothing_new_ends_the_probing() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster["A"].unreachable("B")
@@ -275,7 +275,7 @@ def test_b26_a_probe_that_confirms_nothing_new_ends_the_probing() -> None:
     assert cluster["A"].status().peers["B"].state == "replicate"
 
 
-def test_b19_a_follower_that_lost_its_log_is_noticed() -> None:
+def test_a_follower_that_lost_its_log_is_detected() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.propose("A", "x", "y")
@@ -290,7 +290,7 @@ def test_b19_a_follower_that_lost_its_log_is_noticed() -> None:
     assert cluster.leader() == "A"
 
 
-def test_b20_a_late_refusal_does_not_go_below_what_is_confirmed() -> None:
+def test_a_late_rejection_does_not_lower_next_below_match() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.propose("A", *"abcdefghi")
@@ -306,7 +306,7 @@ def test_b20_a_late_refusal_does_not_go_below_what_is_confirmed() -> None:
 # Flow
 
 
-def test_f11_pipeline_up_to_the_window() -> None:
+def test_pipeline_up_to_the_window() -> None:
     cluster = Cluster(inflight_max=4, append_size_max=1)
     cluster.elect("A")
     for text in "abcdefgh":
@@ -318,7 +318,7 @@ def test_f11_pipeline_up_to_the_window() -> None:
     assert cluster.applied("A") == list("abcdefgh")
 
 
-def test_f11_pipeline_up_to_the_bytes() -> None:
+def test_pipeline_up_to_the_bytes() -> None:
     cluster = Cluster(inflight_size_max=3, append_size_max=1)
     cluster.elect("A")
     for text in "abcdefgh":
@@ -327,7 +327,7 @@ def test_f11_pipeline_up_to_the_bytes() -> None:
     assert cluster["A"].status().peers["B"].inflight == 3
 
 
-def test_b28_lost_replies_give_their_place_back() -> None:
+def test_lost_replies_free_the_window() -> None:
     cluster = Cluster(inflight_max=4, append_size_max=1)
     cluster.elect("A")
     cluster.lose = lambda m: m.type == APPEND_REPLY
@@ -351,7 +351,7 @@ def test_lost_appends_are_sent_again() -> None:
     assert cluster.applied("B") == list("abcd")
 
 
-def test_f13_what_is_proposed_in_one_turn_travels_together() -> None:
+def test_proposals_of_one_turn_share_a_message() -> None:
     cluster = Cluster()
     cluster.elect("A")
     for text in "abcd":
@@ -360,7 +360,7 @@ def test_f13_what_is_proposed_in_one_turn_travels_together() -> None:
     assert [len(m.entries) for m in appends] == [4, 4]
 
 
-def test_b29_without_a_quorum_the_tail_is_bounded() -> None:
+def test_without_a_quorum_the_tail_is_bounded() -> None:
     cluster = Cluster(uncommitted_max=5, uncommitted_size_max=100)
     cluster.elect("A")
     cluster.cut = ["B", "C"]
@@ -373,7 +373,7 @@ def test_b29_without_a_quorum_the_tail_is_bounded() -> None:
     assert cluster.applied("B") == [*"abcde", "z" * 90]
 
 
-def test_b29_the_tail_is_bounded_in_bytes() -> None:
+def test_the_tail_is_bounded_in_bytes() -> None:
     cluster = Cluster(uncommitted_size_max=100)
     cluster.elect("A")
     cluster.cut = ["B", "C"]
@@ -382,7 +382,7 @@ def test_b29_the_tail_is_bounded_in_bytes() -> None:
         cluster.propose("A", "z")
 
 
-def test_apply_a_slow_state_machine_gets_little_at_a_time() -> None:
+def test_a_slow_state_machine_gets_bounded_batches() -> None:
     cluster = Cluster(applying_size_max=3)
     cluster.elect("A")
     b = cluster.nodes["B"]
@@ -397,7 +397,7 @@ def test_apply_a_slow_state_machine_gets_little_at_a_time() -> None:
     assert cluster.applied("B") == list("abcdefgh")
 
 
-def test_f15_a_backlog_of_the_state_machine_disturbs_no_election() -> None:
+def test_an_apply_backlog_disturbs_no_election() -> None:
     cluster = Cluster()
     cluster.elect("A")
     for node in cluster.nodes.values():

@@ -36,7 +36,7 @@ def test_a_stranded_follower_gets_the_snapshot_then_the_log() -> None:
     assert cluster["A"].status().peers["B"].state == "replicate"
 
 
-def test_b36_a_contradicting_entry_goes() -> None:
+def test_a_snapshot_drops_a_conflicting_entry() -> None:
     cluster = Cluster()
     cluster.set_log("B", "1 1 1 1 1 1 1 1 1 4 4", term=5)
     cluster.deliver(offer(cluster, 5, 10, 5))
@@ -48,7 +48,7 @@ def test_b36_a_contradicting_entry_goes() -> None:
     assert (reply.reject, reply.index) == (False, 10)
 
 
-def test_b37_what_lies_behind_the_snapshot_stays() -> None:
+def test_entries_after_the_snapshot_stay() -> None:
     cluster = Cluster()
     cluster.set_log("B", "1 " * 20, term=1)
     cluster.deliver(offer(cluster, 1, 10, 1))
@@ -58,7 +58,7 @@ def test_b37_what_lies_behind_the_snapshot_stays() -> None:
     assert cluster["B"].log.commit == 10
 
 
-def test_b38_an_old_snapshot_is_ignored() -> None:
+def test_an_old_snapshot_is_ignored() -> None:
     cluster = Cluster()
     cluster.set_log("B", "1 " * 30, term=1)
     heartbeat = Message(APPEND, "B", from_id="A", term=1, index=30, log_term=1, commit=30)
@@ -71,7 +71,7 @@ def test_b38_an_old_snapshot_is_ignored() -> None:
     assert len(cluster.applied("B")) == 30
 
 
-def test_b39_a_snapshot_knows_the_members() -> None:
+def test_a_snapshot_has_the_configuration() -> None:
     cluster = Cluster("AB", outside="C")
     cluster.elect("A")
     cluster.propose("A", *"abcd")
@@ -85,7 +85,7 @@ def test_b39_a_snapshot_knows_the_members() -> None:
     assert cluster["C"].conf.members == ["A", "B", "C"]
 
 
-def test_b40_a_snapshot_on_its_way_is_not_replaced() -> None:
+def test_a_snapshot_in_transfer_is_not_replaced() -> None:
     """New snapshots come faster than one can be sent."""
     cluster = Cluster()
     stranded(cluster)
@@ -106,7 +106,7 @@ def test_b40_a_snapshot_on_its_way_is_not_replaced() -> None:
     assert cluster.nodes["B"].applied_index == cluster["A"].log.commit
 
 
-def test_f20_a_log_that_keeps_what_is_needed_needs_one_snapshot() -> None:
+def test_retained_entries_make_a_second_snapshot_needless() -> None:
     cluster = Cluster()
     stranded(cluster)
     cluster.lose = lambda m: m.type == SNAPSHOT
@@ -124,7 +124,7 @@ def test_f20_a_log_that_keeps_what_is_needed_needs_one_snapshot() -> None:
     assert cluster["A"].trim_limit() > 1 << 60
 
 
-def test_f20_a_short_absence_needs_no_snapshot() -> None:
+def test_a_short_absence_needs_no_snapshot() -> None:
     cluster = Cluster()
     cluster.elect("A")
     cluster.propose("A", *"abcd")
@@ -161,7 +161,7 @@ def test_no_snapshot_for_a_node_that_is_not_heard_of() -> None:
     assert not [m for m in cluster.lost if m.type == SNAPSHOT]
 
 
-def test_b41_the_log_begins_right_behind_the_snapshot() -> None:
+def test_the_log_starts_right_after_the_snapshot() -> None:
     """Nothing is kept below the snapshot; the follower lacks only the last entry."""
     cluster = Cluster()
     cluster.elect("A")
@@ -178,7 +178,7 @@ def test_b41_the_log_begins_right_behind_the_snapshot() -> None:
     assert cluster.applied("B") == list("abcde")
 
 
-def test_b69_a_snapshot_overtakes_the_apply() -> None:
+def test_a_snapshot_overtakes_the_apply() -> None:
     cluster = Cluster()
     cluster.elect("A")
     b = cluster.nodes["B"]
@@ -200,7 +200,7 @@ def test_b69_a_snapshot_overtakes_the_apply() -> None:
     assert b.applied_index == 13
 
 
-def test_f21_a_crash_while_the_snapshot_is_installed_leaves_the_old_state() -> None:
+def test_a_crash_during_the_installation_leaves_the_old_state() -> None:
     cluster = Cluster()
     stranded(cluster)
     b = cluster.nodes["B"]
