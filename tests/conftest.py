@@ -1,5 +1,4 @@
-"""What all tests share: which build they run against, the mutant that is wanted, and how hypothesis
-runs."""
+"""Setup of all tests: the expected build, the selected mutant, and the profiles of hypothesis."""
 
 import importlib.util
 import os
@@ -16,7 +15,7 @@ settings.load_profile("corvo")
 
 
 def pytest_configure() -> None:
-    """Refuse to run against another build than the Makefile asked for (CORVO_BUILD)."""
+    """Refuse to run with another build than the Makefile requested (CORVO_BUILD)."""
     wanted = os.environ.get("CORVO_BUILD")
     if wanted is None:
         return

@@ -1,4 +1,4 @@
-"""The state machine gives the same rows over LMDB and over a dict."""
+"""The state machine writes the same rows to LMDB and to the state store in memory."""
 
 from pathlib import Path
 

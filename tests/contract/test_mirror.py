@@ -1,6 +1,6 @@
-"""Random programs, mirrored: at any time the mirror can be killed, set back by a power cut, stalled
-past the bound of the outbox, or begun again, and once it has caught up it equals the base row by
-row."""
+"""Random programs of ops with a mirror. At any time the mirror can be killed, set back by a power
+cut, stalled past the limit of the outbox, or rebuilt. Once it has caught up it equals the state
+store row by row."""
 
 import asyncio
 import shutil

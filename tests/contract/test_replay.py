@@ -1,5 +1,5 @@
-"""Random programs, judged twice: by a plain model of the rules, and by a machine that is started
-again from its base at random points and has to answer, hash and store exactly the same.
+"""Random programs of ops, checked twice: against a plain model of the rules, and against a machine
+that restarts from its state store at random points and must return, hash and store the same.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A few power cuts of each kind; `make images` makes many."""
+"""A few simulated power cuts of each kind; `make images` runs many."""
 
 import functools
 

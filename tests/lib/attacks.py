@@ -1,8 +1,8 @@
 """Attacks on a running server, by class of abuse.
 
-An attack is a function that does its worst once and checks the answer. The row that it has in
-ATTACKS names the metric that counts it. What holds around all of them, and that no class is left
-out, is looked at by `tests/process/test_abuse.py`.
+An attack is a function that abuses the server once and checks the reply. Its row in ATTACKS names
+the metric that counts it. `tests/process/test_abuse.py` checks the invariants of all attacks, and
+that no class is missing.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ Run = Callable[[ServerProcess], None]
 
 
 class Attack(NamedTuple):
-    """`counter` is how the series in /metrics begin that count it."""
+    """`counter` is the prefix of the /metrics series that count it."""
 
     number: int
     name: str
@@ -111,7 +111,7 @@ ATTACKS: list[Attack] = []
 
 
 def attack(number: int, counter: str) -> Callable[[Run], Run]:
-    """Enters a function into ATTACKS. A word alone is a reason for which something is refused."""
+    """Add a function to ATTACKS. A counter without a prefix is a reason for rejected requests."""
     series = counter if "{" in counter else f'corvo_http_refusals_total{{reason="{counter}"}}'
 
     def enter(run: Run) -> Run:
@@ -122,7 +122,7 @@ def attack(number: int, counter: str) -> Callable[[Run], Run]:
 
 
 def counted(api: Api, series: str) -> float:
-    """What the metrics say, the sum of all series that begin like this."""
+    """Return the sum of all /metrics series with this prefix."""
     lines = api.raw("GET", "/metrics").body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
 
@@ -171,7 +171,7 @@ def slow_bodies_of_streams(server: ServerProcess) -> None:
         for stream in streams:
             client.send(client.peer.headers(stream, POST), data(stream, b"x"))
         client.ask(41)
-        client.read(lambda: len(client.statuses) == 1)  # now the others have been read, too
+        client.read(lambda: len(client.statuses) == 1)  # the other requests have been read now, too
         advance(api, "31s")
         client.read(lambda: len(client.statuses) == len(streams) + 1)
         assert list(client.statuses.values()) == [404] + [408] * len(streams)
@@ -318,7 +318,7 @@ for _name, (_number, _budgeted) in _FLOOD_CLASSES.items():
 
 @attack(13, 'corvo_http_refusals_total{reason="')
 def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
-    """Each is a fault of the connection: there is no reset to farm."""
+    """Each is a connection error, so a client cannot make the server send resets."""
     short = frames.ExtensionFrame(2, 1, body=b"\0\0\0\1")
     for sent, code in (
         (frames.WindowUpdateFrame(1, 1).serialize()[:-4] + bytes(4), PROTOCOL_ERROR),
@@ -336,7 +336,7 @@ def resets_that_the_server_is_made_to_send(server: ServerProcess) -> None:
 
 @attack(13, "faulty_requests")
 def windows_that_are_too_wide(server: ServerProcess) -> None:
-    """A fault of the stream, by the standard: the resets are counted."""
+    """Each is a stream error, as the standard demands, and the resets are counted."""
     wide = 2**31 - 1
     with Multiplexed(server.port) as client:
         body = b'{"queues":["none"],"timeout":60}'
@@ -461,7 +461,7 @@ def packed_bombs(server: ServerProcess) -> None:
     packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     status, answer = api.call("POST", f"{_RPC}Enqueue", bomb, packed)
     assert (status, answer["code"]) == (429, "resource_exhausted")
-    assert api.call("POST", "/enqueue", bomb, packed)[0] == 400  # is not unpacked at all
+    assert api.call("POST", "/enqueue", bomb, packed)[0] == 400  # the server does not decompress it
     api.close()
 
 
@@ -499,8 +499,7 @@ def more_streams_than_may_be_open(server: ServerProcess) -> None:
 
 @attack(33, "forwarded")
 def forwarding_that_never_was(server: ServerProcess) -> None:
-    """On a follower: nothing is passed on for somebody who says that it was passed on already, and
-    nothing is believed."""
+    """A follower neither forwards a request that claims to be forwarded, nor trusts its headers."""
     api = server.api()
     spoofed = {"X-Corvo-Forwarded": "1", "X-Corvo-Proxy-Stream": "1", "X-Forwarded-For": "9.9.9.9"}
     status, answer = api.call("POST", "/enqueue", {"queue": "q"}, spoofed)

@@ -1,7 +1,7 @@
-"""Real clusters for the process tests: three `corvo server` on ports of their own.
+"""Real clusters for the process tests: three `corvo server` processes on ports of their own.
 
 `Writer` is a producer that never gives up: it sends each job with an idempotency key to one node
-after the other until somebody acknowledges it, so that every number must be there exactly once.
+after another until one acknowledges it, so each number must exist exactly once.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ SECRET = "a secret for tests only"
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that no connection gets for its own end: it stays free
-    while its server is down."""
+    """Return a port without a listener that the system does not assign to outgoing connections, so
+    it stays free while its server is down."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class ClusterProcess:
-    """Nodes n1 .. n<count>; the first begins the cluster, the others join it."""
+    """Nodes n1 .. n<count>; the first bootstraps the cluster, the others join it."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class ClusterProcess:
         self.environment = {"CORVO_CLUSTER_SECRET": SECRET, **(environment or {})}
         self.flags = flags
         self.nodes: list[ServerProcess] = []
-        self.added = 0  # nodes that there ever were
+        self.added = 0  # nodes added so far
         for _ in range(count):
             self.add()
 
     def add(self) -> ServerProcess:
-        """One more node, that was not started yet."""
+        """Add a node without starting it."""
         self.added += 1
         number = self.added
         flags = ["--node-id", f"n{number}", "--raft-bind", f"127.0.0.1:{free_port()}"]
@@ -66,7 +66,7 @@ class ClusterProcess:
         return node
 
     def start(self) -> "ClusterProcess":
-        """Until all are voters."""
+        """Start all nodes and wait until all are voters."""
         for node in self.nodes:
             node.start()
             self.wait_leader()
@@ -74,11 +74,11 @@ class ClusterProcess:
         return self
 
     def up(self) -> list[ServerProcess]:
-        """Nodes whose process runs."""
+        """Return the nodes whose process runs."""
         return [n for n in self.nodes if n.process is not None and n.process.poll() is None]
 
     def status(self, node: ServerProcess) -> dict[str, Any]:
-        """What a node says of the cluster; empty if it does not answer."""
+        """Return the cluster status of a node; empty if it does not reply."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             api = node.api(5)
             try:
@@ -88,14 +88,14 @@ class ClusterProcess:
         return {}
 
     def leader(self) -> ServerProcess | None:
-        """The node that leads and serves, if there is one now."""
+        """Return the node that leads and serves requests, None if there is none now."""
         for node in self.up():
             if self.status(node).get("serving"):
                 return node
         return None
 
     def wait_leader(self) -> ServerProcess:
-        """The node that leads, as soon as one does."""
+        """Wait for a leader and return it."""
         found: list[ServerProcess] = []
 
         def led() -> bool:
@@ -107,7 +107,7 @@ class ClusterProcess:
         return found[0]
 
     def wait_voters(self, count: int) -> None:
-        """Until every node that is up knows of so many voters."""
+        """Wait until every running node knows `count` voters."""
 
         def known() -> bool:
             for node in self.up():
@@ -119,7 +119,7 @@ class ClusterProcess:
         until(known, f"there are never {count} voters")
 
     def wait_equal(self) -> int:
-        """Until all that are up have applied the same; the index."""
+        """Wait until all running nodes have applied the same index; return it."""
         index = 0
 
         def equal() -> bool:
@@ -132,7 +132,7 @@ class ClusterProcess:
         return index
 
     def wait_caught_up(self, node: ServerProcess) -> None:
-        """Until a node follows, and has what was committed when it was asked for."""
+        """Wait until a node follows and has applied the index that was committed at the call."""
         committed = self.status(self.wait_leader())["commit_index"]
 
         def there() -> bool:
@@ -142,12 +142,12 @@ class ClusterProcess:
         until(there, "a node does not catch up")
 
     def followers(self) -> list[ServerProcess]:
-        """All that are up but the leader."""
+        """Return all running nodes except the leader."""
         leader = self.wait_leader()
         return [node for node in self.up() if node is not leader]
 
     def stop(self) -> None:
-        """kill -9 for all."""
+        """Kill all nodes with SIGKILL."""
         for node in self.up():
             node.kill()
 
@@ -160,8 +160,7 @@ def running_cluster(
     environment: dict[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[ClusterProcess]:
-    """A cluster for the length of a block. Whatever was done to it, nobody may have logged an
-    error."""
+    """Run a cluster for a `with` block, and check that no node has logged an error."""
     cluster = ClusterProcess(directory, count, *flags, environment=environment, tls=tls)
     try:
         yield cluster.start()
@@ -173,7 +172,8 @@ def running_cluster(
 
 
 class Writer:
-    """A producer on a thread of its own: numbers from `first` on, each until it is acknowledged."""
+    """A producer on a thread of its own: it sends numbers from `first` on, each until
+    acknowledged."""
 
     def __init__(self, cluster: ClusterProcess, queue: str, first: int) -> None:
         self.acknowledged: dict[int, str] = {}  # job id by number
@@ -188,7 +188,7 @@ class Writer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Acknowledge the last one and end."""
+        """Wait until the last number is acknowledged, and stop."""
         self._done.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), "a write was never acknowledged"
@@ -219,7 +219,7 @@ class Writer:
 
 
 def take_all(api: Api, queue: str, count: int) -> list[int]:
-    """Fetch and ack this many jobs; their payloads."""
+    """Fetch and ack `count` jobs; return their payloads."""
     payloads: list[int] = []
     while len(payloads) < count:
         jobs = api.fetch_batch(queue, timeout=5)

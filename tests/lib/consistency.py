@@ -1,4 +1,4 @@
-"""Whether a base tells one story: every row is there, once, and agrees with the others."""
+"""Checks of a state store: every row exists once and agrees with all other rows."""
 
 from collections import Counter
 from typing import Any
@@ -42,7 +42,7 @@ FINAL, START, SUCCESS, PERIOD = range(4)
 
 
 def read_jobs(state_store: Rows) -> dict[str, Job]:
-    """All jobs, whole."""
+    """Return all jobs with all their parts."""
     jobs: dict[str, Job] = {}
     for key, head in state_store.scan(keys.JOB):
         job = job_records.decode_head(keys.parse_job(key), head)
@@ -64,7 +64,7 @@ def read_jobs(state_store: Rows) -> dict[str, Job]:
 
 
 def check_rows(state_store: Rows) -> None:
-    """Check all rows of a base against each other."""
+    """Check all rows of a state store against each other."""
     stored = state_store.get(keys.META)
     meta = Meta() if stored is None else decode_meta(stored)
     jobs = read_jobs(state_store)
@@ -92,7 +92,7 @@ def check_rows(state_store: Rows) -> None:
 
 
 def check_index_rows(state_store: Rows, jobs: dict[str, Job]) -> None:
-    """Each job has exactly the index row of its state, and each index row a job."""
+    """Each job has exactly the index row of its state, and each index row has a job."""
     families = (
         keys.PENDING,
         keys.BLOCKED,
@@ -111,7 +111,7 @@ def check_index_rows(state_store: Rows, jobs: dict[str, Job]) -> None:
 
 
 def expiry_rows(job: Job) -> list[tuple[bytes, bytes]]:
-    """The row of the job's expiry, if it has one."""
+    """Return the expiry row of the job, if it has one."""
     if job.options is None or not job.options.expires_ns or ENDED[job.state]:
         return []
     value = keys.due(min(job.options.expires_ns, DUE_MAX_NS), 0, job.id)
@@ -119,7 +119,8 @@ def expiry_rows(job: Job) -> list[tuple[bytes, bytes]]:
 
 
 def check_tasks(state_store: Rows, queues: dict[int, Queue]) -> None:
-    """Each chunk has its task; what is doomed has a task that will delete it."""
+    """Each chunk has its bulk operation; each job pending deletion has an operation that deletes
+    it."""
     operations = {
         keys.parse_operation(key): job_records.decode_operation(keys.parse_operation(key), row)
         for key, row in state_store.scan(keys.OPERATION)
@@ -138,7 +139,7 @@ def check_tasks(state_store: Rows, queues: dict[int, Queue]) -> None:
 
 
 def check_parts(state_store: Rows, jobs: dict[str, Job]) -> None:
-    """No body, data or error record without its job, and all error records of each."""
+    """Each body, data row and error record has its job, and each job has all its error records."""
     apart = {job.id for job in jobs.values() if job.body_apart}
     assert {key[len(keys.BODY) :].decode() for key, _ in state_store.scan(keys.BODY)} == apart
     apart = {job.id for job in jobs.values() if job.data_apart}
@@ -152,7 +153,7 @@ def check_parts(state_store: Rows, jobs: dict[str, Job]) -> None:
 
 
 def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> None:
-    """Counters are a recount; places are unique among live jobs and below the next one."""
+    """Counters equal a recount; positions are unique among live jobs and below `next_seq`."""
     counts: dict[int, list[int]] = {number: [0] * 24 for number in queues}
     for job in jobs.values():
         assert 0 < job.seq < queues[job.queue_number].next_seq
@@ -165,13 +166,13 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
 
 
 def pending_deletion(job: Job, queue: Queue) -> bool:
-    """Whether a clear or the end of its queue has the job deleted."""
+    """Return whether a clear or the deletion of its queue will delete the job."""
     cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
     return queue.destroyed or cleared
 
 
 def check_groups(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
-    """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
+    """Each group has members, each member has its group, and each turn was taken once."""
     wanted = {
         (job.queue_number, job.options.group_key)
         for job in jobs.values()
@@ -193,13 +194,13 @@ def check_groups(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queu
 
 
 def check_grants(state_store: Rows, queues: dict[int, Queue]) -> None:
-    """Grants are counted for queues with a rate limit only."""
+    """Only queues with a rate limit have grants."""
     for key, row in state_store.scan(keys.GRANT):
         assert queues[keys.parse_grant(key)[0]].rate_limit and queue_records.decode_grant(row) > 0
 
 
 def check_locks(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
-    """Each lock that still counts has an owner which still has a reason to hold it."""
+    """Each lock that has not expired has a holder that still has a reason to hold it."""
     for key, row in state_store.scan(keys.UNIQUE):
         number, _ = keys.parse_unique(key)
         job_id, _, unique_key = job_records.decode_lock(row)
@@ -215,7 +216,7 @@ def check_locks(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue
 
 
 def check_logs(state_store: Rows, jobs: dict[str, Job]) -> None:
-    """The log of each job that has one names its blocks and what is in them, within the bounds."""
+    """Each log lists its blocks and their lines, within the limits."""
     logs = {
         job_id: log_records.decode_log(job_id, row)
         for key, row in state_store.scan(keys.LOG)
@@ -243,7 +244,8 @@ def check_logs(state_store: Rows, jobs: dict[str, Job]) -> None:
 
 
 def check_events(state_store: Rows, jobs: dict[str, Job], meta: Meta) -> None:
-    """The log is without gap up to the last event; each job's newest event is its own."""
+    """The event log has no gap up to the last event, and the newest event of each job is its
+    own."""
     seq, size, owner = meta.event_first_seq, 0, dict[int, str]()
     for key, block in state_store.scan(keys.EVENTS):
         assert keys.parse_events(key) == seq
@@ -262,13 +264,13 @@ def check_events(state_store: Rows, jobs: dict[str, Job], meta: Meta) -> None:
 
 
 def links(state_store: Rows, family: bytes) -> set[tuple[str, str]]:
-    """All links of a family, as (owner, member)."""
+    """Return all links of a family as (owner, member)."""
     return {keys.parse_link(family, key) for key, _ in state_store.scan(family)}
 
 
 def check_dependencies(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
-    """Who waits is known to those it waits for, and they have not ended, or not told it yet. What
-    is doomed is not told any more."""
+    """Each waiting job is a dependent of the jobs that it waits for, which are unfinished or have
+    pending dependents. Jobs pending deletion are left out."""
     dependents = links(state_store, keys.DEPENDENT)
     pending_dependents = {
         keys.parse_pending_dependents(key) for key, _ in state_store.scan(keys.PENDING_DEPENDENTS)
@@ -289,7 +291,7 @@ def check_dependencies(state_store: Rows, jobs: dict[str, Job], queues: dict[int
 
 
 def check_batches(state_store: Rows, jobs: dict[str, Job]) -> None:
-    """Members are live jobs of their batch, and the counts are those of the members."""
+    """Open members are unfinished jobs of their batch, and the counts agree with the members."""
     members = links(state_store, keys.BATCH_MEMBER)
     for batch_id, job_id in members:
         job = jobs[job_id]
@@ -307,13 +309,13 @@ def check_batches(state_store: Rows, jobs: dict[str, Job]) -> None:
 
 
 def check_idempotency(state_store: Rows, meta: Meta) -> None:
-    """The outcomes that are kept are those between the oldest and the next."""
+    """The idempotency records are exactly those from the oldest number to the next one."""
     numbers = [keys.parse_idempotency(key) for key, _ in state_store.scan(keys.IDEMPOTENCY)]
     assert numbers == list(range(meta.first_idempotency, meta.next_idempotency))
 
 
 def check_job(job: Job, meta: Meta) -> None:
-    """Fields that only some states may have."""
+    """Check the fields that only some states may have."""
     active = job.state == ACTIVE
     assert job.fencing <= meta.fencing
     assert (job.lease_expires_ns > 0) == active
@@ -329,7 +331,7 @@ def check_job(job: Job, meta: Meta) -> None:
 
 
 def drain(index: ReadyIndex) -> list[int]:
-    """The places in a ready index in order; it is as before afterwards."""
+    """Return the positions in a ready index in order; the index is unchanged afterwards."""
     positions = []
     while position := index.first():
         positions.append(position)
@@ -340,7 +342,7 @@ def drain(index: ReadyIndex) -> list[int]:
 
 
 def positions(index: Positions) -> list[int]:
-    """The numbers of an ordered set; it is as before afterwards."""
+    """Return the numbers of an ordered set; the set is unchanged afterwards."""
     found = []
     while position := index.first():
         found.append(position)
@@ -351,7 +353,7 @@ def positions(index: Positions) -> list[int]:
 
 
 def group_memory(groups: Groups) -> Any:
-    """What is known about the groups of a queue, recounted where it can be."""
+    """Return the groups of a queue in a comparable form, recounted where possible."""
     by_key = {
         key: (
             group.number,
@@ -376,7 +378,7 @@ def group_memory(groups: Groups) -> Any:
 
 
 def memory(machine: Machine) -> dict[str, Any]:
-    """What a machine keeps in memory beside its rows, in a form that can be compared."""
+    """Return the memory of a machine in addition to its rows, in a comparable form."""
     state = machine._state
     queue_indexes = {
         name: (
@@ -422,7 +424,7 @@ def memory(machine: Machine) -> dict[str, Any]:
 
 
 def check_machine(machine: Machine, state_store: Rows) -> None:
-    """Check a machine that was just flushed, and its base."""
+    """Check a machine that was just flushed, and its state store."""
     assert machine.write_buffer_records == 0
     check_rows(state_store)
     assert memory(machine) == memory(Machine(state_store))

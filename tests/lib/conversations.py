@@ -1,4 +1,4 @@
-"""Bare conversations with a running server: bytes or frames out, whatever comes back in."""
+"""Raw conversations with a running server: bytes or frames are sent, and replies are read."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 def read_all(client: socket.socket) -> bytes:
-    """What comes until the server has had enough."""
+    """Read until the server closes the connection."""
     answers = []
     client.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionError):
@@ -25,7 +25,7 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def converse(port: int, sent: list[bytes]) -> bytes:
-    """All that is answered to somebody who sends, whatever is answered, and then ends."""
+    """Send the pieces regardless of the replies, close, and return all that was received."""
     answers: list[bytes] = []
     with connect(port) as client:
         client.settimeout(PATIENCE_S)
@@ -41,14 +41,14 @@ def converse(port: int, sent: list[bytes]) -> bytes:
 
 
 class Multiplexed:
-    """One connection of HTTP/2, and what the server has said on it."""
+    """An HTTP/2 connection, and the frames that the server has sent on it."""
 
     def __init__(self, port: int, window: int = 65_535) -> None:
         self._socket = connect(port)
         self._socket.settimeout(PATIENCE_S)
         self._decoder = hpack.Decoder()
         self._rest = b""
-        self.peer = Peer()  # makes frames
+        self.peer = Peer()  # encodes frames
         self.frames: list[frames.Frame] = []
         self.statuses: dict[int, int] = {}
         settings = {frames.SettingsFrame.INITIAL_WINDOW_SIZE: window}
@@ -68,7 +68,7 @@ class Multiplexed:
         self.send(self.peer.headers(stream, fields, "END_STREAM"))
 
     def read(self, enough: Callable[[], bool]) -> None:
-        """Until it is, or the connection ends."""
+        """Read until `enough` is true, or the connection ends."""
         while not enough():
             try:
                 data = self._socket.recv(65_536)
@@ -93,7 +93,7 @@ class Multiplexed:
         return [frame.error_code for frame in self.frames if frame.type == 3]
 
     def wait_end(self) -> int:
-        """The code with which the server ends all."""
+        """Wait for the GOAWAY of the server and return its code."""
         self.read(lambda: False)
         codes = [f.error_code for f in self.frames if isinstance(f, frames.GoAwayFrame)]
         assert codes, self.frames
@@ -101,7 +101,7 @@ class Multiplexed:
 
 
 def stalled(server: ServerProcess, count: int, sent: list[bytes], pause: str) -> list[bytes]:
-    """What is answered to many who send pieces with pauses in between, and then nothing."""
+    """Return the replies to many clients that send pieces with pauses, and then nothing."""
     api = server.api()
     clients = [connect(server.port) for _ in range(count)]
     for piece in sent:
@@ -116,7 +116,7 @@ def stalled(server: ServerProcess, count: int, sent: list[bytes], pause: str) ->
 
 
 def goaway_code(answer: bytes) -> int:
-    """Why the server has ended a connection; -1 = it has not."""
+    """Return the code of a GOAWAY in the reply; -1 = none."""
     code = -1
     while len(answer) >= 9:
         frame, size = frames.Frame.parse_frame_header(memoryview(answer[:9]))

@@ -1,4 +1,4 @@
-"""A state machine with a clock that tests set: entries are encoded and applied at once."""
+"""A state machine with a clock that tests set. Each entry is encoded and applied at once."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ Step = tuple[Op, tuple[Any, ...]]
 
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
-    """An Enqueue op with defaults for everything that is not given; extras are given as fields."""
+    """Return an Enqueue op with defaults for all fields not given; options are given as fields."""
     options = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
     if options:
         values = tuple((EXTRAS_FIELDS | options).values())
@@ -92,24 +92,24 @@ def enqueue_step(job_id: str, **fields: Any) -> Step:
 
 
 def encode_arguments(**fields: Any) -> bytes:
-    """The arguments of an action, with defaults for everything that is not given."""
+    """Encode the arguments of an action, with defaults for all fields not given."""
     assert fields.keys() <= ARGUMENT_FIELDS.keys()
     return encode_fields(ops.ACTION_LAYOUT, tuple((ARGUMENT_FIELDS | fields).values()))
 
 
 def encode_options(**fields: Any) -> bytes:
-    """The extras of an enqueue, with defaults for everything that is not given."""
+    """Encode the options of an enqueue, with defaults for all fields not given."""
     assert fields.keys() <= EXTRAS_FIELDS.keys()
     return encode_fields(ops.OPTIONS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
 
 
 def follower(queue: str, payload: bytes = b"") -> bytes:
-    """A job that follows another one."""
+    """Encode a job that follows another one."""
     return encode_fields(ops.FOLLOWER_LAYOUT, (queue, payload))
 
 
 def chain(*steps: bytes, on_failure: bytes = b"", on_exit: bytes = b"") -> bytes:
-    """A chain of followers."""
+    """Encode a chain of followers."""
     return encode_fields(ops.CHAIN_LAYOUT, (list(steps), on_failure, on_exit))
 
 
@@ -120,7 +120,7 @@ def batch_step(
     on_complete: bytes = b"",
     on_death: bytes = b"",
 ) -> Step:
-    """An EnqueueBatch op of jobs that make a batch; each has to name it."""
+    """Return an EnqueueBatch op that creates a batch; each job has to name the batch."""
     values = (batch_id, on_success, on_complete, on_death)
     batch = encode_fields(ops.BATCH_LAYOUT, values)
     return ops.ENQUEUE_BATCH, ([encode_step(job) for job in jobs], batch)
@@ -129,7 +129,7 @@ def batch_step(
 def idempotent_step(
     key: bytes, step: Step, fingerprint: bytes = b"f", keep_s: int = 86_400, count: int = 1_000
 ) -> Step:
-    """An op that is to have one effect only."""
+    """Return an Idempotent op around another op."""
     values = (key, fingerprint, keep_s * SECOND_NS, count, step[0].number, encode_step(step))
     return ops.IDEMPOTENT, values
 
@@ -145,7 +145,7 @@ def schedule_step(
     limit: int = 100,
     **job: Any,
 ) -> Step:
-    """A SetSchedule op, paused when `next_ns` is 0; `job` are fields of its Enqueue."""
+    """Return a SetSchedule op, paused if `next_ns` is 0; `job` are fields of its Enqueue."""
     modes = (next_ns > 0, OVERLAPS.index(overlap), CATCH_UPS.index(catch_up), limit)
     template = encode_step(enqueue_step("", **job))
     values = (schedule_id, revision, name or schedule_id, cron, "UTC", template, *modes, next_ns)
@@ -153,18 +153,18 @@ def schedule_step(
 
 
 def encode_step(step: Step) -> bytes:
-    """The payload of an op."""
+    """Encode the payload of an op."""
     return encode_fields(step[0].layout, step[1])
 
 
 def encode_entry(stamp_ns: int, seed: int, steps: list[Step]) -> bytes:
-    """A log entry."""
+    """Encode a log entry."""
     frame = [(0, encode_fields(ops.STAMP.layout, (stamp_ns, seed)))]
     return encode_frame(frame + [(step[0].number, encode_step(step)) for step in steps])
 
 
 class Driver:
-    """Applies ops one entry each, or several in one, at the time `now_ns`."""
+    """Applies ops at the time `now_ns`, one entry for each op or for several."""
 
     def __init__(self, state_store: MemoryStore | None = None) -> None:
         self.state_store = state_store or MemoryStore()
@@ -174,13 +174,13 @@ class Driver:
         self.seed = 0x1234_5678_9ABC_DEF0
 
     def restart(self, flush: bool = True) -> None:
-        """What a process sees that starts again from the base (with `flush`: from all of it)."""
+        """Restart from the state store as a new process would, with all changes if `flush` is set."""
         if flush:
             self.machine.flush()
         self.machine = Machine(self.state_store)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, to the millisecond."""
+        """Move the clock forward, in whole milliseconds."""
         self.now_ns += round(seconds * 1000) * 1_000_000
 
     def entry(self, *steps: Step) -> list[Any]:
@@ -205,7 +205,7 @@ class Driver:
         return result
 
     def take(self, *queues: str, worker: str = "w1", lease_s: int = 60) -> Fetched:
-        """Fetch a job that must be there."""
+        """Fetch a job; one must be ready."""
         fetched = self.fetch(*queues, worker=worker, lease_s=lease_s)
         assert fetched is not None
         return fetched
@@ -261,7 +261,7 @@ class Driver:
         return self.do(ops.CANCEL_JOB, job_id, force)
 
     def tick(self) -> None:
-        """What the leader's timers do when something is due."""
+        """Apply the ops that the leader proposes for due work."""
         while ids := self.machine.due_promotions(self.now_ns, 1000):
             self.do(ops.PROMOTE_DUE, ids)
         while ids := self.machine.due_expiries(self.now_ns, 1000):
@@ -272,7 +272,7 @@ class Driver:
             self.do(ops.FIRE_SCHEDULE, [f for row in due for f in firings(row, self.now_ns)])
 
     def act(self, action: str, *ids: str, **arguments: Any) -> Any:
-        """What came of an action on one job, or a list for several."""
+        """Apply an action; return the outcome for one job, or a list for several."""
         values = ([*ids], False, ACTIONS.index(action), encode_arguments(**arguments), False)
         results: list[Any] = self.do(ops.BULK_ACTION, "", *values)
         return results[0] if len(ids) == 1 else results
@@ -280,13 +280,13 @@ class Driver:
     def bulk(
         self, action: str, *ids: str, operation_id: str = "bulk_1", **arguments: Any
     ) -> BulkOperation:
-        """A task on the given jobs, or on all, as far as its first step brings it."""
+        """Start a bulk operation on the given jobs, or on all, and do its first step."""
         values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments), False)
         operation: BulkOperation = self.do(ops.BULK_ACTION, operation_id, *values)
         return operation
 
     def step(self, limit: int = 100) -> int:
-        """Steps until no task is running; how many it took."""
+        """Do steps until no bulk operation is running; return their number."""
         count = 0
         while running := self.machine.running_operations():
             self.do(ops.BULK_STEP, running[0].id, limit, False)
@@ -308,7 +308,7 @@ class Driver:
 
 
 def plain(result: Any) -> Any:
-    """A result in a form that can be compared."""
+    """Return a result in a comparable form."""
     if isinstance(result, list):
         return [plain(item) for item in result]
     if isinstance(result, EnqueuedBatch):

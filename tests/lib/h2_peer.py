@@ -1,4 +1,4 @@
-"""A client of HTTP/2 by other libraries, for the tests of the connection without its socket."""
+"""An HTTP/2 client made of other libraries, for tests of the connection without a socket."""
 
 import hpack
 from hyperframe import frame as frames
@@ -18,7 +18,7 @@ POST: Pairs = [(":method", "POST"), *GET[1:]]
 
 
 class Peer:
-    """A client by other libraries, and a clock that the test moves."""
+    """An HTTP/2 client made of other libraries, and a clock that the test sets."""
 
     def __init__(self, hello: bool = True, http1: dict[str, int] | None = None, **h2: int) -> None:
         self.now_ns = SECOND_NS
@@ -33,7 +33,7 @@ class Peer:
             self.feed(frames.SettingsFrame(0, flags=["ACK"]))
 
     def feed(self, *sent: frames.Frame) -> list[Request]:
-        """Requests out of frames, all in one read and as many turns as it takes."""
+        """Feed frames to the connection in one read; return the requests."""
         requests = self.conn.feed(b"".join([frame.serialize() for frame in sent]))
         while self.conn.has_input:
             requests += self.conn.feed(b"")
@@ -48,7 +48,7 @@ class Peer:
         return request
 
     def sent(self) -> list[frames.Frame]:
-        """What the server says."""
+        """Return the frames that the server has sent."""
         data = memoryview(self.conn.data_to_send())
         found = []
         while data:
@@ -59,7 +59,7 @@ class Peer:
         return found
 
     def reply(self) -> tuple[dict[str, str], bytes]:
-        """Fields and body of the only stream that sends."""
+        """Return header fields and body of the only stream that sends."""
         fields: dict[str, str] = {}
         body = b""
         for frame in self.sent():
@@ -73,7 +73,7 @@ class Peer:
         return [(f.stream_id, f.error_code) for f in self.sent() if f.type == 3]
 
     def fault(self) -> int:
-        """The code of the GOAWAY that ends all."""
+        """Return the code of the GOAWAY that ends the connection."""
         [goaway] = [frame for frame in self.sent() if isinstance(frame, frames.GoAwayFrame)]
         assert self.conn.want_close and self.conn.idle and not self.conn.unsent_size
         assert self.context.bodies_size == 0 and self.conn.feed(b"x" * 100) == []
@@ -93,7 +93,7 @@ def many(count: int, frame: frames.Frame) -> list[frames.Frame]:
 
 
 def flood(name: str, peer: Peer) -> list[frames.Frame]:
-    """More of something than anybody needs."""
+    """Return more frames of one kind than any client needs."""
     if name == "rapid reset":
         streams = range(1, 2400, 2)
         return [

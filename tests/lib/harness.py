@@ -1,8 +1,9 @@
 """Real servers and small clients for the process tests.
 
 A server is started as users start it (`corvo server`), on a port of its own, and is ready when it
-says so. `Api` is a plain keep-alive HTTP client that answers (status, JSON), with the verbs of
-producers and workers on top. `Poll` is a long poll on a thread, known to wait when it is made.
+reports so. `Api` is a plain keep-alive HTTP client that returns (status, JSON), with the verbs of
+producers and workers on top. `Poll` is a long poll on a thread; the server holds it once the
+constructor returns.
 """
 
 import contextlib
@@ -24,25 +25,25 @@ from typing import Any, NamedTuple
 
 READY_WAIT_S = 60
 _TROUBLE = re.compile("level=(error|critical)|Traceback")
-WAIT_S = 20  # for what the server does by itself when it is due
+WAIT_S = 20  # for work that the server does when it is due
 
 
 LOCAL = "127.0.0.1"
 
 
 def server_command(data_dir: Path, port: int, *flags: str, host: str = LOCAL) -> list[str]:
-    """`corvo server` as users type it."""
+    """Return the command `corvo server` as users type it."""
     command = [sys.executable, "-m", "corvo", "server", "--data-dir", str(data_dir)]
     return [*command, "--bind", f"{host}:{port}", *flags]
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without settings of Corvo."""
+    """Return the environment without settings of Corvo."""
     return {key: value for key, value in os.environ.items() if not key.startswith("CORVO_")}
 
 
 def failed_start(data_dir: Path, *flags: str, port: int = 0) -> str:
-    """What a server says that must not start like this."""
+    """Return the output of a server that must fail to start."""
     run = subprocess.run(
         server_command(data_dir, port, *flags),
         capture_output=True,
@@ -57,7 +58,7 @@ def failed_start(data_dir: Path, *flags: str, port: int = 0) -> str:
 
 
 def make_certificate(directory: Path, name: str) -> None:
-    """A certificate for this machine, signed by itself, and its key."""
+    """Write a self-signed certificate for this machine, and its key."""
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext"]
     command += ["subjectAltName=IP:127.0.0.1", "-out", "cert.pem", "-keyout", "key.pem"]
@@ -65,7 +66,7 @@ def make_certificate(directory: Path, name: str) -> None:
 
 
 class ServerProcess:
-    """One `corvo server`; keeps its port over restarts, so that clients find it again."""
+    """One `corvo server`. It keeps its port over restarts, so that clients find it again."""
 
     def __init__(self, data_dir: Path, *flags: str) -> None:
         self.data_dir = data_dir
@@ -73,13 +74,13 @@ class ServerProcess:
         self.environment: dict[str, str] = {}
         self.host = LOCAL
         self.port = 0
-        self.tls: ssl.SSLContext | None = None  # how its API is reached
+        self.tls: ssl.SSLContext | None = None  # how clients connect to its API
         self.prefix: list[str] = []  # a command that runs the server
         self.process: subprocess.Popen[str] | None = None
         self.log: list[str] = []
 
     def start(self) -> "ServerProcess":
-        """Start and wait until the server says that it is ready."""
+        """Start the server and wait until it reports that it is ready."""
         self.process = subprocess.Popen(
             [
                 *self.prefix,
@@ -111,19 +112,19 @@ class ServerProcess:
         ready.set()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the server with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Stop the server with SIGTERM and return its exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
     def api(self, timeout_s: float = 70) -> "Api":
-        """A new client of this server."""
+        """Return a new client of this server."""
         return Api(self.port, timeout_s, self.tls, self.host)
 
     @property
@@ -132,7 +133,7 @@ class ServerProcess:
 
 
 class Reply(NamedTuple):
-    """A response as it came."""
+    """A response as received."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -140,8 +141,8 @@ class Reply(NamedTuple):
 
 
 class Api:
-    """A keep-alive client. A call that finds the connection closed is sent once more; what fails
-    then is raised (OSError or http.client.HTTPException)."""
+    """A keep-alive client. A call that finds the connection closed is sent once more. A second
+    failure is raised (OSError or http.client.HTTPException)."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class Api:
     def raw(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        """One request under /api/v1 (or from the root when the path starts with `//`)."""
+        """Send a request under /api/v1 (or from the root if the path starts with `//`)."""
         target = path[1:] if path.startswith("//") else "/api/v1" + path
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         try:
@@ -180,7 +181,7 @@ class Api:
     def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Like `raw`, with the body decoded."""
+        """Do the same as `raw`, with the body decoded."""
         reply = self.raw(method, path, body, headers)
         if not reply.body:
             return reply.status, None
@@ -194,7 +195,7 @@ class Api:
         return self.call("GET", path)
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer of a call that must succeed."""
+        """Return the response of a call that must succeed."""
         status, answer = self.call(method, path, body)
         assert status < 300, (method, path, status, answer)
         return answer
@@ -205,35 +206,35 @@ class Api:
     # ---- producers, workers, and what tests look at ----
 
     def enqueue(self, queue: str, **fields: Any) -> str:
-        """The id of a new job."""
+        """Enqueue a job and return its id."""
         answer = self.ok("POST", "/enqueue", {"queue": queue, **fields})
         assert not answer["unique_existing"], answer
         return str(answer["job_id"])
 
     def enqueue_many(self, queue: str, count: int, **fields: Any) -> list[str]:
-        """The ids of new jobs with payloads 0, 1, 2, ..."""
+        """Enqueue jobs with payloads 0, 1, 2, ... and return their ids."""
         jobs = [{"queue": queue, "payload": number, **fields} for number in range(count)]
         ids: list[str] = self.ok("POST", "/enqueue/batch", {"jobs": jobs})["job_ids"]
         return ids
 
     def fetch(self, *queues: str, timeout: float = 0, **fields: Any) -> Any:
-        """A job, or None when there was none within the timeout."""
+        """Return a job, or None if there is none within the timeout."""
         return self.ok("POST", "/fetch", {"queues": queues, "timeout": timeout, **fields})
 
     def take(self, *queues: str, timeout: float = WAIT_S, **fields: Any) -> dict[str, Any]:
-        """A job that must come."""
+        """Return a job; one must arrive."""
         job: dict[str, Any] | None = self.fetch(*queues, timeout=timeout, **fields)
         assert job is not None, f"no job came from {queues}"
         return job
 
     def fetch_batch(self, *queues: str, count: int = 512, **fields: Any) -> list[dict[str, Any]]:
-        """The jobs that one reply brings, without waiting."""
+        """Return the jobs of one reply, without waiting."""
         body = {"queues": queues, "count": count, "timeout": 0, **fields}
         jobs: list[dict[str, Any]] = self.ok("POST", "/fetch/batch", body)["jobs"]
         return jobs
 
     def take_many(self, *queues: str, count: int, **fields: Any) -> list[dict[str, Any]]:
-        """That many jobs, in the order of delivery."""
+        """Return `count` jobs, in the order of delivery."""
         jobs: list[dict[str, Any]] = []
         while len(jobs) < count:
             body = {"queues": queues, "timeout": WAIT_S, "count": count - len(jobs), **fields}
@@ -243,7 +244,7 @@ class Api:
         return jobs
 
     def ack(self, job: dict[str, Any], **fields: Any) -> tuple[int, Any]:
-        """Ack with the token of this delivery; so do the next ones."""
+        """Ack with the token of this delivery, as the next three methods do."""
         return self._with_token("ack", job, fields)
 
     def fail(self, job: dict[str, Any], **fields: Any) -> tuple[int, Any]:
@@ -257,7 +258,7 @@ class Api:
         return self.post(f"/{verb}/{job['job_id']}", body)
 
     def beat(self, job: dict[str, Any], **fields: Any) -> str:
-        """What a heartbeat says about this delivery."""
+        """Return the reply to a heartbeat for this delivery."""
         beat = {"lease_token": job["lease_token"], **fields}
         answer = self.ok("POST", "/heartbeat", {"jobs": {job["job_id"]: beat}})
         return str(answer["jobs"][job["job_id"]]["status"])
@@ -271,11 +272,11 @@ class Api:
         return document
 
     def wait_state(self, job_id: str, state: str) -> None:
-        """Until the job is in this state."""
+        """Wait until the job is in this state."""
         until(lambda: self.job(job_id)["state"] == state, f"{job_id} is never {state}")
 
     def wait_parked(self, count: int) -> None:
-        """Until exactly so many fetches wait in the server."""
+        """Wait until exactly `count` fetches wait in the server."""
 
         def parked() -> bool:
             return bool(self.ok("GET", "/cluster/status")["waiting_fetches"] == count)
@@ -284,7 +285,8 @@ class Api:
 
 
 class Poll:
-    """A long poll of one job on a thread of its own; the server has it when this is made."""
+    """A long poll for one job on a thread of its own. The server holds it once the constructor
+    returns."""
 
     def __init__(self, api: Api, server: "ServerProcess", *queues: str, **fields: Any) -> None:
         waiting = api.ok("GET", "/cluster/status")["waiting_fetches"]
@@ -300,7 +302,7 @@ class Poll:
             self.reply = self._api.post("/fetch", self._fields)
 
     def job(self) -> dict[str, Any]:
-        """The job it got, long before its timeout."""
+        """Return the job that it gets, long before its timeout."""
         status, job = self.answer()
         assert status == 200, (status, job)
         return dict(job)
@@ -312,7 +314,7 @@ class Poll:
 
 
 class Lines:
-    """A stream, read line by line from a socket."""
+    """A stream that is read line by line from a socket."""
 
     def __init__(self, server: ServerProcess, path: str, *headers: str, version: str = "1.1"):
         self.socket = connect(server.port)
@@ -325,14 +327,14 @@ class Lines:
         self._rest = b""
 
     def chunk(self) -> bytes:
-        """The next chunk, empty for the last one."""
+        """Return the next chunk, empty for the last one."""
         size = int(self.file.readline(), 16)
         data = self.file.read(size)
         assert self.file.readline() == b"\r\n"
         return data
 
     def frames(self, count: int) -> list[dict[str, str]]:
-        """The next events."""
+        """Return the next events."""
         found: list[dict[str, str]] = []
         while len(found) < count:
             self._rest += self.chunk()
@@ -350,33 +352,34 @@ class Lines:
 
 
 def post_bytes(path: str, body: Any, close: bool = False) -> bytes:
-    """A POST under /api/v1 as it goes over the wire; `close` makes it the connection's last."""
+    """Return the bytes of a POST under /api/v1; `close` makes it the last request of the
+    connection."""
     data = json.dumps(body).encode()
     head = f"POST /api/v1{path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n"
     return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + data
 
 
 def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
-    """A connection without a client."""
+    """Return a connection without a client."""
     return socket.create_connection(("127.0.0.1", port), WAIT_S, (source, 0))
 
 
 def raw_fetch(port: int, queue: str, source: str = "127.0.0.1") -> socket.socket:
-    """A connection on which a long poll was sent and nothing read."""
+    """Return a connection on which a long poll was sent and nothing was read."""
     connection = connect(port, source)
     connection.sendall(post_bytes("/fetch", {"queues": [queue], "timeout": 60}))
     return connection
 
 
 def until(check: Callable[[], Any], what: str) -> None:
-    """Ask again and again until the answer is yes."""
+    """Wait until `check` is true; fail with `what` after a time."""
     deadline = time.monotonic() + WAIT_S
     while not check():
         assert time.monotonic() < deadline, what
 
 
 def refused(reply: tuple[int, Any], status: int, code: str) -> dict[str, Any]:
-    """The body of a refusal, which must have this status and code, and a text."""
+    """Return the body of an error, which must have this status and code, and a text."""
     assert reply[0] == status, reply
     assert reply[1]["code"] == code, reply
     assert reply[1]["error"], reply
@@ -385,22 +388,22 @@ def refused(reply: tuple[int, Any], status: int, code: str) -> dict[str, Any]:
 
 
 def nanoseconds(text: str) -> int:
-    """Unix nanoseconds of an RFC 3339 time in UTC."""
+    """Return the unix nanoseconds of an RFC 3339 time in UTC."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
     return seconds * 10**9 + int(fraction.ljust(9, "0"))
 
 
 def rfc3339(at_ns: int) -> str:
-    """The RFC 3339 text of unix nanoseconds."""
+    """Return the RFC 3339 text of unix nanoseconds."""
     seconds, fraction = divmod(at_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
 @contextlib.contextmanager
 def running_server(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
-    """A server for the length of a block; killed at its end if it still runs. Whatever was done to
-    it, it must not have logged an error."""
+    """Run a server for a `with` block, and check that it has not logged an error. It is killed at
+    the end if it still runs."""
     server = ServerProcess(data_dir, *flags).start()
     try:
         yield server
@@ -417,7 +420,7 @@ def advance(api: Api, duration: str) -> None:
 
 
 def clock_ns(api: Api) -> int:
-    """The time that the test clock shows."""
+    """Return the time of the test clock."""
     return nanoseconds(api.ok("POST", "/test/clock", {})["now"])
 
 
@@ -428,7 +431,7 @@ def set_clock(api: Api, at_ns: int) -> None:
 
 @contextlib.contextmanager
 def frozen_clock(api: Api) -> Iterator[int]:
-    """A block in which the test clock moves only by hand; gives the time it stands at."""
+    """Stop the test clock for a `with` block, and give its time; it then moves only by hand."""
     api.ok("POST", "/test/clock", {"freeze": True})
     try:
         yield clock_ns(api)
@@ -437,7 +440,8 @@ def frozen_clock(api: Api) -> Iterator[int]:
 
 
 def wait_mirrored(api: Api, count: int) -> None:
-    """Until search on this node finds so many jobs of the queue, and what it says is not stale."""
+    """Wait until search on this node finds `count` jobs of the queue and its result is not
+    stale."""
 
     def found() -> bool:
         reply = api.raw("POST", "/jobs/search", {"queue": "q", "limit": 1})
@@ -449,19 +453,19 @@ def wait_mirrored(api: Api, count: int) -> None:
 
 
 def mirror_status(api: Api) -> dict[str, Any]:
-    """What the server says of its mirror."""
+    """Return the mirror's part of the server status."""
     status: dict[str, Any] = api.ok("GET", "/cluster/status")["sqlite_mirror"]
     return status
 
 
 def wait_mirror(api: Api) -> None:
-    """Until the mirror answers."""
+    """Wait until the mirror serves queries."""
     until(lambda: mirror_status(api)["available"], "the mirror never answers")
 
 
 @contextlib.contextmanager
 def mirrored_server(data_dir: Path) -> Iterator[ServerProcess]:
-    """A server with a clock of the test's, whose mirror answers."""
+    """Run a server with a test clock, whose mirror serves queries."""
     with running_server(data_dir, "--test-clock") as server:
         client = server.api()
         wait_mirror(client)

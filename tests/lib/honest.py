@@ -1,9 +1,9 @@
-"""A client that does nothing wrong, in a process of its own: it enqueues, one request after the
-other. For each line of input it prints how much CPU time the server used while each of its next
-requests was under way, for it and for whoever was served first.
+"""A well-behaved client in a process of its own: it enqueues, one request after another. For each
+line of input it prints how much CPU time the server used during each of its next requests, for it
+and for the requests served before it.
 
-That is what an attack costs others, and unlike the time that passes it is the same on a machine
-that is busy with other things.
+This is the cost of an attack for other clients. Unlike elapsed time it does not depend on the load
+of the machine.
 """
 
 import http.client
@@ -21,7 +21,7 @@ _BODY = b'{"queue":"honest"}'
 
 
 class Honest:
-    """The other end of that process."""
+    """The test's side of that process."""
 
     def __init__(self, port: int, pid: int) -> None:
         self._process = subprocess.Popen(
@@ -32,19 +32,19 @@ class Honest:
         )
 
     def ask(self) -> None:
-        """Begin to measure."""
+        """Start a measurement."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
     def has_answered(self, wait_s: float) -> bool:
-        """Whether there is a measurement."""
+        """Return whether the measurement is finished."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
             return bool(selector.select(wait_s))
 
     def p99_s(self) -> float:
-        """Of the measurement that was asked for, in seconds of CPU time."""
+        """Return the 99th percentile of the measurement, in seconds of CPU time."""
         assert self._process.stdout is not None
         assert self.has_answered(PATIENCE_S), "an honest client is not served"
         took = sorted(json.loads(self._process.stdout.readline()))
@@ -57,7 +57,7 @@ class Honest:
 
 @contextmanager
 def honest_client(port: int, pid: int) -> Iterator[Honest]:
-    """One that is at work for the length of a block, on the server with this process id."""
+    """Run a client for a `with` block, on the server with this process id."""
     client = Honest(port, pid)
     try:
         yield client
@@ -77,7 +77,7 @@ def main(port: int, pid: int) -> None:
                 response = connection.getresponse()
                 response.read()
             except (http.client.RemoteDisconnected, ConnectionError):
-                connection.close()  # the clock was set: it was idle for too long
+                connection.close()  # the clock was moved, so the connection was idle for too long
                 continue
             assert response.status == 201, response.status
             took.append(time.clock_gettime(cpu_clock) - began)

@@ -1,4 +1,4 @@
-"""Whether a view tells the same story as the base, row by row."""
+"""Checks of a mirror file against the state store, row by row."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class MemorySnapshot:
-    """The contract of `corvo.storage.reader.Snapshot` over a base in memory."""
+    """`corvo.storage.reader.Snapshot` over a state store in memory."""
 
     def __init__(self, state_store: MemoryStore) -> None:
         self._state_store = state_store
@@ -39,7 +39,7 @@ class MemorySnapshot:
 
 
 class MemoryReader:
-    """The contract of `corvo.storage.reader.Reader` over a base in memory."""
+    """`corvo.storage.reader.Reader` over a state store in memory."""
 
     def __init__(self, state_store: MemoryStore) -> None:
         self.state_store = state_store
@@ -54,7 +54,7 @@ def run(work: Coroutine[Any, Any, T], runner: asyncio.Runner) -> T:
 
 
 async def catch_up(view: MirrorFile) -> None:
-    """Step until there is nothing new, full text included."""
+    """Sync until nothing is new, including full text."""
     while view.scan is not None or await view.step() or view.behind:
         await view.step()
     while await view.index_texts():
@@ -62,7 +62,7 @@ async def catch_up(view: MirrorFile) -> None:
 
 
 async def check_view(view: MirrorFile, state_store: MemoryStore) -> None:
-    """Compare every row with its document, and the facets and full text with the rows."""
+    """Compare every row with its record, and the facets and full text with the rows."""
     table = view._writer.all
     queues = {}
     wanted = []
@@ -127,7 +127,8 @@ async def _check_parts(
 
 
 async def _check_reports(table: Any, queues: dict[int, Queue]) -> None:
-    """All queues together are the sum of the queues, and what a queue was last is what it is."""
+    """The report of all queues is the sum of the queues, and the last state of a queue is its
+    state."""
     sums = "sum(enqueued), sum(completed), sum(failed) FROM report_minutes"
     everywhere = await table(f"SELECT minute, {sums} WHERE queue = 0 GROUP BY minute")
     assert everywhere == await table(f"SELECT minute, {sums} WHERE queue != 0 GROUP BY minute")

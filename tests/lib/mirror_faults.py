@@ -1,12 +1,12 @@
-"""A server under load whose mirror is disturbed: what the load feels, and what the mirror knows in
-the end.
+"""A server under load whose mirror is disturbed: the effect on the load, and the mirror's final
+content.
 
-Two clients work all the time: one makes lives in batches, at a steady pace, so that there is much
-to mirror; the other, a process of its own, sends one request at a time and says when, and how long
-it took. A fault is something that is done to the sidecar or its files for some seconds, while both
-go on. It comes in rounds, with quiet windows before, between and behind them: what the lone client
-feels in the one is to be what it feels in the other. Afterwards the mirror has to catch up by
-itself and to equal the base row by row.
+Two clients run all the time. One enqueues batches of jobs at a steady pace and finishes them, so
+that there is much to mirror. The other, a process of its own, sends one request at a time and
+records its time and duration. A fault acts on the sidecar or its files for some seconds, while both
+clients continue. Faults come in rounds, with quiet windows before, between and after them. The
+second client must measure the same in both kinds of windows. At the end the mirror has to catch up
+by itself and equal the state store row by row.
 """
 
 import asyncio
@@ -39,13 +39,14 @@ PACE_S = 0.1  # from batch to batch
 WAIT_S = 120.0
 LONE_PACE_S = 0.002
 QUANTILES = (0.5, 0.99, 0.999)
-Felt = tuple[float, float, int]  # when a request was sent, how many ms it took, its status
-Fault = Callable[["Trial", float], int]  # does something for so long; how many times it did it
+Felt = tuple[float, float, int]  # (time a request was sent, duration in ms, status)
+# Acts for this many seconds (or times) and returns how many times it acted.
+Fault = Callable[["Trial", float], int]
 
 
 @dataclass
 class Row:
-    """What came of one fault."""
+    """The result of one fault."""
 
     fault: str
     times: int = 0
@@ -53,10 +54,10 @@ class Row:
     errors: int = 0
     quiet_ms: list[float] = field(default_factory=list)  # by QUANTILES
     during_ms: list[float] = field(default_factory=list)
-    growth: int = 0  # of the base beyond what its jobs need, in bytes
-    lag: int = 0  # most flushes that the mirror had not read
+    growth: int = 0  # bytes by which the state store grew beyond the needs of its jobs
+    lag: int = 0  # maximum number of flushes that the mirror had not read
     caught_up_s: float = 0
-    jobs: int = 0  # compared row by row
+    jobs: int = 0  # jobs compared row by row
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Trial:
 
     @contextlib.contextmanager
     def load(self) -> Iterator[None]:
-        """Both clients, to the end of a block; then `felt` is what the lone one has felt."""
+        """Run both clients for a `with` block; then `felt` has the records of the second client."""
         ours, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
         lone = context.Process(target=_lone, args=(self.server.api(), theirs))
@@ -116,8 +117,8 @@ class Trial:
 
 
 def _lone(api: Api, channel: Any) -> None:
-    """One request after the other, until told to stop; when, for how long, with what status. It is
-    served before others, where that is allowed: what it waits for is the server."""
+    """Send one request after another until stopped; record time, duration and status. The process
+    has a high priority where allowed, so that its waits are those for the server."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     felt: list[Felt] = []
@@ -149,7 +150,7 @@ def stalled(trial: Trial, seconds: float) -> int:
 
 
 def killed(trial: Trial, kills: float) -> int:
-    """kill -9, again and again, each time at a random moment of its life."""
+    """Kill the sidecar with SIGKILL, repeatedly, each time at a random age."""
     for _ in range(int(kills)):
         _await(trial.sidecar, "the sidecar is not started again")
         trial.stopping.wait(trial.chance.random() * 1.5)
@@ -162,7 +163,7 @@ def killed(trial: Trial, kills: float) -> int:
 
 
 def deleted(trial: Trial, seconds: float) -> int:
-    """Delete its files while it has them open."""
+    """Delete the files of the mirror while they are open."""
     times = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -175,7 +176,7 @@ def deleted(trial: Trial, seconds: float) -> int:
 
 
 def full(trial: Trial, seconds: float) -> int:
-    """Leave no space on the volume of the mirror."""
+    """Fill the volume of the mirror."""
     ballast = trial.directory / "ballast"
     with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -188,8 +189,8 @@ def full(trial: Trial, seconds: float) -> int:
 
 @contextlib.contextmanager
 def small_volume(data_dir: Path, size: int) -> Iterator[None]:
-    """A data directory whose mirror has a file system of its own; OSError where that is not
-    allowed."""
+    """Create a data directory whose mirror has a file system of its own; OSError if not
+    permitted."""
     with running_server(data_dir, "--no-mirror") as server:
         assert server.stop() == 0
     path = data_dir / "mirror"
@@ -205,7 +206,7 @@ def small_volume(data_dir: Path, size: int) -> Iterator[None]:
 
 
 def _await(check: Callable[[], Any], what: str) -> None:
-    """Ask now and then, so that asking is no load."""
+    """Check at long intervals, so that the checks are no load."""
     end = time.monotonic() + WAIT_S
     while not check():
         assert time.monotonic() < end, what
@@ -218,7 +219,7 @@ def _await(check: Callable[[], Any], what: str) -> None:
 def run(
     name: str, fault: Fault, amount: float, data_dir: Path, quiet_s: float, rounds: int = 1
 ) -> Row:
-    """One fault on a server of its own, so much of it in each round."""
+    """Apply one fault to a server of its own, with `amount` in each round."""
     row = Row(name)
     with running_server(data_dir) as server:
         trial = Trial(server, server.api(), random.Random(name))
@@ -245,7 +246,7 @@ def run(
 def quantiles(
     felt: list[Felt], windows: list[tuple[float, float]]
 ) -> tuple[list[float], list[float]]:
-    """Of requests outside and inside the windows."""
+    """Return the quantiles of requests outside and inside the windows."""
     inside, outside = [], []
     for at, took_ms, _ in felt:
         within = any(began <= at <= ended for began, ended in windows)
@@ -271,7 +272,8 @@ def wait_shown(api: Api) -> None:
 
 
 async def compare(data_dir: Path) -> tuple[int, int]:
-    """Every row of the mirror with its document; how many jobs, and the size of the outbox."""
+    """Compare every row of the mirror with its record; return the number of jobs and the size of
+    the outbox."""
     base = StateStore.open(data_dir)
     try:
         memory = MemoryStore()

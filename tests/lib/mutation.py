@@ -1,10 +1,9 @@
-"""Known bugs, put back one at a time: does anything notice?
+"""Mutants: known bugs that are put back one at a time, to check that a test notices each.
 
 A mutant is a piece of source text and the wrong text in its place. `install` makes Python load the
-package of the file from its sources, interpreted, with that one replacement; production code knows
-nothing of it. The old text must occur exactly once, so a mutant cannot outlive a change of the code
-unseen. `CORVO_MUTANT` names the mutant that a test run installs before it imports anything of the
-package.
+package of the file from its sources, interpreted, with that one replacement. Production code has no
+part in it. The old text must occur exactly once, so a change of the code cannot disable a mutant
+unnoticed. `CORVO_MUTANT` names the mutant that a test run installs before it imports the package.
 """
 
 import importlib.abc
@@ -22,7 +21,7 @@ CORE = "corvo.consensus.raft"
 
 
 class Edit(NamedTuple):
-    """In this file, the one occurrence of a text becomes another."""
+    """Replacement of the one occurrence of a text in a file."""
 
     path: str  # from the root
     old: str
@@ -30,7 +29,7 @@ class Edit(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A bug: what it does, and how it is put back."""
+    """A known bug, and the edits that put it back."""
 
     name: str
     bug: str
@@ -44,7 +43,7 @@ class Mutant(NamedTuple):
 
 
 def mutated(mutant: Mutant) -> dict[str, str]:
-    """The changed sources, by path."""
+    """Return the changed sources, by path."""
     sources: dict[str, str] = {}
     for edit in mutant.edits:
         text = sources.get(edit.path) or (ROOT / edit.path).read_text("utf-8")
@@ -68,8 +67,8 @@ class _Loader(importlib.abc.InspectLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Loads from their sources: the core of Raft, or everything, where compiled modules share C
-    types over packages."""
+    """Loads modules from their sources: those of the Raft core, or of the whole package, because
+    compiled modules share C types across packages."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self._sources = sources
@@ -90,7 +89,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install(mutant: Mutant) -> None:
-    """From now on what the bug is in is loaded with it, interpreted."""
+    """Load the mutated modules from their changed sources from now on."""
     finder = _Finder(mutated(mutant))
     for path in finder._sources:
         name = path.removesuffix(".py").replace("/", ".")
@@ -99,5 +98,5 @@ def install(mutant: Mutant) -> None:
 
 
 def wanted() -> str:
-    """The mutant that this test run is to install; empty: none."""
+    """Return the name of the mutant for this test run; empty = none."""
     return os.environ.get("CORVO_MUTANT", "")

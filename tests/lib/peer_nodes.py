@@ -1,4 +1,4 @@
-"""Transports with what their drivers are told, for tests of what goes between nodes."""
+"""Transports that record the calls to their drivers, for tests of the traffic between nodes."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ Story = Callable[[], Awaitable[None]]
 
 
 def play(story: Story) -> None:
-    """Run a story on the loop that the server uses."""
+    """Run a test on the event loop that the server uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(story(), 60))
 
 
 class Node:
-    """A transport, and what its driver was told."""
+    """A transport, and the calls that its driver received."""
 
     def __init__(self, node_id: str, **options: Any) -> None:
         self.node_id = node_id
@@ -84,7 +84,7 @@ def append(from_id: str, to_id: str, data: bytes) -> Message:
 
 @contextlib.asynccontextmanager
 async def nodes(*made: Node, know: bool = True) -> AsyncIterator[None]:
-    """Started, and acquainted with each other."""
+    """Start the nodes and give each the addresses of the others."""
     for node in made:
         await node.transport.start()
     if know:
@@ -103,13 +103,13 @@ def acquaint(*made: Node, configuration: int = 1) -> None:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Give the loop turns until something is true; `play` bounds it."""
+    """Run the loop until a condition is true; `play` limits the time."""
     while not condition():
         await asyncio.sleep(0.002)
 
 
 async def cut_off(server: Server) -> None:
-    """Take a front end away, as kill -9 does."""
+    """Close a server at once, as SIGKILL does."""
     for listener in server._listeners:
         listener.close()
     for connection in list(server.connections):

@@ -1,5 +1,5 @@
-"""What the rules say about jobs, queues, batches and schedules, as plain objects: the model that
-random programs are compared with."""
+"""A model of jobs, queues, batches and schedules as plain objects, with which random programs are
+compared."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,14 +22,15 @@ OVER = (COMPLETED, DEAD, CANCELLED)
 
 
 class ModelJob:
-    """What the rules say about a job, without seqs, rows and indexes."""
+    """The model of a job, without seqs, rows and indexes."""
 
     def __init__(self, queue: str, priority: int, max_retries: int, delay_s: int) -> None:
-        self.changed: Callable[[ModelJob], None] | None = None  # once it is in
+        # Called after each change, once the job is in the model.
+        self.changed: Callable[[ModelJob], None] | None = None
         self.group = ""
         self.ready_ns = 0
         self.started_ns = 0
-        self.open: set[str] = set()  # jobs it waits for
+        self.open: set[str] = set()  # open dependencies
         self.queue = queue
         self.priority = priority
         self.max_retries = max_retries
@@ -52,7 +53,7 @@ class ModelJob:
         self.hold_action = 0
         self.ended_ns = 0
         self.lines = 0
-        self.default_options = False  # of retries: exponential, with jitter
+        self.default_options = False  # default retry options: exponential, with jitter
         self.policy = "fail"
         self.batch = ""
         self.steps: list[str] = []  # queues of a chain
@@ -69,7 +70,7 @@ class ModelJob:
             self.changed(self)
 
     def stands(self) -> bool:
-        """Whether it counts in its group."""
+        """Return whether it is a member of its group."""
         if self.state == SCHEDULED:
             return self.keeps_position
         ready = self.state == PENDING and not self.open
@@ -77,7 +78,7 @@ class ModelJob:
 
 
 class ModelQueues:
-    """What the rules say about queues: what they let pass, and in which order."""
+    """The model of queues: which jobs may start, and in which order."""
 
     def __init__(self, names: list[str], now_ns: int) -> None:
         self.now_ns = now_ns
@@ -96,7 +97,7 @@ class ModelQueues:
             self.forget_queue(name)
 
     def forget_queue(self, name: str) -> None:
-        """A queue without jobs is as a new one."""
+        """Reset a queue without jobs to a new one."""
         self.limits[name] = self.group_limits[name] = self.aging_s[name] = 0
         self.turns[name] = self.ungrouped[name] = 0
         self.paused[name] = False
@@ -104,29 +105,29 @@ class ModelQueues:
         self.grants[name] = []
 
     def take_place(self, job: ModelJob) -> None:
-        """The job goes to the tail."""
+        """Move the job to the tail."""
         self.next_place += 1
         job.position, job.ready_ns = self.next_place, 0
 
     def turn(self, queue: str) -> int:
-        """The next turn of a queue."""
+        """Take the next turn of a queue."""
         self.turns[queue] += 1
         return self.turns[queue]
 
     def enter(self, job_id: str, job: ModelJob) -> None:
-        """A new job is there, in its state and place."""
+        """Add a new job in its state and position."""
         self.jobs[job_id] = job
         job.changed = self.changed
         self.changed(job)
 
     def changed(self, job: ModelJob) -> None:
-        """A job has another state, or is gone."""
+        """Handle a changed state or a deletion of a job."""
         if job.state == PENDING and not job.ready_ns:
             job.ready_ns = self.now_ns
         self.settle_group(job.queue, job.group)
 
     def settle_group(self, queue: str, key: str) -> None:
-        """A group comes with its first job and goes with its last one."""
+        """Add a group with its first member, and delete it with its last."""
         group = queue, key
         standing = any(
             (job.queue, job.group) == group and job.stands() for job in self.jobs.values()
@@ -137,7 +138,7 @@ class ModelQueues:
             self.served[group] = self.turn(queue)
 
     def handed_out(self, job: ModelJob) -> None:
-        """A turn and a grant for a job that is active now."""
+        """Count a turn and a grant for a job that starts."""
         job.started_ns = self.now_ns
         if any(queue == job.queue for queue, _ in self.served):
             turn = self.turn(job.queue)
@@ -149,15 +150,15 @@ class ModelQueues:
             self.grants[job.queue].append(self.now_ns)
 
     def alive(self, job_id: str) -> bool:
-        """Whether there is such a job, and it has not ended."""
+        """Return whether the job exists and has not finished."""
         return job_id in self.jobs and self.jobs[job_id].state not in OVER
 
     def active(self, queue: str) -> int:
-        """How many jobs of a queue are active."""
+        """Return the number of active jobs of a queue."""
         return sum(job.queue == queue and job.state == ACTIVE for job in self.jobs.values())
 
     def next_served(self, queue: str) -> str | None:
-        """The job that is next, if the queue lets one pass."""
+        """Return the job that is next, if the queue lets one start."""
         lines = [line for group in self.groups(queue) if (line := self.servable(queue, group))]
         if not lines:
             return None
@@ -177,7 +178,7 @@ class ModelQueues:
         return best[2]
 
     def room(self, queue: str) -> int:
-        """How many jobs the limits of a queue let pass."""
+        """Return how many jobs the limits of a queue let start."""
         if self.paused[queue]:
             return 0
         room = 1_000
@@ -190,11 +191,12 @@ class ModelQueues:
         return max(0, room)
 
     def groups(self, queue: str) -> list[str]:
-        """The keys of the groups of a queue, and the empty one."""
+        """Return the keys of the groups of a queue, and the empty key."""
         return ["", *sorted(group for name, group in self.served if name == queue)]
 
     def servable(self, queue: str, group: str) -> list[tuple[int, int, str]]:
-        """The ready jobs of a group in order, as (priority, place, id), if any may be fetched."""
+        """Return the ready jobs of a group in order, as (priority, position, id), if any may be
+        fetched."""
         line = sorted(
             ((job.priority, job.position, job_id), job.state)
             for job_id, job in self.jobs.items()
@@ -208,7 +210,7 @@ class ModelQueues:
         return [entry for entry, state in line if state == PENDING]
 
     def fetchable(self, queue: str) -> int:
-        """How many jobs fetches could get now."""
+        """Return how many jobs fetches could get now."""
         count = 0
         for group in self.groups(queue):
             line = len(self.servable(queue, group))
@@ -223,7 +225,7 @@ class ModelQueues:
 
 
 class ModelBatch:
-    """What the rules say about a batch."""
+    """The model of a batch."""
 
     def __init__(self) -> None:
         self.members: set[str] = set()
@@ -231,7 +233,7 @@ class ModelBatch:
 
 
 class ModelSchedule:
-    """What the rules say about a schedule whose slots are `every_ns` apart."""
+    """The model of a schedule whose occurrences are `every_ns` apart."""
 
     def __init__(self, revision: int, next_ns: int, **fields: Any) -> None:
         self.revision = revision

@@ -1,4 +1,4 @@
-"""Handlers over a pipeline that proposes at once, to a log that keeps the ops it is given."""
+"""Handlers over a pipeline that proposes at once, to a log that keeps the ops."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from corvo.storage.memory import MemoryStore
 
 
 class World:
-    """A loop that does at once what it is told to do soon, and a log that keeps entries."""
+    """An event loop that runs callbacks at once, and a log that keeps entries."""
 
     busy = False
     term = 1

@@ -1,8 +1,8 @@
-"""A cluster of cores in the hands of a test: who hears what, whose disk is done, who is dead.
+"""A cluster of Raft cores under the control of a test: it decides about links, disks and crashes.
 
-Nothing happens by itself. `settle` delivers and flushes until nothing is left to do; before it a
-test says who is cut off, whose disk hangs and which messages get lost. Every step checks what must
-always hold: one leader in a term, one vote in a term, and the same entries applied by all.
+Nothing happens by itself. `settle` delivers and flushes until nothing is left to do. Before it a
+test sets which nodes are cut off, whose disk hangs and which messages are lost. Every step checks
+the invariants: one leader in a term, one vote in a term, and the same entries applied by all.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ SETTLE_STEPS = 10_000
 
 
 class Node:
-    """One member: its core, its disk, and what it has applied."""
+    """One member: its core, its disk, and the entries that it has applied."""
 
     def __init__(self, node_id: str, conf: ConfState, seed: int, options: dict[str, int]) -> None:
         self.node_id = node_id
@@ -38,7 +38,7 @@ class Node:
         self.storage = MemoryStorage(conf)
         self.disk_hangs = False
         self.apply_hangs = False
-        self.writes: list[Ready] = []  # not durable
+        self.writes: list[Ready] = []  # not durable yet
         self.to_apply: list[Entry] = []
         self.applied: dict[int, Entry] = {}
         self.reads: list[ReadState] = []
@@ -49,7 +49,7 @@ class Node:
         self.raft = Raft(self.config, self.storage, self.applied_index)
 
     def flush(self) -> None:
-        """The oldest write is on disk now."""
+        """Complete the oldest write."""
         ready = self.writes.pop(0)
         if ready.snapshot is not None:
             self.storage.install(ready.snapshot)
@@ -61,7 +61,7 @@ class Node:
         self.raft.persisted(ready.number)
 
     def apply(self) -> None:
-        """The oldest entry that was handed out takes effect."""
+        """Apply the oldest committed entry that was handed out."""
         entry = self.to_apply.pop(0)
         assert entry.index <= self.storage.last_index(), "applied is durable"
         assert entry.term == self.storage.term(entry.index)
@@ -71,7 +71,7 @@ class Node:
         self.raft.applied(entry.index)
 
     def log(self) -> str:
-        """The whole log as `term/index` words, newest last."""
+        """Return the whole log as `term/index` words, newest last."""
         log = self.raft.log
         return " ".join(
             f"{log.term(index)}/{index}" for index in range(log.first_index(), log.last_index() + 1)
@@ -79,7 +79,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes named by letters, and the wires between them."""
+    """Nodes named by letters, and the links between them."""
 
     def __init__(
         self, voters: str = "ABC", learners: str = "", outside: str = "", **options: int
@@ -89,7 +89,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.wire: list[Message] = []
         self.lost: list[Message] = []
-        self.cut: list[str] = []  # who hears and says nothing
+        self.cut: list[str] = []  # nodes that neither receive nor send
         self.lose: Callable[[Message], bool] = lambda message: False
         self.leaders: dict[int, str] = {}
         self.votes: dict[tuple[str, int], str] = {}
@@ -120,7 +120,7 @@ class Cluster:
         assert self[name].role == LEADER, f"{name} did not win"
 
     def expire(self, *but: str) -> None:
-        """Let every other node forget that it heard of a leader, without standing itself."""
+        """Let every other node forget its leader, without starting an election."""
         for name, node in self.nodes.items():
             if name not in but and name not in self.cut and node.raft.role != LEADER:
                 node.raft._ticks = ELECTION
@@ -135,7 +135,7 @@ class Cluster:
         self.settle()
 
     def tick(self, count: int = 1, names: str = "") -> None:
-        """Time passes, for all or some."""
+        """Let time pass on all nodes or on some."""
         for _ in range(count):
             for name in names or "".join(self.nodes):
                 if name in self.nodes:
@@ -152,7 +152,7 @@ class Cluster:
         raise AssertionError("the cluster does not come to rest")
 
     def deliver(self, message: Message) -> None:
-        """One message arrives, or is lost if its ends are cut off or the test says so."""
+        """Deliver one message, or lose it if an end is cut off or the test demands it."""
         if self.is_lost(message):
             self.lost.append(message)
             return
@@ -164,7 +164,7 @@ class Cluster:
         return gone or self.lose(message)
 
     def collect(self) -> None:
-        """Take the work of every node, and do what does not hang."""
+        """Take the work of every node, and complete the writes that do not hang."""
         for node in self.nodes.values():
             self.take(node)
 
@@ -192,28 +192,29 @@ class Cluster:
                 node.apply()
 
     def take_messages(self, *kinds: int) -> list[Message]:
-        """Take from the wire what is of these types; nothing else is delivered or lost."""
+        """Take the messages of these types from the links; no other message is delivered or
+        lost."""
         self.collect()
         taken = [message for message in self.wire if message.type in kinds]
         self.wire = [message for message in self.wire if message.type not in kinds]
         return taken
 
     def crash(self, name: str) -> None:
-        """Lose what is not on disk, and come back."""
+        """Lose all data that is not durable, and restart."""
         node = self.nodes[name]
         node.writes = []
         node.to_apply = []
         node.start()
 
     def compact(self, name: str, index: int) -> None:
-        """Cut the log of this node, which now offers a snapshot that ends there."""
+        """Trim the log of this node, which now offers a snapshot that ends there."""
         node = self.nodes[name]
         snapshot = self.snapshot(name, index)
         node.storage.compact(snapshot)
         node.storage.offered = snapshot
 
     def snapshot(self, name: str, index: int) -> SnapshotMeta:
-        """What a snapshot at this index stands for: not what has come into force since."""
+        """Return the metadata of a snapshot at this index, without later configurations."""
         storage = self.nodes[name].storage
         conf = storage.base().conf
         for entry in storage.entries(storage.first_index(), index + 1, 1 << 40):
@@ -241,20 +242,20 @@ class Cluster:
     # What a test looks at
 
     def leader(self) -> str:
-        """The one node that leads; empty: none or several."""
+        """Return the one node that leads; empty if there are none or several."""
         names = [name for name, node in self.nodes.items() if node.raft.role == LEADER]
         return names[0] if len(names) == 1 else ""
 
     def applied(self, name: str) -> list[str]:
-        """The data this node has applied; no-ops and configurations left out."""
+        """Return the data this node has applied, without no-ops and configurations."""
         rows = sorted(self.nodes[name].applied.items())
         return [entry.data.decode() for _, entry in rows if entry.kind == FRAME and entry.data]
 
     def sent(self, kind: int) -> int:
-        """Messages of this type on the wire."""
+        """Return the number of messages of this type on the links."""
         return sum(message.type == kind for message in self.wire)
 
 
 def names(messages: list[Message]) -> list[str]:
-    """The types of messages, in words."""
+    """Return the names of the types of messages."""
     return [TYPE_NAMES[message.type] for message in messages]

@@ -1,7 +1,7 @@
 """The known bugs of Raft servers that could live outside the core: in the log on disk, the state
-machine, snapshots, between nodes, and on the way of a request.
+machine, snapshots, between nodes, and in the handling of a request.
 
-Each names the tests that have to notice it, in one process.
+Each names the tests that must notice it, in one process.
 """
 
 from lib.mutation import Edit, Mutant
@@ -246,7 +246,7 @@ _ALL = (
         "corvo/storage/lmdb.py",
         "                readahead=False,\n                max_r",
         "                readahead=False,\n                sync=False,\n                max_r",
-        "tests/contract/test_base.py::test_every_write_is_flushed_with_its_meta_page",
+        "tests/contract/test_state_store.py::test_every_write_is_flushed_with_its_meta_page",
     ),
     _mutant(
         "b64",
@@ -254,7 +254,7 @@ _ALL = (
         "corvo/storage/lmdb.py",
         "if isinstance(error, lmdb.MapFullError) or code in NO_SPACE or cut_short:",
         "if code in NO_SPACE or cut_short:",
-        "tests/contract/test_base.py::test_a_full_map_changes_nothing",
+        "tests/contract/test_state_store.py::test_a_full_map_changes_nothing",
     ),
     _mutant(
         "b65",

@@ -1,4 +1,4 @@
-"""Clients of lifecycle streams: grpcio's, and a Connect client made of the h2 library."""
+"""Clients of worker streams: one of grpcio, and a Connect client made of the h2 library."""
 
 import queue
 import socket
@@ -26,7 +26,7 @@ Values = dict[str, Any]
 
 
 class Ended(Exception):
-    """The stream has ended: with this code, or well."""
+    """The stream has ended, with an error code or without one."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -43,7 +43,7 @@ def decode(data: bytes, type: str = "LifecycleStreamResponse") -> Values:
 
 
 class GrpcStream:
-    """A lifecycle stream by grpcio."""
+    """A worker stream over grpcio."""
 
     def __init__(self, port: int, headers: dict[str, str] | None = None) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
@@ -56,7 +56,7 @@ class GrpcStream:
         self._requests.put(values)
 
     def receive(self) -> Values:
-        """The next response; Ended when there is none."""
+        """Return the next response; raises Ended if there is none."""
         try:
             response: Values = next(self._call)
             return response
@@ -66,7 +66,7 @@ class GrpcStream:
             raise Ended(self._call.code().name.lower(), self._call.details()) from None
 
     def end(self) -> None:
-        """Nothing more will be sent."""
+        """Half-close the stream."""
         self._requests.put(None)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class GrpcStream:
 
 
 class ConnectStream:
-    """A lifecycle stream by Connect."""
+    """A worker stream over Connect."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class ConnectStream:
         self.send_bytes(self._encode(values))
 
     def send_bytes(self, message: bytes, flags: int = 0) -> None:
-        """A message in its envelope, as the windows allow."""
+        """Send a message in its envelope, as the flow-control windows allow."""
         data = struct.pack(">BI", flags, len(message)) + message
         while data and not self._ended:
             size = min(len(data), self._conn.local_flow_control_window(1), 16_384)
@@ -180,7 +180,7 @@ class ConnectStream:
 
 
 def _is_no_error(event: Any) -> bool:
-    """Whether all has been said, and the server wants to hear no more."""
+    """Return whether the server has replied completely and needs no more input."""
     return isinstance(event, h2.events.StreamReset) and event.error_code == 0
 
 
@@ -188,7 +188,7 @@ Stream = GrpcStream | ConnectStream
 
 
 def open_stream(port: int, kind: str, headers: dict[str, str] | None = None) -> Stream:
-    """A stream of a kind: grpc, proto or json."""
+    """Open a stream of a kind: grpc, proto or json."""
     if kind == "grpc":
         return GrpcStream(port, headers)
     return ConnectStream(port, kind, headers)

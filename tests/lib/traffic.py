@@ -1,4 +1,4 @@
-"""Traffic for tests: many clients at once, and random calls with a count of what they left."""
+"""Traffic for tests: many clients at once, and random calls with a count of their results."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ STATES = ("scheduled", "pending", "active", "held", "completed", "retrying", "de
 
 
 class Traffic:
-    """Two producers and two workers, until the server is gone."""
+    """Two producers and two workers that run until the server is gone."""
 
     _runs = itertools.count()
 
@@ -57,7 +57,7 @@ class Traffic:
 
 
 class Shuffle:
-    """Random calls on a few queues, and everything they left behind."""
+    """Random calls on a few queues, and all jobs that they created."""
 
     def __init__(self, api: Api, queue: str, seed: int) -> None:
         self.api = api
@@ -110,13 +110,13 @@ class Shuffle:
             assert self.api.post(f"/jobs/{job_id}/retry")[0] in (200, 409)
 
     def check_counters(self) -> None:
-        """The counters of the queues are right."""
+        """Check the counters of the queues."""
         check_counters(self.api, self.names, self.ids)
 
 
 def check_counters(api: Api, queues: list[str], ids: list[str]) -> None:
-    """The counters of queues are what a count of all their jobs, one by one, says. What was due
-    when the clock was stopped may still be on its way: then the count starts again."""
+    """Check that the counters of queues equal a count of all their jobs. Work that was due when the
+    clock was stopped may still be in progress; then the count is repeated."""
     with contextlib.ExitStack() as stack:
         if api.post("/test/clock")[0] == 200:
             stack.enter_context(frozen_clock(api))
@@ -134,6 +134,6 @@ def check_counters(api: Api, queues: list[str], ids: list[str]) -> None:
 
 
 def read_counters(api: Api, queues: list[str]) -> dict[str, dict[str, int]]:
-    """Jobs by state of each queue."""
+    """Return the number of jobs by state of each queue."""
     documents = {document["name"]: document for document in api.ok("GET", "/queues")}
     return {name: {state: documents[name][state] for state in STATES} for name in queues}

@@ -1,8 +1,6 @@
-"""What a job server must do, by kind of trouble: one test or more for each requirement.
-
-Groups: g1 lost jobs, g2 double runs, g3 stuck jobs, g4 races of leases, g5 poison pills. Those on
-values, g11 to g14, have a module of their own.
-"""
+"""Requirements of a job server, by kind of failure: lost jobs, double runs, stuck jobs, races of
+leases, poison jobs. `test_musts_values` and `test_musts_search` have the requirements on values and
+on search."""
 
 import socket
 import struct

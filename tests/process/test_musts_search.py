@@ -1,5 +1,5 @@
-"""What users of other job servers suffered from in their search, dashboards and bulk actions: each
-test is named after the family of reports it answers."""
+"""Requirements on search, dashboards and bulk operations, from reports of users of other job
+servers."""
 
 import contextlib
 import inspect

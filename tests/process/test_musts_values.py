@@ -1,5 +1,4 @@
-"""What a job server must do with values: g11 arithmetic of retries, g12 large values, g13 texts,
-g14 clocks. The other groups are in test_musts."""
+"""Requirements of a job server on values: arithmetic of retries, large values, texts, clocks."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Every op of the table, done by curl and by `corvo`, on a real server.
+"""Every op of the table, by curl and by the `corvo` command, on a real server.
 
-REQUESTS has a row for each op that somebody asks for: the request, the command, and what is seen
-afterwards in either case. BY_ITSELF names the ops that the server proposes without being asked,
-each with a test that sees one of them happen. An op that is in neither table fails.
+REQUESTS has a row for each op that a client requests: the HTTP request, the command, and a check of
+the effect, which is the same for both. BY_ITSELF names the ops that the server proposes by itself,
+each with a test that observes one. An op that is in neither table fails.
 """
 
 import shlex

@@ -1,4 +1,4 @@
-"""Cases that other job servers got wrong, as their users reported them."""
+"""Failures of other job servers that their users have reported: none of them happens here."""
 
 import json
 import random

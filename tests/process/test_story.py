@@ -1,5 +1,5 @@
-"""The main story: 10,000 jobs of mixed kinds, a worker in curl and workers in Python, and a server
-that is killed with -9 three times. Every job ends in the state its kind asks for."""
+"""The main scenario: 10,000 jobs of mixed kinds, a worker in curl, workers in Python, and a server
+that is killed with SIGKILL three times. Every job reaches the final state of its kind."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every story goes as it was recorded; `python tools/stories.py` records what is new."""
+"""Every story still gives its recorded output; `python tools/stories.py` records it again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the simulator has found: each failing seed, as the shortest story that shows it."""
+"""Bugs that the simulator has found: each failing seed as the shortest test that shows the bug."""
 
 from lib.raft_cluster import Cluster
 from sim.world import World

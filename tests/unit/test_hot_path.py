@@ -1,7 +1,8 @@
-"""What enqueue, fetch and ack may not do: make a task, future or timer for a request, write twice
-to a connection in a turn, flush the log twice for an entry, leave cycles behind.
+"""Limits on the work of enqueue, fetch and ack: no task, future or timer for a request, one write
+to a connection in a turn of the loop, one sync of the log for an entry, no reference cycles.
 
-Everything from the connection to the base is real. The loop, the transports and the files count.
+All parts from the connection to the state store are real. The event loop, the transports and the
+files count calls.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who is next: priorities, places, fetches over several queues, limits of a reply."""
+"""Order of delivery: priorities, queue positions, fetches over several queues, limits of a reply."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Every row of the transition table, and every refusal that is not in it."""
+"""Every row of the transition table, and the rejection of every transition that is not in it."""
 
 from collections.abc import Callable
 from typing import Any

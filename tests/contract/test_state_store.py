@@ -1,4 +1,5 @@
-"""One contract, two bases; and what only a disk can do: crash, fill up, hold a foreign file."""
+"""The contract of a state store, for LMDB and for memory; and LMDB with crashes, a full disk and
+foreign files."""
 
 import os
 import resource
