@@ -2,11 +2,11 @@
 
     python bench/groups.py --groups 1000,100000 --jobs 200000
 
-For each number of groups a state machine over a base on disk takes that many jobs, spread over the
-groups in turn, at most one active job of each. Then entries of 64 fetches, 64 acks and 64 new jobs
-of the groups just served are applied, with a flush whenever the server would flush. Times are CPU
-of this thread per operation, the flush included; each number of groups is measured in turn, several
-times, and the smallest time counts. Compare rows of one run with each other.
+For each number of groups a state machine over a state store on disk takes that many jobs, spread
+over the groups in turn, at most one active job of each. Then entries of 64 fetches, 64 acks and 64
+new jobs of the groups just served are applied, with a flush whenever the server would flush. Times
+are CPU of this thread per operation, the flush included; each number of groups is measured in turn,
+several times, and the smallest time counts. Compare rows of one run with each other.
 """
 
 import argparse

@@ -9,7 +9,7 @@ own, at most one of which may be active). `--state outcomes` has no jobs, but so
 requests with an Idempotency-Key, and sends such keys. `--payload` is the size of the payloads in
 bytes, of the jobs that wait and of those that are enqueued.
 
-For each number a base is filled directly with its documents (through the server, as it is with
+For each number a state store is filled directly with its records (through the server, as with
 groups, it would take minutes), a real server is started on it, and single fetches, acks and
 enqueues go through plain HTTP on one connection. Times per operation are CPU of the server process,
 which other work on the machine disturbs least; compare rows of one run with each other.
@@ -69,7 +69,7 @@ def payload_of(size: int) -> dict[str, Any]:
 def fill(
     data_dir: Path, jobs: int, queues: int, kind: str = "pending", payload: bytes = b"{}"
 ) -> None:
-    """A base with `jobs` waiting jobs, spread over `queues` in turn."""
+    """A state store with `jobs` waiting jobs, spread over `queues` in turn."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
     state_store = StateStore.open(data_dir)

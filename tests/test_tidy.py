@@ -382,7 +382,7 @@ def declared_fields(sources: list[Source]) -> Iterator[str]:
 
 
 def declared_names(text: str, name: str) -> set[str]:
-    """Words in the declaration of a class in a .pxd, and in that of its base there."""
+    """Words in the declaration of a class in a .pxd, and in that of its base class there."""
     body = rf"^cdef class {name}\b(?:\((\w+)\))?[^\n]*:.*?(?=^\S|\Z)"
     cut = re.search(body, text, re.DOTALL | re.MULTILINE)
     if cut is None:

@@ -1,4 +1,4 @@
-"""Records the stories of tests/scripts anew, and says which of them have changed.
+"""Records the stories of tests/scripts again, and lists those that have changed.
 
     PYTHONPATH=tests python tools/stories.py
 

@@ -256,11 +256,11 @@ def _entry() -> Loop:
     rig = Rig(0)
     payload = layouts.encode_fields(ops.HEARTBEAT.layout, ([],))
     submit, run_loop = rig.pipeline.submit, rig.loop.run
-    slot = (_nothing, None)
+    completion = (_nothing, None)
 
     def run(count: int) -> None:
         for _ in range(count):
-            submit(ops.HEARTBEAT, payload, slot)
+            submit(ops.HEARTBEAT, payload, completion)
             run_loop()
 
     return run

@@ -1,5 +1,5 @@
 """The server without sockets, for measuring: connections that are fed bytes, everything from the
-HTTP parser to the base behind them, and a loop that runs when it is told to."""
+HTTP parser to the state store behind them, and a loop that runs when it is told to."""
 
 import asyncio
 import gc
@@ -71,7 +71,7 @@ class Loop:
 
 class Rig:
     """Everything between the sockets and the disk. With a real loop the log is durable, else the
-    disk's flushes are not measured; with `memory` neither is the base."""
+    disk's flushes are not measured; with `memory` neither is the state store."""
 
     def __init__(
         self,

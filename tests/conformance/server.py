@@ -43,7 +43,7 @@ class Call:
         self.wire = wire
         self.method = method
         self.request = wire.request
-        self.envelopes = wire.envelopes()  # anew when the head is read
+        self.envelopes = wire.envelopes()  # replaced when the head is read
         self.messages: list[Any] = []  # read, and not shown yet
         self.unread: list[bytes] = []
         self.news = asyncio.Event()
@@ -231,7 +231,7 @@ class Service:
         try:
             wire.read_head()
             call.envelopes = wire.envelopes()
-            async with asyncio.timeout(_patience_s(wire.timeout_ns)):
+            async with asyncio.timeout(_timeout_s(wire.timeout_ns)):
                 await METHODS[call.method](call)
         except TimeoutError:
             wire.end(RpcError("deadline_exceeded", "too late"), call.trailers, call.headers)
@@ -261,7 +261,7 @@ async def run() -> None:
     await asyncio.Event().wait()
 
 
-def _patience_s(timeout_ns: int) -> float | None:
+def _timeout_s(timeout_ns: int) -> float | None:
     """A little less than the caller's own: when both end at once, the runner's client may see the
     end of its connection first."""
     return max(timeout_ns - 20 * MS_NS, timeout_ns // 2) / SECOND_NS if timeout_ns else None

@@ -922,7 +922,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             assert ids == self.reborn.due_expiries(self.now_ns, limit)
             assert self.do(ops.EXPIRE_JOBS, ids) <= len(ids)
             for job_id in dict.fromkeys(ids):
-                if job_id in self.jobs:  # and not doomed
+                if job_id in self.jobs:  # its deletion is not pending
                     due.remove(job_id)
                     if not self.expired(job_id):
                         self.hold_times_out(job_id)
@@ -946,7 +946,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             assert ids == self.reborn.due_promotions(self.now_ns, limit)
             assert self.do(op, ids if op is ops.PROMOTE_DUE else self.now_ns) <= len(ids)
             for job_id in ids:
-                if job_id not in self.jobs:  # doomed
+                if job_id not in self.jobs:  # its deletion is pending
                     continue
                 due.remove(job_id)
                 job = self.jobs[job_id]
@@ -968,7 +968,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             assert ids == self.reborn.due_leases(self.now_ns, limit)
             assert self.do(op, ids if op is ops.EXPIRE_LEASES else self.now_ns) <= len(ids)
             for job_id in ids:
-                if job_id not in self.jobs:  # doomed
+                if job_id not in self.jobs:  # its deletion is pending
                     continue
                 due.remove(job_id)
                 job = self.jobs[job_id]
@@ -1053,13 +1053,13 @@ class Program(ModelQueues, RuleBasedStateMachine):
     def fire(self, schedule_id: str) -> int:
         """How many jobs the schedule makes now."""
         schedule = self.schedules[schedule_id]
-        slots = range(schedule.next_ns, self.now_ns + 1, schedule.every_ns)
-        schedule.next_ns = slots[-1] + schedule.every_ns
+        occurrences = range(schedule.next_ns, self.now_ns + 1, schedule.every_ns)
+        schedule.next_ns = occurrences[-1] + schedule.every_ns
         made = 0
-        for slot_ns in slots[-schedule.limit :]:
-            missed = schedule.catch_up == "none" and self.now_ns - slot_ns > 5 * SECOND_NS
+        for occurrence_ns in occurrences[-schedule.limit :]:
+            missed = schedule.catch_up == "none" and self.now_ns - occurrence_ns > 5 * SECOND_NS
             if not missed and not (schedule.skip and self.alive(schedule.last_job)):
-                job_id = derived_id(slot_ns, schedule_id, str(slot_ns))
+                job_id = derived_id(occurrence_ns, schedule_id, str(occurrence_ns))
                 made += self.scheduled(schedule, job_id)
         return made
 

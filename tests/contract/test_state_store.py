@@ -240,8 +240,8 @@ def test_slots_of_dead_readers_are_freed(tmp_path: Path) -> None:
     state_store.close()
 
 
-# Fills a base under a file size limit, which to LMDB looks like a full disk, until a write is
-# refused; then checks that nothing changed, that it is refused again, and that it works once
+# Fills a state store under a file size limit, which to LMDB looks like a full disk, until a write
+# fails. Then it checks that nothing changed, that the write fails again, and that it works once
 # there is room.
 FILLER = """
 import resource, signal, sys

@@ -64,7 +64,7 @@ class RecordingBase(StateStore):
 
 
 def open_base(disk: Disk, data_dir: Path) -> RecordingBase:
-    """Open the base of a data directory; its creation is recorded, too."""
+    """Open the state store of a data directory; its creation is recorded, too."""
     state = data_dir / STATE
     new = state / NEW_FILE
 
@@ -233,7 +233,7 @@ def _raise(error: Exception) -> None:
 
 
 def all_rows(state_store: Rows) -> dict[bytes, bytes]:
-    """Every row of a base; the names of all families begin with a small letter."""
+    """Every row of a state store; the names of all families begin with a small letter."""
     return {
         key: row for letter in ascii_lowercase for key, row in state_store.scan(letter.encode())
     }

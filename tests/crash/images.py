@@ -127,13 +127,13 @@ def stale_records(trace: Trace, draw: random.Random) -> Iterator[Image]:
 
 
 def base_commits(trace: Trace, draw: random.Random) -> Iterator[Image]:
-    """In the middle of a commit of the base: any sectors of its pages, the meta page or not."""
+    """Inside a commit of the state store: any sectors of its pages, maybe the meta page."""
     state_store = _inode_of(trace, "data.mdb")
 
-    def of_base(step: Step) -> bool:
+    def of_state_store(step: Step) -> bool:
         return isinstance(step, Write | Sync) and step.inode == state_store
 
-    for at in _places(trace, draw, of_base):
+    for at in _places(trace, draw, of_state_store):
         image = cut(trace, at + 1)
         image.keep(some(draw, draw.choice([SECTOR, PAGE])))
         yield image
@@ -163,7 +163,7 @@ KINDS: dict[str, Kind] = {
     "torn pages": torn_pages,
     "lost names": lost_names,
     "stale records in a recycled segment": stale_records,
-    "inside a commit of the base": base_commits,
+    "inside a commit of the state store": base_commits,
     "a first start": first_start,
     "everything at once": anything,
 }

@@ -18,7 +18,7 @@ def end_of_log(path: Path) -> int:
 
 
 def test_a_clean_stop_survives_the_loss_of_the_end_of_the_log(tmp_path: Path) -> None:
-    """A stop flushes the base, which then knows more than the log that is left."""
+    """A stop flushes the state store, which then knows more than the log that is left."""
     data_dir = tmp_path / "data"
     with running_server(data_dir) as server:
         ids = server.api().enqueue_many("q", 200)

@@ -48,7 +48,7 @@ class Tmpfs:
 
 
 class FileLimit:
-    """A limit on the size of files: the log has room, the base cannot grow."""
+    """A limit on the size of files: the log has room, the state store cannot grow."""
 
     settings = SMALL
 

@@ -17,7 +17,7 @@ def trace(durable: bool) -> Trace:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_start_after_a_power_cut(kind: str, durable: bool) -> None:
     """Every row is as the model has it at some entry; in durable mode not before the last
-    acknowledged one, otherwise not before the last flush of the base."""
+    acknowledged one, otherwise not before the last flush of the state store."""
     counts, wrong = campaign(trace(durable), KINDS[kind], IMAGES, seed=1)
     assert not wrong, wrong
     assert counts["exact"] == IMAGES

@@ -124,7 +124,7 @@ def run_round(
 
 
 def check_mirrors(cluster: FaultyCluster, result: Result) -> None:
-    """Each says what its base says, row by row."""
+    """Each says what its state store says, row by row."""
     nodes = cluster.up()
     for node in nodes:
         wait_shown(node.api())

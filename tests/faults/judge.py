@@ -16,7 +16,7 @@ from corvo.storage.records.meta import decode_meta
 COLUMNS = ("lost", "doubled", "unexplained", "phantom", "unequal")
 _ENDED = ("completed", "dead", "cancelled")
 _META = b"m|"
-_LOCAL = (_META, b"o|", b"of|")  # about one copy of the base alone
+_LOCAL = (_META, b"o|", b"of|")  # about one copy of the state store alone
 _SKIP = "45s"  # longer than every grace with the lease behind it
 
 

@@ -18,7 +18,7 @@ from sim.histories import PENDING
 
 PRODUCERS = 4
 WORKERS = 6
-PATIENCE_S = 2.5  # of a client, with one node
+TIMEOUT_S = 2.5  # of a client, with one node
 _IMPATIENT_S = 0.5  # of one that looks for a node that answers: the first producer
 _PAUSE_S = 0.02
 _TRIES = 4  # of a worker, to say how a job ended
@@ -30,10 +30,10 @@ class Client:
     """Calls some node, and another one when that fails."""
 
     def __init__(
-        self, nodes: list[ServerProcess], draw: random.Random, patience_s: float = PATIENCE_S
+        self, nodes: list[ServerProcess], draw: random.Random, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._nodes = nodes
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._draw = draw
         self._turn = draw.randrange(100)
         self._lines: dict[tuple[str, int], http.client.HTTPConnection] = {}
@@ -42,7 +42,7 @@ class Client:
     @property
     def is_patient(self) -> bool:
         """Whether it gives a node time."""
-        return self._patience_s == PATIENCE_S
+        return self._timeout_s == TIMEOUT_S
 
     def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -56,7 +56,7 @@ class Client:
         self.asked = node.flags[1]
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = http.client.HTTPConnection(*key, timeout=self._patience_s)
+            line = self._lines[key] = http.client.HTTPConnection(*key, timeout=self._timeout_s)
         elif line.sock is not None and select.select([line.sock], [], [], 0)[0]:
             line.close()  # it was kept, and the node has closed it meanwhile
         try:
@@ -155,8 +155,8 @@ class Load:
         draw = random.Random(f"{seed} {name}")
         impatient = n == 0 and work == self._produce
         try:
-            patience_s = _IMPATIENT_S if impatient else PATIENCE_S
-            work(Client(self._nodes, draw, patience_s), draw, name)
+            timeout_s = _IMPATIENT_S if impatient else TIMEOUT_S
+            work(Client(self._nodes, draw, timeout_s), draw, name)
         except Exception as error:
             self.odd.append(f"{name}: {error!r}")
 

@@ -161,7 +161,7 @@ def _one_way(trial: Trial, hears: bool) -> None:
 
 
 def flapping(trial: Trial) -> None:
-    """Whoever leads is cut off, and back as soon as somebody else leads."""
+    """The leader is cut off, and reconnected as soon as another node leads."""
     cluster = trial.cluster
     assert cluster.network is not None
     for _ in range(4):
@@ -282,7 +282,7 @@ def kill_at_points(trial: Trial) -> None:
 
 
 def kill_at_install(trial: Trial) -> None:
-    """At one of the steps that put a snapshot in the place of the base, each round another."""
+    """Kill a node at a step that replaces the state store by a snapshot; rounds take turns."""
     cluster = trial.cluster
     points = [point for point in POINTS if point.startswith("snapshot")]
     point = points[trial.number % len(points)]
@@ -354,7 +354,7 @@ def _jump(trial: Trial, victim: ServerProcess, wall_ns: int) -> None:
 
 # ---- damage and loss ----
 
-_DAMAGED = ("the log is damaged", "cannot open the base")
+_DAMAGED = ("the log is damaged", "cannot open the state store")
 
 
 def cut_tail(trial: Trial) -> None:
@@ -387,7 +387,7 @@ def flip_byte(trial: Trial) -> None:
 
 
 def damage_base(trial: Trial) -> None:
-    """Both meta pages of the base are garbage."""
+    """Both meta pages of the state store are garbage."""
     victim = trial.draw.choice(trial.cluster.rest())
     victim.kill()
     with (_state(victim) / "data.mdb").open("r+b") as file:
@@ -405,7 +405,7 @@ def _state(node: ServerProcess) -> Path:
 
 
 def _come_back_empty(trial: Trial, victim: ServerProcess) -> None:
-    """The node does not start; as documented it is removed and begins anew."""
+    """The node does not start; as documented it is removed and starts as a new node."""
     cluster = trial.cluster
     trial.hit()
     said = cluster.start_in_vain(victim)
@@ -522,7 +522,7 @@ SCENARIOS = (
     Scenario("A11-next-behind", "clock of the next leader - 1 h", follower_behind, 3, knobs=True),
     Scenario("A12", "the end of a closed log is lost", cut_tail, 3),
     Scenario("A14", "a bit of a log is flipped", flip_byte, 3),
-    Scenario("A15", "the base of a node is damaged", damage_base, 3),
+    Scenario("A15", "the state store of a node is damaged", damage_base, 3),
     Scenario("A16", "the data of a node are deleted", lose_data, 3),
     _full("A17-one", "power cut of one node", power_of_one, _RESTART_S),
     _full("A17-majority", "power cut of two nodes", power_of_majority, _RESTART_S),

@@ -135,7 +135,7 @@ def _messages() -> list[bytes]:
 
 
 def document(data: bytes) -> None:
-    """Rows of the base; the first byte chooses the family."""
+    """Rows of the state store; the first byte chooses the family."""
     row = data[1:]
     decoders: list[Callable[[], object]] = [
         lambda: job_records.decode_head("j", row),

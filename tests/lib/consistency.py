@@ -413,12 +413,12 @@ def memory(machine: Machine) -> dict[str, Any]:
         if (row := state.buffer.rows.get(keys.idempotency(number)))
     }
     return {
-        "lanes": queue_indexes,
+        "queue_indexes": queue_indexes,
         "workers": workers,
         "schedules": schedules,
         "tasks": operations,
         "numbered": numbered,
-        "unsettled": state.pending_dependents,
+        "pending_dependents": state.pending_dependents,
         "replays": (idempotency_records, len(state.idempotency_records)),
     }
 

@@ -62,7 +62,7 @@ ARGUMENT_FIELDS: dict[str, Any] = {
     "hold_action": 0,
     "states": 0,
 }
-EXTRAS_FIELDS: dict[str, Any] = {
+OPTIONS_FIELDS: dict[str, Any] = {
     "group_key": "",
     "expire_after_ns": 0,
     "batch_id": "",
@@ -83,9 +83,9 @@ Step = tuple[Op, tuple[Any, ...]]
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
     """Return an Enqueue op with defaults for all fields not given; options are given as fields."""
-    options = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
+    options = {name: fields.pop(name) for name in OPTIONS_FIELDS if name in fields}
     if options:
-        values = tuple((EXTRAS_FIELDS | options).values())
+        values = tuple((OPTIONS_FIELDS | options).values())
         fields["options"] = encode_fields(ops.OPTIONS_LAYOUT, values)
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
@@ -99,8 +99,8 @@ def encode_arguments(**fields: Any) -> bytes:
 
 def encode_options(**fields: Any) -> bytes:
     """Encode the options of an enqueue, with defaults for all fields not given."""
-    assert fields.keys() <= EXTRAS_FIELDS.keys()
-    return encode_fields(ops.OPTIONS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
+    assert fields.keys() <= OPTIONS_FIELDS.keys()
+    return encode_fields(ops.OPTIONS_LAYOUT, tuple((OPTIONS_FIELDS | fields).values()))
 
 
 def follower(queue: str, payload: bytes = b"") -> bytes:
@@ -174,7 +174,7 @@ class Driver:
         self.seed = 0x1234_5678_9ABC_DEF0
 
     def restart(self, flush: bool = True) -> None:
-        """Restart from the state store as a new process would, with all changes if `flush` is set."""
+        """Restart from the state store, as a new process would; `flush` writes changes before."""
         if flush:
             self.machine.flush()
         self.machine = Machine(self.state_store)

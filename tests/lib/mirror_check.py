@@ -94,11 +94,11 @@ async def _check_parts(
 ) -> None:
     errors, tags = [], []
     for job in jobs.values():
-        for slot in range(job.error_count):
-            row = state_store.get(keys.error(job.id, slot))
+        for index in range(job.error_count):
+            row = state_store.get(keys.error(job.id, index))
             assert row is not None
             record = job_records.decode_error(job.id, row)
-            errors.append(rows.error_values(numbers[job.id], slot, job.id, record))
+            errors.append(rows.error_values(numbers[job.id], index, job.id, record))
         own = rows.tags_of(job) if job.tags else {}
         tags += [(key, value, numbers[job.id]) for key, value in own.items()]
     assert sorted(await table("SELECT * FROM job_errors")) == sorted(errors)

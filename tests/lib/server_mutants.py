@@ -88,7 +88,7 @@ _ALL = (
     ),
     _mutant(
         "b43b",
-        "the old base goes before the new one counts",
+        "the old state store is deleted before the new one is current",
         SNAPSHOTS,
         '        directory = f"{root}/{name}"\n        files.make_directory(directory)\n'
         "        files.rename(wanted[-1]",
@@ -222,7 +222,7 @@ _ALL = (
         "    if data[offset:] == bytes(rest_size):\n",
         T_WAL + "test_entries_term_and_vote_survive",
     ),
-    # The state and its base
+    # The state and the state store
     _mutant(
         "b61",
         "entries without data do not count as applied",
@@ -233,7 +233,7 @@ _ALL = (
     ),
     _mutant(
         "b62",
-        "the log goes before the base has it",
+        "the log is trimmed before the state store has its entries",
         "corvo/engine/flusher.py",
         "            self._log.sync()  # the base never knows more than the log on disk\n",
         "            self._log.sync()\n            self._log.trim(1 << 60)\n",
@@ -242,7 +242,7 @@ _ALL = (
     ),
     _mutant(
         "b63",
-        "the base is not flushed to the disk",
+        "the state store is not synced to the disk",
         "corvo/storage/lmdb.py",
         "                readahead=False,\n                max_r",
         "                readahead=False,\n                sync=False,\n                max_r",

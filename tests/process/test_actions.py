@@ -226,7 +226,7 @@ def test_destroy_needs_a_word_and_takes_all(api: Api, queue: str) -> None:
 
 
 def wait_flushed(api: Api) -> None:
-    """Until what happened before this is in the base."""
+    """Until what happened before this is in the state store."""
 
     def flushes() -> int:
         count: int = api.ok("GET", "/cluster/status")["base_flushes_total"]

@@ -161,8 +161,8 @@ def test_a_snapshot_on_demand(tmp_path: Path) -> None:
 
 
 def test_each_node_has_a_mirror(tmp_path: Path) -> None:
-    """Asked where it is; it begins again when the base comes from another node, with an outbox of
-    this one."""
+    """A node serves searches from its own mirror, which is rebuilt when the state store comes from
+    another node, with an outbox of this one."""
     sizes = {"CORVO_FAILPOINTS": "wal.segment_size=1048576,raft.log_kept_size=262144"}
     with running_cluster(tmp_path, 3, "--test-clock", environment=sizes) as cluster:
         api = cluster.wait_leader().api()
@@ -283,7 +283,7 @@ def test_starts_that_must_fail(tmp_path: Path) -> None:
     assert "cluster-secret" in text
     with running_cluster(tmp_path, 2) as cluster:
         node = cluster.nodes[0]
-        node.kill()  # its log names the members, its base does not yet
+        node.kill()  # its log names the members, its state store does not yet
         assert "of a cluster" in failed_start(node.data_dir, "--node-id", "n1")
         node.start()
         cluster.wait_leader().api().enqueue("q")

@@ -299,7 +299,7 @@ def test_events_of_a_node_that_gets_a_snapshot(tmp_path: Path) -> None:
         until(lambda: longest_silence_ms(cluster.status(leader)) > 7_000, "it is not missed")
         flushes = cluster.status(leader)["base_flushes_total"]
         lag(api)
-        # The log goes up to where the base is.
+        # The log goes up to where the state store is.
         until(lambda: cluster.status(leader)["base_flushes_total"] > flushes, "no flush")
         victim.process.send_signal(signal.SIGCONT)
         cluster.wait_caught_up(victim)
@@ -315,8 +315,8 @@ def test_events_of_a_node_that_gets_a_snapshot(tmp_path: Path) -> None:
     "point", ["snapshot.before_current", "snapshot.installed", "snapshot.restored"]
 )
 def test_killed_while_it_installs_a_snapshot(tmp_path: Path, point: str) -> None:
-    """With the base comes the outbox of the node that sent it, which is still there when this one
-    is killed. Its mirror does not take that for its own."""
+    """The snapshot has the outbox of the node that sent it, which is still there when this node is
+    killed. The mirror of this node does not take it for its own."""
     environment = {"CORVO_FAILPOINTS": SIZES}
     with running_cluster(tmp_path, 3, "--test-clock", environment=environment) as cluster:
         api = cluster.wait_leader().api()

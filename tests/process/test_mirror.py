@@ -255,7 +255,7 @@ def test_bodies_that_are_no_filter(api: Api) -> None:
 
 
 def test_odd_texts_reach_the_mirror(api: Api, queue: str, find: Searcher) -> None:
-    """NUL, half of a surrogate pair and deep nesting are in the base as they came."""
+    """NUL, half of a surrogate pair and deep nesting are in the state store as they came."""
     text = (
         b'{"queue":"%b","payload":{"a":"x\\u0000\\ud800"},"max_retries":1,"tags":{"a":"b\\u0000"}}'
     )

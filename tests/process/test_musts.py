@@ -145,8 +145,7 @@ def test_only_the_live_token_may_write(api: Api, queue: str) -> None:
 
 
 def test_waiting_jobs_hold_no_lease(api: Api, queue: str) -> None:
-    """Neither a delayed job nor one that waits for its retry: nothing of theirs can expire, and
-    they take no slot."""
+    """A scheduled or retrying job has no lease that could expire, and takes no concurrency slot."""
     api.ok("POST", f"/queues/{queue}/concurrency", {"max": 1})
     delayed = api.enqueue(queue, scheduled_at=rfc3339(clock_ns(api) + 3600 * SECOND_NS))
     retried = api.enqueue(queue, retry_base_delay="1h", retry_max_delay="1h")

@@ -96,7 +96,7 @@ def test_jitter_is_on_by_default(api: Api, queue: str) -> None:
 
 
 def test_what_a_manual_retry_resets(api: Api, queue: str) -> None:
-    """Attempts start anew; errors and checkpoint stay; the job goes to the tail."""
+    """Attempts start at 0; errors and checkpoint stay; the job goes to the tail."""
     job_id = api.enqueue(queue, max_retries=1)
     run = api.take(queue)
     assert api.beat(run, checkpoint={"page": 7}) == "ok"

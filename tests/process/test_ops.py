@@ -391,7 +391,7 @@ def purge_jobs(api: Api, queue: str) -> None:
     job = api.take(queue)
     api.ack(job)
 
-    def gone() -> bool:  # what is not in the base yet waits for the next time
+    def gone() -> bool:  # what is not in the state store yet waits for the next time
         advance(api, "1h")
         return api.get(f"/jobs/{job['job_id']}")[0] == 404
 

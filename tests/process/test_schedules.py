@@ -1,5 +1,4 @@
-"""Cron schedules over HTTP, on a clock that the tests set: one job a slot, also over jumps, stops
-and kills."""
+"""Cron schedules over HTTP, on a test clock: one job an occurrence, over jumps, stops and kills."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,15 +49,15 @@ def schedule(api: Api, key: str) -> dict[str, Any]:
 
 
 def settled(api: Api, name: str) -> list[str]:
-    """The slots of all jobs of a schedule, once its next run is in the future."""
+    """The occurrences of all jobs of a schedule, once its next run is in the future."""
     until(
         lambda: nanoseconds(schedule(api, name)["next_run"]) > clock_ns(api),
         f"{name} does not come up to now",
     )
-    slots = []
+    occurrences = []
     while jobs := api.fetch_batch(name, lease_duration=86_400):
-        slots += [job["schedule_slot"] for job in jobs]
-    return slots
+        occurrences += [job["schedule_slot"] for job in jobs]
+    return occurrences
 
 
 def test_the_life_of_a_schedule(api: Api, queue: str) -> None:
@@ -146,16 +145,23 @@ def test_a_name_is_taken_once(api: Api, queue: str) -> None:
     assert schedule(api, queue)["cron"] == "@yearly"
 
 
-def test_one_job_a_slot_while_the_clock_goes_and_jumps(api: Api, queue: str) -> None:
+def test_one_job_an_occurrence_while_the_clock_goes_and_jumps(api: Api, queue: str) -> None:
     with frozen_clock(api):
         hour_ns = next_hour(api)
         made = make(api, queue, catch_up="all", payload={"a": 1})
         assert made["next_runs"] == [short(hour_ns + n * MINUTE_NS) for n in range(1, 11)]
         expected = []
-        for step, slots in (("29s", 0), ("1s", 1), ("10s", 0), ("50s", 1), ("5m", 5), ("1h", 60)):
+        for step, occurrences in (
+            ("29s", 0),
+            ("1s", 1),
+            ("10s", 0),
+            ("50s", 1),
+            ("5m", 5),
+            ("1h", 60),
+        ):
             advance(api, step)
             first = len(expected) + 1
-            new = [short(hour_ns + (first + n) * MINUTE_NS) for n in range(slots)]
+            new = [short(hour_ns + (first + n) * MINUTE_NS) for n in range(occurrences)]
             assert settled(api, queue) == new, step
             expected += new
         document = schedule(api, queue)
@@ -167,7 +173,7 @@ def test_one_job_a_slot_while_the_clock_goes_and_jumps(api: Api, queue: str) -> 
         assert (event["type"], event["data"]["schedule_id"]) == ("enqueued", made["id"])
 
 
-def test_a_slot_is_fired_in_time(api: Api, queue: str) -> None:
+def test_an_occurrence_is_fired_in_time(api: Api, queue: str) -> None:
     """By the timer, and not because somebody moved the clock: a worker waits for it."""
     set_clock(api, (clock_ns(api) // MINUTE_NS + 1) * MINUTE_NS + 59_500_000_000)
     made = make(api, queue)

@@ -19,7 +19,7 @@ IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
 CHILD = """
 import asyncio, os, sys
 from corvo.storage.data_dir import Identity
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 
 path, identity, durable, segment_size = sys.argv[1], sys.argv[2].split(","), *sys.argv[3:]
 
@@ -33,7 +33,7 @@ async def main():
     log.start(0, 0, asyncio.get_running_loop())
     await asyncio.Event().wait()
 
-log = SoloLog(path, Identity(*identity), durable=durable == "durable",
+log = SingleLog(path, Identity(*identity), durable=durable == "durable",
               new_salt=lambda: int.from_bytes(os.urandom(4), "big"),
               segment_size=int(segment_size))
 log.on_committed = committed

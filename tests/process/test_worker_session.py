@@ -270,7 +270,7 @@ def test_release_with_a_delay_keeps_the_place(api: Api, queue: str) -> None:
 
 def test_releases_in_a_row_slow_down(api: Api, queue: str) -> None:
     """Three are immediate, the fourth waits 1 s, then the wait doubles up to 60 s; a heartbeat
-    with progress or checkpoint, an ack or a fail starts the count anew."""
+    with progress or checkpoint, an ack or a fail restarts the count."""
     job_id = api.enqueue(queue, max_retries=9)
     with frozen_clock(api):
         release_and_wait(api, queue, [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60])

@@ -2,7 +2,7 @@
 
 A story is a text file. Lines that begin with `> ` are commands; the lines below one, up to the next
 empty line, are what happened then, as it was recorded. Everything else is told to the reader.
-`tools/stories.py` records anew.
+`tools/stories.py` records the results again.
 
     cluster ABC [learners D] [outside E] [append_size_max=0]   who is there
     elect A                  A stands for election; everybody has forgotten the last leader

@@ -34,8 +34,8 @@ class Client:
         self._attempt += 1
         attempt = self._attempt
         node = self.clients.choose_node()
-        patience_us = self.clients.patience * self.world.election_us
-        self.world.schedule.after(patience_us, self._end, attempt, False)
+        timeout_us = self.clients.timeout_elections * self.world.election_us
+        self.world.schedule.after(timeout_us, self._end, attempt, False)
         if node.is_up and not node.is_paused:
             node.call(self.send)
         else:
@@ -113,7 +113,7 @@ class Clients:
             for n in range(world.options.clients)
             for kind in kinds
         ]
-        self.patience = TIMEOUT_ELECTIONS
+        self.timeout_elections = TIMEOUT_ELECTIONS
         self._calls = 0
         self._last_round = False
         self._to_do: set[str] = set()
@@ -155,7 +155,7 @@ class Clients:
     def begin_last_round(self) -> None:
         """From now on each client has to succeed once."""
         self._last_round = True
-        self.patience = LAST_TIMEOUT_ELECTIONS
+        self.timeout_elections = LAST_TIMEOUT_ELECTIONS
         self._to_do = {client.name for client in self._clients}
 
     def is_done(self) -> bool:

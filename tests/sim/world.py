@@ -163,7 +163,7 @@ class World:
         while self.schedule.steps < limit:
             took_us = self.schedule.now_us - began_us
             demand(
-                took_us < self._patience_us(),
+                took_us < self._timeout_us(),
                 "a repaired cluster recovers",
                 f"not within {took_us // 1_000} ms",
                 *self.describe(),
@@ -172,7 +172,7 @@ class World:
             if self.schedule.steps % 50 == 0 and self.clients.is_done() and self._is_whole():
                 return
 
-    def _patience_us(self) -> int:
+    def _timeout_us(self) -> int:
         """How long a repair may take: a follower may have to get all entries one by one."""
         options = self.options
         entry_us = 2 * options.latency_max_us + options.sync_max_us

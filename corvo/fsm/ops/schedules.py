@@ -90,9 +90,9 @@ def delete_schedule(state: State, payload: bytes) -> object:
 
 def fire_schedule(state: State, payload: bytes) -> object:
     """Apply FireSchedule to due occurrences; the result is the number of new jobs."""
-    firings: list[bytes] = decode_fields(ops.FIRE_SCHEDULE.layout, payload)[0]
+    runs: list[bytes] = decode_fields(ops.FIRE_SCHEDULE.layout, payload)[0]
     made = 0
-    for item in firings:
+    for item in runs:
         schedule_id: str
         revision: int
         due_ns: int

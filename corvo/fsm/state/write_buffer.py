@@ -50,8 +50,7 @@ Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
 
 
 def position(job: Job) -> int:
-    """Return queue number and seq as one number: the queue position of a live job, and its key in a
-    heap."""
+    """Return queue number and seq in one number: a live job's position, and its key in a heap."""
     return job.queue_number << SEQ_BITS | job.seq
 
 
@@ -72,8 +71,7 @@ def _options_size(options: JobOptions) -> int:
 
 @final
 class FlushReport:
-    """Totals of one flush: rows, bytes, and the index of the last entry that the state store
-    covers."""
+    """Totals of one flush: rows, bytes, and the index of the last entry in the state store."""
 
     def __init__(self, documents: int, size: int, index: int) -> None:
         self.documents = documents
@@ -132,8 +130,7 @@ class WriteBuffer:
     # Jobs.
 
     def find(self, job_id: str) -> Job | None:
-        """Return the job as it is now. A job from the state store enters the buffer with
-        `touch`."""
+        """Return the job as it is now. `touch` adds a job of the state store to the buffer."""
         job = self.jobs.get(job_id)
         if job is not None:
             return None if job.deleted else job
@@ -280,8 +277,7 @@ class WriteBuffer:
         self._locks[key] = lock
 
     def lock_rows(self, prefix: bytes, after: bytes, limit: int) -> list[tuple[bytes, Lock]]:
-        """Return the first unique locks with this prefix and a key above `after`, also expired
-        ones."""
+        """Return the first locks with this prefix and a key above `after`, also expired ones."""
         changed = sorted(key for key in self._locks if key.startswith(prefix) and key > after)
         found: list[tuple[bytes, Lock]] = []
         at = 0

@@ -291,7 +291,7 @@ def decode_options(job_id: str, data: bytes) -> JobOptions:
         options.open_dependencies,
         options.has_dependents,
         options.has_logs,
-    ) = decode_document(OPTIONS_LAYOUT, data, "job extras", job_id)
+    ) = decode_document(OPTIONS_LAYOUT, data, "job options", job_id)
     return options
 
 

@@ -60,7 +60,7 @@ def test_an_op_beyond_the_size_goes_alone() -> None:
     assert sealed(batcher)[1] == ["small"]
 
 
-def test_slots_and_frames_belong_to_the_caller() -> None:
+def test_completions_and_frames_belong_to_the_caller() -> None:
     batcher = Batcher(10, 100)
     batcher.add(1, 1, b"a", "a")
     frame, completions = batcher.seal(STAMP, 0)

@@ -87,7 +87,7 @@ class Node:
         self.conf = conf
         self.files = FullFiles()
         self.applied: list[Entry] = []
-        self.flushed: tuple[int, int] = (0, 0)  # what a base would know
+        self.flushed: tuple[int, int] = (0, 0)  # what a state store would know
         self.led: list[int] = []
         self.followed: list[str] = []
         self.errors: list[Exception] = []
@@ -131,7 +131,7 @@ class Node:
         raise AssertionError(meta)
 
     def flush(self) -> None:
-        """The base covers what is applied."""
+        """The state store covers what is applied."""
         last = self.applied[-1]
         self.flushed = last.index, last.term
         for entry in self.applied:
@@ -237,7 +237,7 @@ def test_three_nodes_elect_and_replicate(tmp_path: Path) -> None:
 
 
 def test_restarts_keep_what_was_committed(tmp_path: Path) -> None:
-    """Each node is killed in turn and comes back with what its base covers; one misses a few."""
+    """Each node is killed in turn and restarts from its state store; one lacks some entries."""
 
     async def run() -> None:
         cluster = Cluster(tmp_path, 3).start()

@@ -51,10 +51,10 @@ class Rig:
         self.later.append((delay, callback, args))
         return Timer()
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Any) -> None:
+    def submit(self, op: ops.Op, payload: bytes, completion: Any) -> None:
         if self.fails:
             raise DiskFull("full")
-        self.submitted.append((op.number, payload, slot))
+        self.submitted.append((op.number, payload, completion))
 
     def apply(self, result: Any = None) -> int:
         """Apply what was submitted first, and answer; which op it was."""

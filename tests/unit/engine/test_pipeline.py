@@ -51,7 +51,7 @@ class Loop:
             self.turn()
 
     def move(self, length_ns: int) -> None:
-        """Let time pass, firing timers in order."""
+        """Let time pass, running timers in order."""
         end_ns = self._clock.now_ns + length_ns
         while True:
             due = [timer for timer in self._later if timer.at_ns <= end_ns]
@@ -591,21 +591,21 @@ def dirty(rig: Rig, documents: int, ops_count: int = 1, throttled: bool = True) 
     rig.log.commit()
 
 
-def test_a_gentle_flush_is_done_while_the_next_entry_is_written(rig: Rig) -> None:
+def test_a_background_flush_is_done_while_the_next_entry_is_written(rig: Rig) -> None:
     dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     assert rig.machine.flushes == 0, "not between an answer and the next entry"
     rig.submit()
     assert rig.machine.flushes == 0
     rig.loop.run()
     assert rig.log.busy and rig.machine.flushes == 1
-    assert rig.log.trimmed == 1, "the base has what was applied, not what is being written"
+    assert rig.log.trimmed == 1, "the state store has what was applied, not what is being written"
     rig.log.commit()
     rig.submit()
     rig.loop.run()
     assert rig.machine.flushes == 1, "nothing is dirty"
 
 
-def test_a_gentle_flush_does_not_wait_for_ever(rig: Rig) -> None:
+def test_a_background_flush_does_not_wait_for_ever(rig: Rig) -> None:
     dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     rig.loop.move(SECOND)
     assert rig.machine.flushes == 1
@@ -614,7 +614,7 @@ def test_a_gentle_flush_does_not_wait_for_ever(rig: Rig) -> None:
     assert rig.machine.flushes == 1
 
 
-def test_few_documents_are_not_flushed_gently_either(rig: Rig) -> None:
+def test_few_documents_are_not_flushed_in_the_background_either(rig: Rig) -> None:
     dirty(rig, limits.FLUSH_RECORDS_THROTTLED - 2)  # the entry itself is one more
     rig.submit()
     rig.loop.run()
@@ -643,7 +643,7 @@ def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
     assert rig.machine.flushes == 1, "at once"
 
 
-def test_a_gentle_flush_that_finds_no_space_is_tried_again(rig: Rig) -> None:
+def test_a_background_flush_that_finds_no_space_is_tried_again(rig: Rig) -> None:
     dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     rig.machine.flush_error = DiskFull("no space left")
     rig.submit(ops.ACK)
@@ -811,7 +811,7 @@ def test_a_fetch_tried_for_its_worker_to_be_seen_does_not_overtake(rig: Rig) -> 
 
 
 def follow(rig: Rig) -> list[Any]:
-    """End the leadership; gives the list into which lost slots go."""
+    """End the leadership; return the list of lost completions."""
     lost: list[Any] = []
     rig.pipeline.on_lost = lambda completion: lost.append(completion[1]) is None
     rig.pipeline.follow()

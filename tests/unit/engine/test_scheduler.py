@@ -81,7 +81,7 @@ class Machine:
 
 
 class Pipeline:
-    """Keeps the slots of what is proposed."""
+    """Keeps the completions of proposed ops."""
 
     def __init__(self) -> None:
         self.on_applied: list[Any] = []

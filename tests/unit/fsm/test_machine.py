@@ -1,4 +1,4 @@
-"""Entries, events, the hash, the overlay and its flush."""
+"""Entries, events, the hash, the write buffer and its flush."""
 
 import os
 import subprocess
@@ -237,7 +237,7 @@ def test_trim_point_brings_the_log_within_its_bound(monkeypatch: pytest.MonkeyPa
     assert driver.machine.trim_point() == 2
 
 
-# Overlay and flush.
+# Write buffer and flush.
 
 
 def test_what_lived_and_died_leaves_no_index_rows() -> None:
@@ -307,7 +307,7 @@ def test_full_disk_loses_nothing_and_stays_readable() -> None:
     check_machine(driver.machine, state_store)
 
 
-def test_overlay_size_follows_what_it_holds() -> None:
+def test_write_buffer_size_follows_what_it_holds() -> None:
     driver = Driver()
     driver.enqueue("j", payload=b"x" * 10_000)
     token = driver.take().token

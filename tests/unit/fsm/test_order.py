@@ -1,4 +1,4 @@
-"""Order of delivery: priorities, queue positions, fetches over several queues, limits of a reply."""
+"""Order of delivery: priority, queue position, fetches over several queues, limits of a reply."""
 
 import pytest
 from hypothesis import given

@@ -22,7 +22,7 @@ ENDED.destroyed = True
         ([OLD], [("beta", None)], {1}),
         ([OLD], [("alpha", None), ("\x7f1", ENDED)], {1}),
         ([ENDED], [("\x7f1", None)], set()),
-        # Destroyed, gone, and made anew, before the mirror has seen any of it:
+        # Destroyed, gone, and created again, before the mirror has seen any of it:
         ([OLD], [("alpha", NEW), ("\x7f1", None)], {2}),
         ([OLD], [("alpha", NEW)], {2}),
         ([OLD], [("\x7f1", None)], set()),

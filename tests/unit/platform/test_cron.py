@@ -1,4 +1,4 @@
-"""Cron expressions: what is valid, and slots over changes of the clock, worked out by hand."""
+"""Cron expressions: which are valid, and occurrences over clock changes, computed by hand."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ def utc(at_ns: int) -> str:
 
 
 def occurrences(expression: str, zone: str, after: str, until: str) -> list[str]:
-    """Slots behind `after` up to `until`."""
+    """Occurrences behind `after` up to `until`."""
     end_ns = ns(until)
     found = takewhile(lambda at: at <= end_ns, cron.parse(expression, zone).after(ns(after)))
     return [utc(at_ns) for at_ns in found]
@@ -127,7 +127,7 @@ def test_a_wall_time_runs_once_a_day(zone: str, expression: str, expected: list[
     assert occurrences(expression, zone, before, expected[-1]) == expected
 
 
-# Expressions with a star keep their interval: slots around the change, UTC.
+# Expressions with a star keep their interval: occurrences around the change, UTC.
 INTERVALS = [
     # No wall clock in Berlin shows 02:xx on 29 March; on 25 October two hours do.
     ("Europe/Berlin", "*/30 2 * * *", "2026-03-28 12:00", "2026-03-29 12:00", []),
@@ -286,7 +286,7 @@ def test_wall_times_run_once_on_each_day_of_the_year(zone: str, hour: int, minut
     zone=st.sampled_from(ZONES),
     after_ns=st.integers(0, ns("2200-01-01 00:00")),
 )
-def test_the_next_slot_is_always_later(expression: str, zone: str, after_ns: int) -> None:
+def test_the_next_occurrence_is_always_later(expression: str, zone: str, after_ns: int) -> None:
     occurrence_ns = cron.parse(expression, zone).next(after_ns)
     assert occurrence_ns > after_ns and occurrence_ns % SECOND_NS == 0
 

@@ -1,4 +1,4 @@
-"""Reading the base from another process."""
+"""Reading the state store from another process."""
 
 import json
 import subprocess

@@ -322,7 +322,7 @@ def test_head_and_body_are_fields_of_their_layouts(
 
 
 @given(st.fixed_dictionaries(OPTIONS))
-def test_extras(values: dict[str, Any]) -> None:
+def test_options(values: dict[str, Any]) -> None:
     options = filled(JobOptions(), values)
     again = job_records.decode_options("job_1", job_records.encode_options(options))
     assert read(again, OPTIONS) == values
@@ -575,7 +575,7 @@ def _golden_log() -> Log:
     return filled(log, {"next_seq": 304, "dropped": 1})
 
 
-def _golden_extras() -> JobOptions:
+def _golden_options() -> JobOptions:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
@@ -639,7 +639,7 @@ DOCUMENTS = {
     "outbox_state": lambda: outbox_records.encode_state(b"epoch", 300),
     "job body": lambda: job_records.encode_body(_golden_job()),
     "job data": lambda: job_records.encode_data(_golden_job()),
-    "job options": lambda: job_records.encode_options(_golden_extras()),
+    "job options": lambda: job_records.encode_options(_golden_options()),
     "log": lambda: log_records.encode_log(_golden_log()),
     "log block": lambda: log_records.encode_log_block([b"line", b""]),
     "queue": lambda: queue_records.encode_queue(_golden_queue()),

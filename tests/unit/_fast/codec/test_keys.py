@@ -96,13 +96,13 @@ def test_queue_and_seq_of_any_index_row(a: tuple[int, int, int]) -> None:
 
 
 @given(NAMES, U32)
-def test_rows_by_name(name: str, slot: int) -> None:
+def test_rows_by_name(name: str, index: int) -> None:
     assert keys.parse_job(keys.job(name)) == name
     assert keys.parse_queue(keys.queue(name)) == name
     assert keys.parse_worker(keys.worker(name)) == name
     assert keys.parse_schedule(keys.schedule(name)) == name
-    error = keys.error(name, slot)
-    assert keys.parse_error(error) == (name, slot) and error.startswith(keys.errors(name))
+    error = keys.error(name, index)
+    assert keys.parse_error(error) == (name, index) and error.startswith(keys.errors(name))
     assert len({keys.job(name), keys.body(name), keys.data(name)}) == 3
 
 

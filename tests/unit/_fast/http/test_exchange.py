@@ -180,7 +180,7 @@ def test_refusal_waits_for_the_replies_before_it() -> None:
     assert peer.conn.want_close
 
 
-# Replies that come bit by bit.
+# Replies in several pieces.
 
 TYPE = b"text/event-stream"
 

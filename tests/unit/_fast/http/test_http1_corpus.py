@@ -125,7 +125,7 @@ CORPUS: list[tuple[str, bytes, str]] = [
     ("space-in-name", GET + b"X Y: 1\r\n\r\n", "400 close"),
     ("authorization-twice", GET + b"Authorization: a\r\nAuthorization: b\r\n\r\n", "400 close"),
     ("api-key-twice", GET + b"X-API-Key: a\r\nx-api-key: a\r\n\r\n", "400 close"),
-    # Framing: whoever disagrees about the length reads the rest as another request.
+    # Framing: two parsers that disagree about the length see different requests.
     ("length-and-chunked", CHUNKED + b"Content-Length: 3\r\n\r\n0\r\n\r\n" + NEXT, "400 close"),
     (
         "chunked-and-length",

@@ -477,7 +477,7 @@ def test_late_frames_of_streams_that_the_server_ended() -> None:
     assert peer.feed(*late) == [] and not peer.conn.want_close
 
 
-# Replies that come bit by bit.
+# Replies in several pieces.
 
 
 def test_pieces() -> None:

@@ -214,7 +214,7 @@ def test_from_one_base_to_another(tmp_path: Path) -> None:
 
 
 def test_label_and_content_are_of_one_flush(tmp_path: Path) -> None:
-    """The base is written to while it is copied."""
+    """The state store is written to while it is copied."""
 
     async def story() -> None:
         a = Place("a", tmp_path / "a")
@@ -418,7 +418,7 @@ def test_a_copy_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFix
         async with places(a):
             a.snapshots.prepare()
             await until(lambda: "cannot make a snapshot" in caplog.text)
-            assert "no copy of a base that was ever flushed" in caplog.text
+            assert "is not a copy of a state store that was flushed" in caplog.text
             caplog.clear()
             a.snapshots.prepare()
             assert not a.snapshots._tasks, "not again at once"
@@ -570,7 +570,7 @@ def test_which_directory_counts(tmp_path: Path) -> None:
         StateStore.open(tmp_path)
     for text in ("", "state.3", "state.x\n", "../elsewhere\n", "state.01\n"):
         (tmp_path / "CURRENT").write_text(text)
-        with pytest.raises(StorageError, match="names no directory"):
+        with pytest.raises(StorageError, match="is not the name of a generation"):
             StateStore.open(tmp_path)
 
 
@@ -642,7 +642,7 @@ def found_base(root: Path) -> bytes:
 
 
 def test_the_images_would_show_a_missing_flush(tmp_path: Path) -> None:
-    """The directory of the new base is not flushed before CURRENT names it."""
+    """The directory of the new state store is not flushed before CURRENT names it."""
     (tmp_path / "disk").mkdir()
     steps = record_install(tmp_path / "disk").steps
     current = next(

@@ -325,7 +325,7 @@ def test_damage_before_a_clean_close_is_refused(wal_path: Path) -> None:
 
 def test_a_closed_log_of_a_cluster_that_lost_its_end_is_refused(wal_path: Path) -> None:
     """Every record of it that goes is missed, the clean close alone, too; what a single server has
-    is in its base."""
+    is in its state store."""
     node = Node(wal_path)
     node.wal.open(0, 0, keep_older=True)
     ends = []
@@ -772,7 +772,7 @@ def write(node: Node, entries: list[Entry], previous_term: int = 0, term: int = 
 
 
 def whole(path: Path, applied: int = 0, term: int = 0) -> tuple[tuple[int, int], list[list[int]]]:
-    """The base of the log, and index, term and kind of all entries."""
+    """The state store of the log, and index, term and kind of all entries."""
     node = Node(path)
     found = node.wal.open(applied, term, keep_older=True)
     node.loop.close()

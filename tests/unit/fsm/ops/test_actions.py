@@ -185,7 +185,7 @@ def test_run_now(driver: Driver) -> None:
 
 
 def test_run_again_and_again(driver: Driver) -> None:
-    """The same place waits anew each time."""
+    """The same position waits again each time."""
     driver.enqueue("j", max_retries=9, base_delay_ms=50_000)
     for _ in range(4):
         driver.take()

@@ -466,7 +466,7 @@ def test_a_job_that_keeps_its_place_keeps_its_age() -> None:
     driver.fail("-1", no_retry=True)
     driver.do(ops.RETRY_JOB, "-1")
     put(driver, "-d", priority=0)
-    assert order(driver, 3) == "-c -d -1", "by hand it starts anew"
+    assert order(driver, 3) == "-c -d -1", "by hand it starts again"
 
 
 def test_oldest_ready_sees_groups() -> None:

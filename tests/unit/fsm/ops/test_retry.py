@@ -222,7 +222,7 @@ def test_timers_forget_what_no_longer_waits() -> None:
     assert driver.machine.due_promotions(driver.now_ns, 10) == []
 
 
-def test_timers_ask_the_overlay_before_the_base() -> None:
+def test_due_queries_read_the_write_buffer_before_the_state_store() -> None:
     """A flushed scheduled job that was cancelled since must not be proposed."""
     driver = Driver()
     for job_id in ("a", "b", "c"):

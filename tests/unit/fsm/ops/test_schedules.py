@@ -1,4 +1,4 @@
-"""Schedules in the state machine: one job a slot, whatever happens around it."""
+"""Schedules in the state machine: one job an occurrence, whatever happens around it."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def make(driver: Driver, schedule_id: str = "s", **fields: Any) -> Schedule:
     return result
 
 
-def firing(occurrence_ns: int, revision: int = 1, next_ns: int = 0) -> bytes:
+def encoded_run(occurrence_ns: int, revision: int = 1, next_ns: int = 0) -> bytes:
     values = ("s", revision, occurrence_ns, occurrence_ns, next_ns or occurrence_ns + MINUTE_NS)
     return encode_fields(ops.RUN_LAYOUT, values)
 
 
-def slots_of(driver: Driver) -> list[int]:
-    """Slot times of all jobs of queue q, in order; they are taken for a day."""
+def occurrences_of(driver: Driver) -> list[int]:
+    """Times of all jobs of queue q, in order; they are taken for a day."""
     runs = driver.fetch_batch(count=500, lease_s=24 * HOUR_S)
     return [driver.job(run.job_id).schedule_occurrence_ns for run in runs]
 
@@ -46,7 +46,7 @@ def events(driver: Driver) -> list[tuple[str, bytes]]:
     return [(EVENT_TYPES[change.type], change.data) for change in driver.machine.take_events()]
 
 
-def test_a_slot_makes_a_job() -> None:
+def test_an_occurrence_makes_a_job() -> None:
     driver = Driver()
     made = make(driver, name="each minute", payload=b'{"n":1}', priority=0, tags=b'{"a":"b"}')
     assert (made.revision, made.next_ns, made.created_ns) == (1, FIRST_NS, START_NS)
@@ -72,21 +72,21 @@ def test_a_slot_makes_a_job() -> None:
     assert driver.machine.next_due() == min(schedule.next_ns, job.lease_expires_ns)
 
 
-def test_a_slot_is_fired_once() -> None:
+def test_an_occurrence_is_fired_once() -> None:
     """By two leaders in one entry, again later, after an update, and after a restart."""
     driver = Driver()
     make(driver)
     driver.now_ns = FIRST_NS
-    first = (ops.FIRE_SCHEDULE, ([firing(FIRST_NS)],))
+    first = (ops.FIRE_SCHEDULE, ([encoded_run(FIRST_NS)],))
     assert driver.entry(first, first) == [1, 0]
     assert driver.entry(first) == [0]
     driver.restart()
     assert driver.entry(first) == [0]
     next_ns = FIRST_NS + MINUTE_NS
     make(driver, revision=1)
-    assert driver.do(ops.FIRE_SCHEDULE, [firing(next_ns, revision=1)]) == 0
-    assert driver.do(ops.FIRE_SCHEDULE, [firing(next_ns, revision=2)]) == 1
-    assert slots_of(driver) == [FIRST_NS, next_ns]
+    assert driver.do(ops.FIRE_SCHEDULE, [encoded_run(next_ns, revision=1)]) == 0
+    assert driver.do(ops.FIRE_SCHEDULE, [encoded_run(next_ns, revision=2)]) == 1
+    assert occurrences_of(driver) == [FIRST_NS, next_ns]
 
 
 @pytest.mark.parametrize("flush", [False, True])
@@ -136,14 +136,14 @@ def test_two_hours_down(catch_up: str, limit: int, expected: int) -> None:
     driver.tick()
     last_ns = FIRST_NS + 119 * MINUTE_NS
     missed = [last_ns - n * MINUTE_NS for n in reversed(range(expected))]
-    assert slots_of(driver) == missed
+    assert occurrences_of(driver) == missed
     for n in range(1, 4):
         driver.now_ns = last_ns + n * MINUTE_NS
         driver.tick()
-        assert slots_of(driver) == [driver.now_ns]
+        assert occurrences_of(driver) == [driver.now_ns]
 
 
-def test_dropped_slots_are_events() -> None:
+def test_dropped_occurrences_are_events() -> None:
     driver = Driver()
     make(driver, catch_up="none")
     driver.advance(HOUR_S)
@@ -161,19 +161,19 @@ def test_dropped_slots_are_events() -> None:
 
 
 @pytest.mark.parametrize("late_ns", [0, OCCURRENCE_LATE_MAX_NS])
-def test_a_slot_that_is_a_little_late_was_not_missed(late_ns: int) -> None:
+def test_an_occurrence_that_is_a_little_late_was_not_missed(late_ns: int) -> None:
     driver = Driver()
     make(driver, catch_up="none")
     driver.now_ns = FIRST_NS + late_ns
     driver.tick()
-    assert slots_of(driver) == [FIRST_NS]
+    assert occurrences_of(driver) == [FIRST_NS]
 
 
 def test_no_overlap() -> None:
     driver = Driver()
     make(driver, overlap="skip", catch_up="all")
     driver.now_ns = FIRST_NS + 3 * MINUTE_NS
-    driver.tick()  # four slots, one job
+    driver.tick()  # four occurrences, one job
     run = driver.take(lease_s=HOUR_S)
     assert driver.fetch() is None
     live = driver.do(ops.RUN_SCHEDULE, "s", "by_hand")
@@ -191,16 +191,16 @@ def test_no_overlap() -> None:
     driver.do(ops.DELETE_JOB, "by_hand")
     driver.advance(60)
     driver.tick()
-    assert slots_of(driver) == [driver.now_ns]
+    assert occurrences_of(driver) == [driver.now_ns]
 
 
-def test_with_overlap_every_slot_has_its_job() -> None:
+def test_with_overlap_every_occurrence_has_its_job() -> None:
     driver = Driver()
     make(driver)
     for n in range(3):
         driver.now_ns = FIRST_NS + n * MINUTE_NS
         driver.tick()
-    assert slots_of(driver) == [FIRST_NS + n * MINUTE_NS for n in range(3)]
+    assert occurrences_of(driver) == [FIRST_NS + n * MINUTE_NS for n in range(3)]
 
 
 def test_a_unique_key_that_is_held_makes_no_job() -> None:
@@ -217,7 +217,7 @@ def test_a_unique_key_that_is_held_makes_no_job() -> None:
     driver.ack(driver.take().job_id)
     driver.advance(60)
     driver.tick()
-    assert slots_of(driver) == [FIRST_NS + MINUTE_NS]
+    assert occurrences_of(driver) == [FIRST_NS + MINUTE_NS]
 
 
 def test_run_by_hand() -> None:
@@ -244,7 +244,7 @@ def test_a_paused_schedule_has_no_next_run() -> None:
     make(driver, revision=2)
     driver.advance(60)
     driver.tick()
-    assert slots_of(driver) == [FIRST_NS + 60 * MINUTE_NS]
+    assert occurrences_of(driver) == [FIRST_NS + 60 * MINUTE_NS]
 
 
 def test_what_set_refuses() -> None:
@@ -280,7 +280,7 @@ def test_a_deleted_schedule_fires_no_more() -> None:
     driver.machine.flush()
     driver.do(ops.DELETE_SCHEDULE, "s")
     driver.now_ns = FIRST_NS
-    assert driver.do(ops.FIRE_SCHEDULE, [firing(FIRST_NS)]) == 0
+    assert driver.do(ops.FIRE_SCHEDULE, [encoded_run(FIRST_NS)]) == 0
     assert driver.machine.next_due() == 0
     driver.machine.flush()
     check_machine(driver.machine, driver.state_store)
@@ -314,7 +314,7 @@ def test_many_are_due_at_once() -> None:
     assert driver.machine.due_schedules(now_ns - 1, 9) == []
 
 
-def test_the_heap_of_slots_does_not_grow_with_updates() -> None:
+def test_the_heap_of_occurrences_does_not_grow_with_updates() -> None:
     driver = Driver()
     for revision in range(2_000):
         driver.entry(schedule_step("s", FIRST_NS + revision, revision=revision))
@@ -323,8 +323,8 @@ def test_the_heap_of_slots_does_not_grow_with_updates() -> None:
     assert driver.machine.next_due() == FIRST_NS + 1_999
 
 
-def test_a_change_does_not_lose_the_slot_that_is_due() -> None:
-    """A change between a slot and its firing."""
+def test_a_change_does_not_lose_the_occurrence_that_is_due() -> None:
+    """A change between an occurrence and its run."""
     expression = cron.parse("*/5 * * * *", "UTC")
     occurrence_ns = START_NS // MINUTE_NS // 5 * 5 * MINUTE_NS
     for now_ns in (occurrence_ns, occurrence_ns + 1, occurrence_ns + SECOND_NS):
@@ -344,6 +344,6 @@ def test_a_schedule_whose_zone_is_gone_fires_what_is_due_and_stops(
     make(driver, cron="not valid any more")
     driver.now_ns = FIRST_NS
     driver.tick()
-    assert slots_of(driver) == [FIRST_NS]
+    assert occurrences_of(driver) == [FIRST_NS]
     assert driver.schedule("s").next_ns == 0
     assert "schedule s has no further run" in caplog.text
