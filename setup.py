@@ -73,7 +73,10 @@ DECISIONS = sources(
     "corvo/ops.py",
     "corvo/engine/pipeline.py",
     "corvo/engine/service.py",
+    "corvo/engine/feed.py",
     "corvo/engine/fetches.py",
+    "corvo/engine/parked.py",
+    "corvo/engine/results.py",
 )
 
 # Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes.

@@ -129,7 +129,6 @@ LONG_MODULES: dict[str, str] = {
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/fsm/state/state.py": "one state: the write buffer and the indexes over it",
     "corvo/fsm/machine.py": "one method for each question and each kind of entry",
-    "corvo/engine/pipeline.py": "one state machine: ops from batch to flight to result",
 }
 
 # Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
@@ -375,20 +374,22 @@ def declared_fields(sources: list[Source]) -> Iterator[str]:
         for node in source.nodes():
             if not isinstance(node, ast.ClassDef):
                 continue
-            declared = declared_names(text, node.name)
+            declared = declared_names(node.name, text, [*declarations.values()])
             for name in own_fields(node) if declared else ():
                 if name not in declared:
                     yield f"{source.path}: {node.name}.{name} is not declared in the .pxd"
 
 
-def declared_names(text: str, name: str) -> set[str]:
-    """Words in the declaration of a class in a .pxd, and in that of its base class there."""
+def declared_names(name: str, text: str, others: list[str]) -> set[str]:
+    """Words in the declaration of a class in a .pxd, and in that of its base there or elsewhere."""
     body = rf"^cdef class {name}\b(?:\((\w+)\))?[^\n]*:.*?(?=^\S|\Z)"
     cut = re.search(body, text, re.DOTALL | re.MULTILINE)
     if cut is None:
         return set()
-    inherited = declared_names(text, cut[1]) if cut[1] else set()
-    return inherited | set(re.findall(r"\w+", cut[0]))
+    names = set(re.findall(r"\w+", cut[0]))
+    for other in (text, *others) if cut[1] else ():
+        names |= declared_names(cut[1], other, [])
+    return names
 
 
 def own_fields(node: ast.ClassDef) -> set[str]:

@@ -1,22 +1,9 @@
 cimport cython
 
-cdef long long _BUCKET_NS
+from corvo.engine.parked cimport Deadlines, Parked
+from corvo.platform.clock cimport Clock
 
-
-cdef class Parked:
-    cdef public long long deadline_ns
-    cdef public bint listed
-
-
-@cython.final
-cdef class Deadlines:
-    cdef dict _parked
-    cdef list _buckets
-
-    @cython.locals(bucket=cython.longlong)
-    cpdef add(self, Parked parked)
-    cpdef remove(self, Parked parked)
-    cpdef next_ns(self)
+cdef int PARKED, IN_FLIGHT, DONE
 
 
 @cython.final
@@ -39,9 +26,37 @@ cdef class WaitingFetches:
 
     cpdef park(self, Wait wait, bint front=*)
     cpdef remove(self, Wait wait)
-    cpdef Py_ssize_t waiting(self, str queue) except -1
+    cpdef Py_ssize_t in_queue(self, str queue) except -1
 
     @cython.locals(wait=Wait)
     cpdef Wait take(self, str queue)
     cpdef list_deadline(self, Wait wait)
     cpdef next_deadline_ns(self)
+
+
+@cython.final
+cdef class Fetches:
+    cdef object _loop, _machine, _proposer
+    cdef Clock _clock
+    cdef readonly WaitingFetches waiting
+    cdef readonly dict to_check
+    cdef readonly list new
+    cdef list _unserved
+    cdef object _deadline_timer, _opening_timer, _reopenings
+    cdef long long _deadline_armed_ns, _opening_armed_ns
+    cdef readonly object completed
+
+    cpdef park(self, Wait wait)
+
+    @cython.locals(wait=Wait, waiters=cython.Py_ssize_t, count=cython.Py_ssize_t)
+    cpdef list take(self, dict arriving, Py_ssize_t leaving)
+
+    @cython.locals(wait=Wait, answered=cython.bint)
+    cdef _settle_new(self, list taken)
+    cpdef after_apply(self, list woken)
+    cdef _park_again(self, Wait wait, bint front)
+    cdef _may_wait_on(self, Wait wait)
+    cdef _finish(self, Wait wait, jobs)
+    cdef _answer(self, Wait wait, answer)
+    cdef _give_back(self, jobs)
+    cdef _arm_deadline(self)

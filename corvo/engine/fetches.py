@@ -1,92 +1,62 @@
-"""Requests that wait: fetches for work, and others for the end of a job. There is no timer, no task
-and no polling per request.
+"""Fetches: requests of workers for jobs, which wait until one of their queues has some.
 
-A waiting fetch costs nothing until one of its queues has something to give. Order is first come,
-first served per queue; a fetch that was tried in vain goes back to the front.
+A parked fetch costs nothing: no timer, no task, no polling. A queue is looked at when it may have
+something to give: jobs arrive in the batch or were put back, a rate limit reopens, or a fetch is
+new. As many fetches as the queue can serve then become ops of the next entry, first come, first
+served. One that gets nothing (another op of the entry took the job) returns to the front.
 """
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from corvo.events import END_EVENTS, Event
-from corvo.limits import MS_NS
-
-logger = logging.getLogger(__name__)
-
-_BUCKET_NS = 100 * MS_NS
+from corvo import limits, ops
+from corvo._fast.codec.layouts import encode_fields
+from corvo.engine.parked import Deadlines, Parked
+from corvo.errors import CorvoError
+from corvo.model import Fetched
+from corvo.platform.clock import Clock
 
 PARKED = 0
 IN_FLIGHT = 1
 DONE = 2
 
+# A stamp may run a little late against the loop's timer; waking again this much later is enough.
+_LATE_S = 0.001
+
 
 class Loop(Protocol):
-    """What waiting needs of the event loop."""
+    """Timers of the event loop."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
-class Parked:
-    """A request that waits until a deadline at most."""
+class Queues(Protocol):
+    """Reads of `corvo.fsm.machine.Machine` that decide which fetches to dispatch."""
 
-    __slots__ = ("deadline_ns", "listed")
+    def fetchable(
+        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
+    ) -> int: ...
+    def opens_ns(self, queue: str, now_ns: int) -> int: ...
+    def worker_seen_ns(self, worker_id: str) -> int: ...
 
-    def __init__(self, deadline_ns: int) -> None:
-        self.deadline_ns = deadline_ns  # on Clock.elapsed_ns
-        self.listed = False  # has an entry among the deadlines
 
+class Proposer(Protocol):
+    """Methods of `corvo.engine.pipeline.Pipeline` that fetches call."""
 
-class Deadlines:
-    """When parked requests give up, to a tenth of a second."""
-
-    def __init__(self) -> None:
-        self._parked: dict[int, dict[Parked, None]] = {}
-        self._buckets: list[int] = []
-
-    def add(self, parked: Parked) -> None:
-        """Remember the deadline of a request, once."""
-        if parked.listed:
-            return
-        parked.listed = True
-        bucket = parked.deadline_ns // _BUCKET_NS
-        waits = self._parked.get(bucket)
-        if waits is None:
-            waits = self._parked[bucket] = {}
-            heappush(self._buckets, bucket)
-        waits[parked] = None
-
-    def remove(self, parked: Parked) -> None:
-        """Forget the deadline of a request that does not wait any more."""
-        if parked.listed:
-            parked.listed = False
-            del self._parked[parked.deadline_ns // _BUCKET_NS][parked]
-
-    def next_ns(self) -> int:
-        """When the next request gives up, 0 = none waits."""
-        while self._buckets:
-            if self._parked[self._buckets[0]]:
-                return (self._buckets[0] + 1) * _BUCKET_NS
-            del self._parked[heappop(self._buckets)]
-        return 0
-
-    def take_expired(self, now_ns: int) -> list[Parked]:
-        """Forget those that have waited long enough, and return them."""
-        gone: list[Parked] = []
-        while self._buckets and (self._buckets[0] + 1) * _BUCKET_NS <= now_ns:
-            for parked in self._parked.pop(heappop(self._buckets)):
-                parked.listed = False
-                gone.append(parked)
-        return gone
+    @property
+    def open(self) -> bool: ...
+    def add(self, op: ops.Op, payload: bytes, completion: None) -> None: ...
+    def request_seal(self) -> None: ...
+    def after_turn(self) -> None: ...
 
 
 class Wait(Parked):
-    """One fetch: what it asks for, how long it waits, and who gets the answer.
+    """One fetch: its queues, its deadline, and the request to answer.
 
-    `answer(wait, jobs)` is called once, with a list of `Fetched` (empty = nothing came) or with a
-    CorvoError.
+    `answer(wait, jobs)` is called once, with a list of `Fetched` (empty = no job by the deadline)
+    or with a CorvoError.
     """
 
     __slots__ = (
@@ -111,27 +81,31 @@ class Wait(Parked):
         request: Any,
         answer: Callable[["Wait", Any], None],
     ) -> None:
-        # As in Parked, whose __init__ would be a call more for each fetch.
-        self.deadline_ns = deadline_ns  # 0 = do not wait
-        self.listed = False
-        self.queues = queues
+        # As in Parked, whose __init__ would be one call more for each fetch.
+        self.deadline_ns = deadline_ns  # on Clock.elapsed_ns; 0 = do not wait
+        self.listed = False  # see Parked
+        self.queues = queues  # names; the fetch is on the waiter list of each while PARKED
         self.worker_id = worker_id
         self.payload = payload  # of the Fetch or FetchBatch op
-        self.batch = batch
-        self.request = request  # None once answered: the two would keep each other alive
+        self.batch = batch  # whether `payload` is that of a FetchBatch
+        self.request = request  # None if and only if DONE: the two would keep each other alive
         self.answer = answer
+        # PARKED -> IN_FLIGHT when its op joins the batch, back to PARKED if it got no job; DONE
+        # is final. Changed by WaitingFetches and Fetches.
         self.state = PARKED
-        self.jobs: list[Any] = []  # what it was answered with
-        self.out_of_turn = False  # was tried though others waited longer
+        self.jobs: list[Any] = []  # `Fetched` that it was answered with; empty unless DONE
+        # Dispatched although others waited longer, to record that the worker is alive.
+        self.out_of_turn = False
 
 
 class WaitingFetches:
     """The waiter lists of all queues."""
 
     def __init__(self) -> None:
+        # Waiters by queue, in the order they are served; no empty lists.
         self._queues: dict[str, OrderedDict[Wait, None]] = {}
-        self._deadlines = Deadlines()
-        self.count = 0
+        self._deadlines = Deadlines()  # of the parked fetches that `list_deadline` was called for
+        self.count = 0  # parked fetches, each once however many queues it names
 
     def park(self, wait: Wait, front: bool = False) -> None:
         """Put a fetch on the lists of its queues."""
@@ -157,7 +131,7 @@ class WaitingFetches:
                     del self._queues[name]
         self._deadlines.remove(wait)
 
-    def waiting(self, queue: str) -> int:
+    def in_queue(self, queue: str) -> int:
         """Number of fetches on a queue's list."""
         waiters = self._queues.get(queue)
         return 0 if waiters is None else len(waiters)
@@ -173,16 +147,16 @@ class WaitingFetches:
         return wait
 
     def list_deadline(self, wait: Wait) -> None:
-        """Remember when a parked fetch gives up. Kept out of `park`, because most fetches under
-        load are taken in the turn they arrive in."""
+        """Record the deadline of a parked fetch. Not part of `park`, because most fetches under
+        load are taken in the turn in which they arrive."""
         self._deadlines.add(wait)
 
     def next_deadline_ns(self) -> int:
-        """When the next fetch gives up (monotonic), 0 = none waits."""
+        """The next deadline, on Clock.elapsed_ns; 0 = there is none."""
         return self._deadlines.next_ns()
 
     def expired(self, now_ns: int) -> list[Wait]:
-        """Take off the lists what has waited long enough."""
+        """Take the fetches whose deadline has passed off all lists."""
         gone: list[Wait] = []
         for wait in self._deadlines.take_expired(now_ns):
             assert isinstance(wait, Wait)
@@ -190,8 +164,8 @@ class WaitingFetches:
             gone.append(wait)
         return gone
 
-    def all(self) -> list[Wait]:
-        """Take every parked fetch off the lists (drain)."""
+    def take_all(self) -> list[Wait]:
+        """Take every parked fetch off all lists."""
         gone: list[Wait] = []
         while self._queues:
             for wait in list(next(iter(self._queues.values()))):
@@ -200,108 +174,16 @@ class WaitingFetches:
         return gone
 
 
-class ResultWait(Parked):
-    """One request that waits for the end of a job; `answer(request)` is called once."""
-
-    __slots__ = ("answer", "job_id", "request")
-
-    def __init__(
-        self, job_id: str, deadline_ns: int, request: Any, answer: Callable[[Any], None]
-    ) -> None:
-        super().__init__(deadline_ns)
-        self.job_id = job_id
-        self.request = request  # None once answered or dropped
-        self.answer = answer
-
-
-class WaitingForResults:
-    """Requests that wait for the end of jobs. They are found by the change records of apply, and
-    one timer serves all of their deadlines; without any nothing is looked at."""
-
-    def __init__(self, loop: Loop, elapsed_ns: Callable[[], int]) -> None:
-        self._loop = loop
-        self._elapsed_ns = elapsed_ns
-        self._jobs: dict[str, dict[ResultWait, None]] = {}
-        self._deadlines = Deadlines()
-        self._timer: Any = None
-        self._armed_ns = 0
-        self.count = 0
-
-    def park(self, wait: ResultWait) -> None:
-        """Let a request wait for its job."""
-        self._jobs.setdefault(wait.job_id, {})[wait] = None
-        self._deadlines.add(wait)
-        self.count += 1
-        self._arm()
-
-    def drop(self, wait: ResultWait) -> None:
-        """The client is gone."""
-        if wait.request is not None:
-            self._remove(wait)
-            wait.request = None
-
-    def take(self, changes: list[Event]) -> None:
-        """Answer those whose jobs have ended according to these change records."""
-        for event in changes:
-            if event.type in END_EVENTS and event.job_id in self._jobs:
-                for wait in list(self._jobs[event.job_id]):
-                    self._answer(wait)
-
-    def answer_all(self) -> None:
-        """Answer everybody as things are now (drain)."""
-        for waits in list(self._jobs.values()):
-            for wait in list(waits):
-                self._answer(wait)
-
-    def close(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def check_time(self) -> None:
-        """Answer those that have waited long enough."""
-        self.close()
-        for wait in self._deadlines.take_expired(self._elapsed_ns()):
-            assert isinstance(wait, ResultWait)
-            self._answer(wait)
-        self._arm()
-
-    def _answer(self, wait: ResultWait) -> None:
-        self._remove(wait)
-        request, wait.request = wait.request, None
-        try:
-            wait.answer(request)
-        except Exception:
-            logger.exception("answering a request failed")
-
-    def _remove(self, wait: ResultWait) -> None:
-        self._deadlines.remove(wait)
-        self.count -= 1
-        waits = self._jobs[wait.job_id]
-        del waits[wait]
-        if not waits:
-            del self._jobs[wait.job_id]
-
-    def _arm(self) -> None:
-        due_ns = self._deadlines.next_ns()
-        if not due_ns or (self._timer is not None and self._armed_ns <= due_ns):
-            return
-        self.close()
-        self._armed_ns = due_ns
-        delay = max(0, due_ns - self._elapsed_ns()) / 1e9
-        self._timer = self._loop.call_later(delay, self.check_time)
-
-
 class Reopenings:
-    """Queues whose rate limit keeps fetches waiting, and when each lets the next job pass."""
+    """Queues whose rate limit holds fetches back, and the time at which each limit allows a job."""
 
     def __init__(self) -> None:
+        # (stamp in ns, queue); an entry counts only if `_times` has the same stamp for the queue.
         self._heap: list[tuple[int, str]] = []
-        self._times: dict[str, int] = {}
+        self._times: dict[str, int] = {}  # the stamp at which each queue opens
 
     def expect(self, queue: str, opens_ns: int) -> None:
-        """The queue opens at this stamp, and not when it was said before."""
+        """Record the stamp at which a queue opens; it replaces an earlier one."""
         if self._times.get(queue) != opens_ns:
             self._times[queue] = opens_ns
             heappush(self._heap, (opens_ns, queue))
@@ -321,3 +203,239 @@ class Reopenings:
             del self._times[name]
             names.append(name)
         return names
+
+
+class Fetches:
+    """Parks fetches, selects those that their queues can serve now, and answers them."""
+
+    def __init__(self, loop: Loop, clock: Clock, machine: Queues, proposer: Proposer) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._machine = machine
+        self._proposer = proposer
+        self.waiting = WaitingFetches()  # all fetches that are PARKED
+        # Queues to look at when the next entry is sealed. Filled here, emptied by `take`.
+        self.to_check: dict[str, None] = {}
+        # Fetches since the last `take`, in order of arrival; some may be PARKED no more. The
+        # queues of each are in `to_check`.
+        self.new: list[Wait] = []
+        # IN_FLIGHT fetches that the entries applied in this turn gave no job, in the order in
+        # which they were tried; `after_apply` parks them again.
+        self._unserved: list[Wait] = []
+        self._deadline_timer: Any = None  # None = no deadline is listed
+        self._deadline_armed_ns = 0  # when that timer fires, on Clock.elapsed_ns
+        self._reopenings = Reopenings()  # queues with waiters whose rate limit is exhausted
+        self._opening_timer: Any = None  # None = no reopening is expected
+        self._opening_armed_ns = 0  # when that timer fires, as a stamp
+        self.completed = self._on_fetched  # one object for the completions of all fetches
+
+    # ---- parking ----
+
+    def park(self, wait: Wait) -> None:
+        """Let a new fetch wait for its queues."""
+        self.waiting.park(wait)
+        self.new.append(wait)
+        for name in wait.queues:
+            self.to_check[name] = None
+
+    def abandon(self, wait: Wait) -> None:
+        """The client of a fetch is gone, and has not received the answer if there was one: jobs
+        of the answer return to their queues. A fetch in flight is handled when it completes."""
+        if wait.state == PARKED:
+            self.waiting.remove(wait)
+            wait.state = DONE
+            wait.request = None
+        elif wait.state == DONE:
+            self._give_back(wait.jobs)
+            wait.jobs = []
+
+    def answer_all(self) -> None:
+        """Answer all parked fetches with no jobs."""
+        for wait in self.waiting.take_all():
+            self._finish(wait, [])
+
+    def hand_over(self, takes: Callable[[tuple[Any, Any]], bool], error: CorvoError) -> None:
+        """Offer the completion of each parked fetch to `takes`; answer those that it declines
+        with an error."""
+        for wait in self.waiting.take_all():
+            if takes((self.completed, wait)):
+                wait.state = DONE
+                wait.request = None
+            else:
+                self._answer(wait, error)
+
+    def close(self) -> None:
+        """Stop the timers."""
+        for timer in (self._deadline_timer, self._opening_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._opening_timer = None
+
+    # ---- dispatch ----
+
+    def take(self, arriving: dict[str, int], leaving: int) -> list[Wait]:
+        """Take the fetches that are to be ops of the entry being sealed, as many as their queues
+        can serve. Jobs that the entry adds (`arriving`, by queue) count, because fetches come last
+        in it, and so do the `leaving` leases that it ends."""
+        check = self.to_check
+        self.to_check = {}
+        for name in arriving:
+            check[name] = None
+        taken: list[Wait] = []
+        now_ns = self._clock.stamp()
+        for name in check:
+            waiters = self.waiting.in_queue(name)
+            if not waiters:
+                continue
+            count = self._machine.fetchable(name, arriving.get(name, 0), leaving, now_ns)
+            for _ in range(min(waiters, count)):
+                wait = self.waiting.take(name)
+                if wait is None:
+                    break
+                taken.append(wait)
+            if count < waiters:
+                opens_ns = self._machine.opens_ns(name, now_ns)
+                if opens_ns:
+                    self._reopenings.expect(name, opens_ns)
+                    self._arm_opening()
+        if self.new:
+            self._settle_new(taken)
+        return taken
+
+    def _settle_new(self, taken: list[Wait]) -> None:
+        """Let new fetches that found no job wait, or answer them if they do not want to wait.
+        Now and then one is taken all the same, so that a worker of empty queues counts as alive."""
+        new = self.new
+        self.new = []
+        answered = False
+        touched: set[str] = set()
+        for wait in new:
+            if wait.state != PARKED:
+                continue
+            seen_ns = self._machine.worker_seen_ns(wait.worker_id)
+            unseen = self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS
+            if unseen and wait.worker_id not in touched:
+                touched.add(wait.worker_id)
+                self.waiting.remove(wait)
+                wait.state = IN_FLIGHT
+                wait.out_of_turn = True
+                taken.append(wait)
+            elif wait.deadline_ns:
+                self.waiting.list_deadline(wait)
+            else:
+                self.waiting.remove(wait)
+                self._finish(wait, [])
+                answered = True
+        self._arm_deadline()
+        if answered:
+            self._proposer.after_turn()
+
+    def after_apply(self, woken: list[str]) -> None:
+        """Entries were applied: park the fetches that got nothing at the front, in the order they
+        had, and note the queues that have work again."""
+        if self._unserved:
+            for wait in reversed(self._unserved):
+                self._park_again(wait, front=True)
+            self._unserved = []
+        for name in woken:
+            if self.waiting.in_queue(name):
+                self.to_check[name] = None
+
+    def _park_again(self, wait: Wait, front: bool) -> None:
+        self.waiting.park(wait, front)
+        self.waiting.list_deadline(wait)
+        self._arm_deadline()
+
+    # ---- answers ----
+
+    def _on_fetched(self, wait: Wait, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            self._answer(wait, result)
+            return
+        jobs = result if isinstance(result, list) else [] if result is None else [result]
+        if len(wait.queues) > 1:
+            # One of its queues counted on it, but another one may have served it.
+            for name in wait.queues:
+                self.to_check[name] = None
+        if jobs or wait.state == DONE or not self._may_wait_on(wait):
+            self._finish(wait, jobs)
+        elif wait.out_of_turn:
+            wait.out_of_turn = False
+            self._park_again(wait, front=False)
+        else:
+            self._unserved.append(wait)
+
+    def _may_wait_on(self, wait: Wait) -> bool:
+        return (
+            self._proposer.open
+            and not wait.request.abandoned
+            and wait.deadline_ns > self._clock.elapsed_ns()
+        )
+
+    def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
+        """Answer a fetch with jobs, or return them to their queues if its client is gone."""
+        if wait.state == DONE or wait.request.abandoned:
+            self._give_back(jobs)
+            jobs = []
+        else:
+            wait.jobs = jobs
+        self._answer(wait, jobs)
+
+    def _answer(self, wait: Wait, answer: list[Fetched] | CorvoError) -> None:
+        """Answer once, and not if the client is gone: the connection has answered already."""
+        if wait.state != DONE:
+            wait.state = DONE
+            if not wait.request.abandoned:
+                wait.answer(wait, answer)
+            wait.request = None
+
+    def _give_back(self, jobs: list[Fetched]) -> None:
+        for job in jobs:
+            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b"", True))
+            self._proposer.add(ops.RELEASE, payload, None)
+        if jobs:
+            self._proposer.request_seal()
+
+    # ---- timers ----
+
+    def _arm_deadline(self) -> None:
+        due_ns = self.waiting.next_deadline_ns()
+        if not due_ns or (self._deadline_timer is not None and self._deadline_armed_ns <= due_ns):
+            return
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_armed_ns = due_ns
+        delay = max(0, due_ns - self._clock.elapsed_ns()) / 1e9
+        self._deadline_timer = self._loop.call_later(delay, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline_timer = None
+        for wait in self.waiting.expired(self._clock.elapsed_ns()):
+            self._finish(wait, [])
+        self._arm_deadline()
+        self._proposer.after_turn()
+
+    def _arm_opening(self) -> None:
+        """Set the timer to the first reopening of a rate limit that fetches wait for."""
+        opens_ns = self._reopenings.next_ns()
+        if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
+            return
+        if self._opening_timer is not None:
+            self._opening_timer.cancel()
+        self._opening_armed_ns = opens_ns
+        delay = max(0, opens_ns - self._clock.stamp()) / 1e9
+        self._opening_timer = self._loop.call_later(delay + _LATE_S, self._on_opening)
+
+    def _on_opening(self) -> None:
+        self._opening_timer = None
+        for name in self._reopenings.due(self._clock.stamp()):
+            self.to_check[name] = None
+        self._arm_opening()
+        if self.to_check:
+            self._proposer.request_seal()
+
+    def check_time(self) -> None:
+        """The clock has jumped: do what is due now, and set the timers again."""
+        self.close()
+        self._on_opening()
+        self._on_deadline()

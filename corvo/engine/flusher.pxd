@@ -8,7 +8,7 @@ cdef class StoreFlusher:
     cdef long long _dirty_since_ns, _applied_ns, _documents, _grown, _size_max
     cdef bint _refused
     cdef public bint disk_full, throttled, wanted
-    cdef public object on_flushed
+    cdef public list on_flushed
     cdef readonly Histogram flush_time
     cdef public TurnMetrics turns
     cdef public long long index, flushes, flush_ns_last, flush_ns_max

@@ -78,7 +78,7 @@ class StoreFlusher:
         self.wanted = False  # a gentle flush is to be done when the next entry is being written
         self.disk_full = False  # new jobs are to be refused
         self.index = -1  # of the last flush: the base has the log up to there
-        self.on_flushed: Callable[[int], None] = _nobody
+        self.on_flushed: list[Callable[[int], None]] = []
         self.flushes = 0
         self.flush_ns_last = 0
         self.flush_ns_max = 0
@@ -174,7 +174,8 @@ class StoreFlusher:
         self.flush_ns_max = max(self.flush_ns_max, took_ns)
         self.flush_time.observe(took_ns)
         self._refused = False
-        self.on_flushed(report.index)
+        for callback in self.on_flushed:
+            callback(report.index)
 
     def snapshot(self) -> int:
         """Write all that is applied to the base, now, and let go what nobody needs of the log; the
@@ -225,7 +226,3 @@ class StoreFlusher:
             logger.error("no disk space: new jobs are refused until there is some")
         else:
             logger.warning("there is disk space again: new jobs are taken")
-
-
-def _nobody(_index: int) -> None:
-    pass

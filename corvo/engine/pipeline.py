@@ -1,14 +1,14 @@
-"""The way of a write: ops in, log entries out, results back to whoever asked.
+"""The path of a write: ops become log entries, and each op is resolved once its entry is applied.
 
-What arrives while the last entry is on its way to the disk becomes the next entry; there is no
-timer, and a lone request waits for one flush and nothing else. *Seal late*: when an entry is
-committed it is first applied and answered, then the loop reads its sockets once, then the next
-entry is sealed, so that the clients just answered can still join it. *Gather*: while each turn of
-the loop brings more, entries are not sealed closer together than a millisecond, because each
-costs a flush and two wake-ups, whatever is in it.
+Ops that arrive while the last entry is being written become the next entry; there is no timer, and
+a lone request waits for one disk flush and nothing else. *Seal late*: a committed entry is first
+applied and its requests are answered, then the loop reads its sockets once, then the next entry is
+sealed, so that the clients just answered can still join it. *Gather*: while each turn of the loop
+brings more ops, entries are sealed at least a millisecond apart, because each entry costs a flush
+and two wake-ups, however many ops it has.
 
-A request in flight is a slot (a callback and its argument) and not a task, future or timer. Slots
-are kept by log index and resolved by apply.
+An op in flight is a completion (a callback and its argument), not a task, future or timer.
+Completions are kept by log index and called with the results of apply.
 """
 
 import logging
@@ -17,24 +17,18 @@ from typing import Any, Protocol
 
 from corvo import limits, ops
 from corvo._fast.batcher import Batcher
-from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.metrics import Histogram
 from corvo.consensus.log import FRAME, Entry, Log
-from corvo.engine.fetches import (
-    DONE,
-    IN_FLIGHT,
-    PARKED,
-    Reopenings,
-    Wait,
-    WaitingFetches,
-    WaitingForResults,
-)
+from corvo.engine.feed import Feed
+from corvo.engine.fetches import Fetches, Queues, Wait
 from corvo.engine.flusher import Disk, Flushable, StoreFlusher
+from corvo.engine.results import WaitingForResults
 from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.events import Event
-from corvo.model import Fetched
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
+from corvo.platform.noop import noop
+from corvo.platform.periodic import Periodic
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +44,6 @@ _GATHER_NS = limits.GATHER_NS
 _ENTRY_SEAL_SIZE = limits.ENTRY_SEAL_SIZE
 
 _TICK_S = 1.0
-# A stamp may run a little late against the loop's timer; waking again this much later is enough.
-_LATE_S = 0.001
 
 # Bounds of the durations of an entry's steps: 50 µs to 1 s.
 ENTRY_BOUNDS_NS = tuple(
@@ -76,39 +68,38 @@ ENTRY_BOUNDS_NS = tuple(
 
 
 class Loop(Protocol):
-    """What the pipeline needs of the event loop."""
+    """Turns and timers of the event loop."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Any: ...
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
-class State(Flushable, Protocol):
-    """What the pipeline needs of `corvo.fsm.machine.Machine`."""
+class State(Flushable, Queues, Protocol):
+    """Methods of `corvo.fsm.machine.Machine` that the pipeline, flusher and fetches call."""
 
     def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
     def configure(self, index: int, term: int, data: bytes) -> None: ...
     def take_events(self) -> list[Event]: ...
     def take_woken(self) -> list[str]: ...
-    def fetchable(
-        self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
-    ) -> int: ...
-    def opens_ns(self, queue: str, now_ns: int) -> int: ...
-    def worker_seen_ns(self, worker_id: str) -> int: ...
 
 
 class PipelineMetrics:
-    """What the pipeline has done, read at scrape time."""
+    """Counters of the pipeline, read at scrape time."""
 
     def __init__(self) -> None:
-        self.entries = 0
-        self.ops = 0
-        self.overloads = 0
-        self.queue_time = Histogram(ENTRY_BOUNDS_NS)
-        self.apply_time = Histogram(ENTRY_BOUNDS_NS)
+        self.entries = 0  # proposed
+        self.ops = 0  # in those entries
+        self.overloads = 0  # ops refused with Overloaded
+        self.queue_time = Histogram(ENTRY_BOUNDS_NS)  # ns from the first op of a batch to its seal
+        self.apply_time = Histogram(ENTRY_BOUNDS_NS)  # ns of apply for one entry
 
 
 class Pipeline:
-    """Collects ops into entries, and applies and answers what is committed."""
+    """Batches ops into entries, applies committed entries, and resolves their ops.
+
+    An op is in the batch, in flight, or resolved. It leaves the batch when its entry is proposed
+    and leaves the flight when an entry with that index is applied.
+    """
 
     def __init__(
         self,
@@ -123,73 +114,79 @@ class Pipeline:
         self._clock = clock
         self._log = log
         self._machine = machine
-        self._pending_max = pending_max
+        self._pending_max = pending_max  # ops that add work are refused at this many pending ops
+        # The batch: ops of the entry to be sealed next. Filled by `add`, emptied by `_seal`, which
+        # leaves ops that do not fit in one entry, and by `follow`.
         self._batcher = Batcher(limits.ENTRY_OPS_MAX, limits.ENTRY_SEAL_SIZE)
-        self._in_flight: dict[int, tuple[list[Any], int, int, int]] = {}  # see _seal
-        self._in_flight_ops = 0
-        self._in_flight_size = 0
-        self._batch_began_ns = 0
-        self._write_buffer_size = 0  # after the last apply
-        self._leaving = 0  # ops in the batch that end a lease
-        self._seal_scheduled = False
-        self._gathered = 0  # what waited for the next entry a turn ago
-        self._sealed_ns = 0  # when the last entry was sealed
-        self._arriving: dict[str, int] = {}  # jobs that the batch adds, by queue
-        self._arriving_queue = ""  # those of the last queue, not in the dict yet
+        self._batch_began_ns = 0  # monotonic time of the first op of the batch, or of its last seal
+        self._leaving = 0  # ops in the batch that end a lease; 0 after each seal
+        # Jobs that the batch adds, by queue, by `expect`; emptied when fetches are dispatched.
+        self._arriving: dict[str, int] = {}
+        # Those of the queue named last, not in the dict yet: in most batches it is the only one.
+        self._arriving_queue = ""
         self._arriving_count = 0
-        self._to_check: dict[str, None] = {}
-        self._new_waits: list[Wait] = []
-        self._tried_in_vain: list[Wait] = []
-        self._deadline_timer: Any = None
-        self._deadline_armed_ns = 0
-        self._reopenings = Reopenings()
-        self._opening_timer: Any = None
-        self._opening_armed_ns = 0
-        self._tick_timer: Any = None
-        self.waiting = WaitingFetches()
-        self.results = WaitingForResults(loop, clock.elapsed_ns)
+        # A call of `_gather` is due; changed by the `_schedule_seal`s and `_seal`. While the log is
+        # idle and the batch is not empty, this is True.
+        self._seal_scheduled = False
+        self._gathered = 0  # ops and new fetches that waited for the next entry one turn ago
+        self._sealed_ns = 0  # monotonic time of the last proposal
+        # Entries proposed here and not applied yet, by index, in rising order: their completions
+        # (None = nobody waits), monotonic time of the proposal (or of OutcomeUnknown), term, and
+        # size in bytes. Added by `_seal`, removed by `_take_flight` only.
+        self._in_flight: dict[int, tuple[list[Any], int, int, int]] = {}
+        self._in_flight_ops = 0  # sum of completions in `_in_flight`
+        self._in_flight_size = 0  # sum of sizes in `_in_flight`, bytes
+        # Bytes of the machine's write buffer after the last apply; it may have been flushed since.
+        self._write_buffer_size = 0
+        self.feed = Feed()
+        self.fetches = Fetches(loop, clock, machine, self)
+        self._fetch_completed = self.fetches.completed  # the callback of completions of fetches
+        self.results = WaitingForResults(loop, clock.elapsed_ns, self.feed)
         self.flusher = StoreFlusher(loop, clock, log, machine, disk, self._fatal)
         self.metrics = PipelineMetrics()
+        self._ticker = Periodic(loop, _TICK_S, self._tick)
+        # Ops are taken: this node leads and neither stops nor has failed. Changed by `start`,
+        # `lead`, `follow`, `drain`, `close` and `_fatal`.
         self.open = False
-        self.draining = False
+        self.draining = False  # the server stops; never reset
+        # The error of ops while not `open`.
         self._refusal: CorvoError = NotReady("the server is starting")
-        self._fetched = self._on_fetched  # one object for all slots
-        self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
-        self.watch: Callable[[list[Event]], None] | None = None  # told what each entry changed
+        # Set by the node. `on_entry(index)`: an entry is applied, its ops are not resolved yet.
+        self.on_entry: Callable[[int], None] = noop
+        # Called at the end of each turn that resolved ops or applied entries.
         self.on_applied: list[Callable[[], None]] = []
-        self.on_fatal: Callable[[Exception], None] | None = None
-        # Takes a slot whose op was not done, because this node does not lead any more; True when
-        # it will be asked for again elsewhere.
-        self.on_lost: Callable[[Completion], bool] = _keeps_nothing
+        self.on_fatal: Callable[[Exception], None] | None = None  # None = raise the error
+        # Takes the completion of an op that was not done because this node lost leadership; True
+        # if the request is sent to the next leader, False if it is to be refused here.
+        self.on_lost: Callable[[Completion], bool] = _declines
         log.on_committed = self._on_committed
         log.on_idle = self._on_idle
 
     # ---- life ----
 
     def start(self, *, leading: bool = True) -> None:
-        """Begin to apply and, when this node leads, to take ops."""
+        """Begin to apply entries and, if this node leads, to take ops."""
         self.open = leading
         self._refusal = NoLeader("this node does not lead")
         self._write_buffer_size = self._machine.write_buffer_size
         self._clock.on_jump.append(self._on_clock_jump)
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        self._ticker.start()
 
     def drain(self) -> None:
-        """Take no more ops and answer the waiting fetches; what is in flight still finishes."""
+        """Take no more ops and answer all requests that wait; ops in flight still finish."""
         self.open = False
         self.draining = True
         self._refusal = NotReady("the server is stopping")
-        for wait in self.waiting.all():
-            self._finish(wait, [])
+        self.fetches.answer_all()
         self.results.answer_all()
 
     def lead(self) -> None:
-        """This node leads, and has applied all that was committed before."""
+        """Take ops: this node leads, and has applied all entries committed before its term."""
         self.open = not self.draining
 
     def follow(self) -> None:
-        """This node does not lead any more. What was proposed may still be committed; all else,
-        and whoever waits for jobs, has to turn to the next leader."""
+        """Take no ops: this node lost leadership. Ops in flight may still be committed; ops of the
+        batch and parked fetches are handed to `on_lost`."""
         if not self.open:
             return
         self.open = False
@@ -197,16 +194,12 @@ class Pipeline:
             self._leaving = 0
             _, completions = self._batcher.seal(self._clock.stamp(), 0)
             self._lose(completions)
-        for wait in self.waiting.all():
-            if self.on_lost((self._fetched, wait)):
-                wait.state = DONE
-                wait.request = None
-            else:
-                self._answer(wait, self._refusal)
-        self._after_turn()
+        self.fetches.hand_over(self.on_lost, self._refusal)
+        self.after_turn()
 
     def restored(self, index: int) -> None:
-        """The state has jumped to this entry: what became of ops up to there cannot be known."""
+        """The state was replaced by a snapshot at this index: the outcome of ops in flight up to
+        it is unknown."""
         error = OutcomeUnknown("this node was cut off; the write may have happened")
         for lost in [at for at in self._in_flight if at <= index]:
             completions = self._take_flight(lost)[0]
@@ -214,10 +207,10 @@ class Pipeline:
         self._write_buffer_size = self._machine.write_buffer_size
         self.on_entry(index)
         self.results.answer_all()
-        self._after_turn()
+        self.after_turn()
 
     def _lose(self, completions: list[Any]) -> None:
-        """These ops were not done."""
+        """Resolve ops that were not done and never will be."""
         for completion in completions:
             if completion is not None and not self.on_lost(completion):
                 self._resolve([completion], [self._refusal])
@@ -230,22 +223,20 @@ class Pipeline:
 
     @property
     def idle(self) -> bool:
-        """Nothing is batched and nothing is in flight."""
+        """No op is in the batch or in flight."""
         return not self._in_flight and self._batcher.count == 0
 
     def close(self) -> None:
-        """Write what is dirty to the base and stop the timers."""
+        """Stop the timers and flush dirty state."""
         self.open = False
-        for timer in (self._deadline_timer, self._opening_timer, self._tick_timer):
-            if timer is not None:
-                timer.cancel()
-        self._deadline_timer = self._opening_timer = self._tick_timer = None
+        self._ticker.close()
+        self.fetches.close()
         self.results.close()
         self.flusher.close()
 
     @property
     def pending(self) -> int:
-        """Ops that are batched or in flight."""
+        """Number of ops in the batch or in flight."""
         return self._batcher.count + self._in_flight_ops
 
     # ---- in ----
@@ -254,23 +245,23 @@ class Pipeline:
         self, op: ops.Op, payload: bytes, completion: Completion | None, number: int = -1
     ) -> None:
         """Put an op into the next entry; `completion` is called with (argument, result) after
-        apply. `number` and `payload` are those of the op around it, if it travels inside another
-        one.
+        apply. If the op travels inside another one, `number` and `payload` are those of the outer
+        op.
 
-        Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
+        Raises Overloaded, DiskFull, NoLeader or NotReady; then the op was not accepted.
         """
         if not self.open:
             raise self._refusal
         size = len(payload)
         if op.adds_work:
             self._refuse_if_short(size)
-        self._add(op, payload, completion, number)
-        if not self._seal_scheduled and not self._log.busy:
-            self._schedule_seal()
+        self.add(op, payload, completion, number)
+        self.request_seal()
 
-    def _add(
+    def add(
         self, op: ops.Op, payload: bytes, completion: Completion | None, number: int = -1
     ) -> None:
+        """Put an op into the batch unchecked, even when ops are refused; see `request_seal`."""
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         if op.ends_leases:
@@ -278,19 +269,19 @@ class Pipeline:
         self._batcher.add(op.order, op.number if number < 0 else number, payload, completion)
 
     def later(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call back when other requests have had their turn; an answer given then goes out."""
+        """Call back in the next turn of the loop, and send the replies that it makes."""
         self._loop.call_soon(self._later, callback, args)
 
     def _later(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
         callback(*args)
-        self._after_turn()
+        self.after_turn()
 
     def begins_entry(self) -> bool:
-        """Whether the next op is the first of its entry."""
+        """Whether the next op is the first of its batch."""
         return self._batcher.count == 0
 
     def expect(self, queue: str, count: int) -> None:
-        """Jobs for a queue were just submitted: fetches in the same entry may count on them."""
+        """Jobs for a queue were just submitted: fetches in the same entry can take them."""
         if queue != self._arriving_queue:
             self._list_arriving()
             self._arriving_queue = queue
@@ -310,7 +301,6 @@ class Pipeline:
         if (
             pending >= self._pending_max
             or pending_size > _PENDING_SIZE_MAX
-            # What was applied last may have been flushed since.
             or (
                 self._write_buffer_size > _WRITE_BUFFER_SIZE_MAX
                 and self._machine.write_buffer_size > _WRITE_BUFFER_SIZE_MAX
@@ -327,28 +317,23 @@ class Pipeline:
             )
 
     def fetch(self, wait: Wait) -> None:
-        """Answer a fetch with jobs as soon as its queues have some, or with none in the end."""
+        """Answer a fetch with jobs as soon as its queues have some, or with none at its deadline.
+        Raises NoLeader or NotReady."""
         if not self.open:
             raise self._refusal
-        self.waiting.park(wait)
-        self._new_waits.append(wait)
-        for name in wait.queues:
-            self._to_check[name] = None
-        if not self._seal_scheduled and not self._log.busy:
-            self._schedule_seal()
+        self.fetches.park(wait)
+        self.request_seal()
 
     def abandon(self, wait: Wait) -> None:
-        """The client of a fetch is gone, and has not got the answer if there was one. A fetch in
-        flight is seen to when it comes back."""
-        if wait.state == PARKED:
-            self.waiting.remove(wait)
-            wait.state = DONE
-            wait.request = None
-        elif wait.state == DONE:
-            self._give_back(wait.jobs)
-            wait.jobs = []
+        """The client of a fetch is gone; see `Fetches.abandon`."""
+        self.fetches.abandon(wait)
 
     # ---- sealing ----
+
+    def request_seal(self) -> None:
+        """Have the batch sealed soon: when the log is idle, at the end of this turn."""
+        if not self._seal_scheduled and not self._log.busy:
+            self._schedule_seal()
 
     def _schedule_seal(self) -> None:
         self._seal_scheduled = True
@@ -360,8 +345,8 @@ class Pipeline:
         self._loop.call_soon(self._gather)
 
     def _gather(self) -> None:
-        """Seal, unless the last turn of the loop has brought more and the entry before this one is
-        very young: a flush costs as much for one op as for a hundred."""
+        """Seal, unless the last turn of the loop brought more and the entry before was sealed a
+        moment ago: a disk flush costs the same for one op as for a hundred."""
         count = self._gathering()
         if (
             count > self._gathered
@@ -374,14 +359,14 @@ class Pipeline:
             self._seal()
 
     def _gathering(self) -> int:
-        """How much waits for the next entry."""
-        return self._batcher.count + len(self._new_waits)
+        """Number of ops and new fetches that wait for the next entry."""
+        return self._batcher.count + len(self.fetches.new)
 
     def _seal(self) -> None:
         self._seal_scheduled = False
         if self._log.busy:
             return
-        self._dispatch_fetches()
+        self._add_fetches()
         batcher = self._batcher
         if batcher.count == 0:
             return
@@ -391,11 +376,11 @@ class Pipeline:
             index, term = self._log.propose(frame)
         except NoLeader:
             self._lose(completions)
-            self._after_turn()
+            self.after_turn()
             return
         except CorvoError as error:
             self._resolve(completions, [error] * len(completions))
-            self._after_turn()
+            self.after_turn()
             if batcher.count:
                 self._schedule_seal()
             return
@@ -405,9 +390,8 @@ class Pipeline:
         now_ns = self._clock.monotonic_ns()
         self.metrics.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = self._sealed_ns = now_ns
-        if index in self._in_flight:  # of an earlier leadership; this entry takes its place
+        if index in self._in_flight:  # of an earlier term; this entry replaces it
             self._lose(self._take_flight(index)[0])
-        # By index: who waits, since when, and the term and size of the entry.
         self._in_flight[index] = (completions, now_ns, term, len(frame))
         self._in_flight_ops += len(completions)
         self._in_flight_size += len(frame)
@@ -419,130 +403,20 @@ class Pipeline:
             self.flusher.flush()
 
     def _on_idle(self) -> None:
-        if not self._seal_scheduled and (self._batcher.count or self._to_check):
+        if not self._seal_scheduled and (self._batcher.count or self.fetches.to_check):
             self._seal_scheduled = True
             self._loop.call_soon(self._seal_late)
 
-    def _dispatch_fetches(self) -> None:
-        """Turn parked fetches into ops, as many as their queues can serve. Jobs that arrive in
-        the same entry count, because fetches come last in it."""
+    def _add_fetches(self) -> None:
+        """Make ops of the parked fetches that can be served."""
         self._list_arriving()
-        check = self._to_check
         arriving = self._arriving
-        if not check and not arriving:
+        if not arriving and not self.fetches.to_check:
             return
-        self._to_check = {}
         self._arriving = {}
-        for name in arriving:
-            check[name] = None
-        now_ns = self._clock.stamp()
-        for name in check:
-            waiters = self.waiting.waiting(name)
-            if not waiters:
-                continue
-            count = self._machine.fetchable(name, arriving.get(name, 0), self._leaving, now_ns)
-            for _ in range(min(waiters, count)):
-                wait = self.waiting.take(name)
-                if wait is None:
-                    break
-                self._try(wait)
-            if count < waiters:
-                opens_ns = self._machine.opens_ns(name, now_ns)
-                if opens_ns:
-                    self._reopenings.expect(name, opens_ns)
-                    self._arm_opening()
-        self._settle_new_waits()
-
-    def _try(self, wait: Wait) -> None:
-        self._add(_FETCH_BATCH if wait.batch else _FETCH, wait.payload, (self._fetched, wait))
-
-    def _settle_new_waits(self) -> None:
-        """What has just arrived and found nothing either waits or is told so. Now and then it is
-        proposed all the same, so that a worker of empty queues is seen to be alive."""
-        new = self._new_waits
-        if not new:
-            return
-        self._new_waits = []
-        answered = False
-        tried: set[str] = set()
-        for wait in new:
-            if wait.state != PARKED:
-                continue
-            seen_ns = self._machine.worker_seen_ns(wait.worker_id)
-            unseen = self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS
-            if unseen and wait.worker_id not in tried:
-                tried.add(wait.worker_id)
-                self.waiting.remove(wait)
-                wait.state = IN_FLIGHT
-                wait.out_of_turn = True
-                self._try(wait)
-            elif wait.deadline_ns:
-                self.waiting.list_deadline(wait)
-            else:
-                self.waiting.remove(wait)
-                self._finish(wait, [])
-                answered = True
-        self._arm_deadline()
-        if answered:
-            self._after_turn()
-
-    def _on_fetched(self, wait: Wait, result: Any) -> None:
-        if isinstance(result, CorvoError):
-            self._answer(wait, result)
-            return
-        jobs = result if isinstance(result, list) else [] if result is None else [result]
-        if len(wait.queues) > 1:
-            # It was counted on for one of its queues and may have been served by another.
-            for name in wait.queues:
-                self._to_check[name] = None
-        if jobs or wait.state == DONE or not self._may_wait_on(wait):
-            self._finish(wait, jobs)
-        elif wait.out_of_turn:
-            wait.out_of_turn = False
-            self._park(wait, front=False)
-        else:
-            self._tried_in_vain.append(wait)
-
-    def _park_again(self) -> None:
-        """Fetches that were tried in vain go back to the front, in the order they had."""
-        if self._tried_in_vain:
-            for wait in reversed(self._tried_in_vain):
-                self._park(wait, front=True)
-            self._tried_in_vain = []
-
-    def _park(self, wait: Wait, front: bool) -> None:
-        self.waiting.park(wait, front)
-        self.waiting.list_deadline(wait)
-        self._arm_deadline()
-
-    def _may_wait_on(self, wait: Wait) -> bool:
-        return (
-            self.open and not wait.request.abandoned and wait.deadline_ns > self._clock.elapsed_ns()
-        )
-
-    def _finish(self, wait: Wait, jobs: list[Fetched]) -> None:
-        """Hand jobs to a fetch, or back to their queue when nobody is there to take them."""
-        if wait.state == DONE or wait.request.abandoned:
-            self._give_back(jobs)
-            jobs = []
-        else:
-            wait.jobs = jobs
-        self._answer(wait, jobs)
-
-    def _answer(self, wait: Wait, answer: list[Fetched] | CorvoError) -> None:
-        """Once, and not to a client that is gone: the connection has answered in our place."""
-        if wait.state != DONE:
-            wait.state = DONE
-            if not wait.request.abandoned:
-                wait.answer(wait, answer)
-            wait.request = None
-
-    def _give_back(self, jobs: list[Fetched]) -> None:
-        for job in jobs:
-            payload = encode_fields(ops.RELEASE.layout, (job.job_id, job.token, 0, b"", True))
-            self._add(ops.RELEASE, payload, None)
-        if jobs and not self._seal_scheduled and not self._log.busy:
-            self._schedule_seal()
+        for wait in self.fetches.take(arriving, self._leaving):
+            op = _FETCH_BATCH if wait.batch else _FETCH
+            self.add(op, wait.payload, (self._fetch_completed, wait))
 
     # ---- out ----
 
@@ -575,17 +449,11 @@ class Pipeline:
                     self._resolve(completions, results)
                 else:
                     self._lose(completions)
-            if self.results.count or self.watch is not None:
-                changes = machine.take_events()
-                self.results.take(changes)
-                if self.watch is not None:
-                    self.watch(changes)
+            if self.feed.readers:
+                self.feed.publish(machine.take_events())
         self._write_buffer_size = machine.write_buffer_size
-        self._park_again()
-        for name in machine.take_woken():
-            if self.waiting.waiting(name):
-                self._to_check[name] = None
-        self._after_turn()  # the answers go out before a flush of the base stops the loop
+        self.fetches.after_apply(machine.take_woken())
+        self.after_turn()  # replies go out before a flush to LMDB blocks the loop
         self.flusher.after_apply(ops_applied)
         self._on_idle()
 
@@ -600,12 +468,13 @@ class Pipeline:
             except Exception:
                 logger.exception("answering a request failed")
 
-    def _after_turn(self) -> None:
+    def after_turn(self) -> None:
+        """Send the replies made in this turn of the loop, and look at what has become due."""
         for callback in self.on_applied:
             callback()
 
     def _fatal(self, error: Exception) -> None:
-        """State and log no longer agree, or the base is broken: this node must not go on."""
+        """Stop: state and log no longer agree, or LMDB has failed."""
         self.open = False
         self._refusal = NotReady("the server is stopping")
         if self.on_fatal is None:
@@ -615,74 +484,27 @@ class Pipeline:
     # ---- timers ----
 
     def _tick(self) -> None:
-        """Once a second: give up on what is stuck, look for space again."""
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        """Once a second: answer ops that are stuck, and check for disk space."""
         now_ns = self._clock.monotonic_ns()
         for index in list(self._in_flight):
             completions, proposed_ns, term, size = self._in_flight[index]
             if now_ns - proposed_ns <= limits.OUTCOME_WAIT_NS:
                 break
             error = OutcomeUnknown("the write did not reach the disk in time; it may still happen")
-            # A fetch keeps its slot: its jobs, if they come, are given back.
+            # A fetch keeps its completion, which returns the jobs to their queues.
             kept = [
-                completion if completion and completion[0] is self._fetched else None
+                completion if completion and completion[0] is self._fetch_completed else None
                 for completion in completions
             ]
             self._in_flight[index] = (kept, now_ns, term, size)
             self._resolve(completions, [error] * len(completions))
-            self._after_turn()
+            self.after_turn()
         self.flusher.tick()
 
-    def _arm_deadline(self) -> None:
-        due_ns = self.waiting.next_deadline_ns()
-        if not due_ns or (self._deadline_timer is not None and self._deadline_armed_ns <= due_ns):
-            return
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-        self._deadline_armed_ns = due_ns
-        delay = max(0, due_ns - self._clock.elapsed_ns()) / 1e9
-        self._deadline_timer = self._loop.call_later(delay, self._on_deadline)
-
-    def _on_deadline(self) -> None:
-        self._deadline_timer = None
-        for wait in self.waiting.expired(self._clock.elapsed_ns()):
-            self._finish(wait, [])
-        self._arm_deadline()
-        self._after_turn()
-
-    def _arm_opening(self) -> None:
-        """Wake when the first of the rate limits opens that fetches wait for."""
-        opens_ns = self._reopenings.next_ns()
-        if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
-            return
-        if self._opening_timer is not None:
-            self._opening_timer.cancel()
-        self._opening_armed_ns = opens_ns
-        delay = max(0, opens_ns - self._clock.stamp()) / 1e9
-        self._opening_timer = self._loop.call_later(delay + _LATE_S, self._on_opening)
-
-    def _on_opening(self) -> None:
-        self._opening_timer = None
-        for name in self._reopenings.due(self._clock.stamp()):
-            self._to_check[name] = None
-        self._arm_opening()
-        if self._to_check and not self._seal_scheduled and not self._log.busy:
-            self._schedule_seal()
-
     def _on_clock_jump(self) -> None:
-        if self._opening_timer is not None:
-            self._opening_timer.cancel()
-        self._on_opening()
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-            self._deadline_timer = None
         self.results.check_time()
-        self._on_deadline()
+        self.fetches.check_time()
 
 
-def _nobody(_index: int) -> None:
-    pass
-
-
-def _keeps_nothing(_completion: Completion) -> bool:
+def _declines(_completion: Completion) -> bool:
     return False

@@ -19,7 +19,7 @@ class StreamHub:
     ) -> None:
         self.loop = loop
         self.streams = OpenStreams(loop)
-        self.events = EventStreams(loop, clock, machine, pipeline)
+        self.events = EventStreams(loop, clock, machine, pipeline.feed)
         self.job_output = JobOutputStreams(machine, self.streams)
         self.lifecycles = LifecycleStreams(loop, clock, config)
         self.operations = BulkProgressStreams(loop, machine, self.streams)

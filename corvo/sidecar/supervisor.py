@@ -70,7 +70,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start the sidecar, in the background."""
-        self._pipeline.flusher.on_flushed = self._on_flushed
+        self._pipeline.flusher.on_flushed.append(self._on_flushed)
         self._start()
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 

@@ -48,7 +48,7 @@ class Scene:
         self.blocked = job.options is not None and job.options.blocked
         obstacles = self.machine.obstacles(job, self.now_ns) if job.state == PENDING else []
         self.obstacles = {obstacle.kind: obstacle for obstacle in obstacles}
-        self.waiting_fetches = service.pipeline.waiting.waiting(self.queue.name)
+        self.waiting_fetches = service.pipeline.fetches.waiting.in_queue(self.queue.name)
         self.workers = self.machine.workers_of(self.queue.name)
 
     def left(self, at_ns: int) -> str:

@@ -21,7 +21,8 @@ import msgspec
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.feed import Feed
+from corvo.engine.pipeline import Loop
 from corvo.events import EVENT_TYPES, Event
 from corvo.fsm.machine import Machine
 from corvo.net.api.responses import event_document
@@ -125,11 +126,11 @@ class Subscriber:
 class EventStreams:
     """All subscribers to events of this server."""
 
-    def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+    def __init__(self, loop: Loop, clock: Clock, machine: Machine, feed: Feed) -> None:
         self._loop = loop
         self._clock = clock
         self._machine = machine
-        self._pipeline = pipeline
+        self._feed = feed
         self._subscribers: dict[Request, Subscriber] = {}
         self._topics: dict[tuple[Filter, Form], Topic] = {}
         self._by_job: dict[str, list[Topic]] = {}
@@ -154,7 +155,7 @@ class EventStreams:
         if not self._subscribers:
             self._seq = self._machine.event_seq
             self._changes = []
-            self._pipeline.watch = self._take
+            self._feed.subscribe(self._take)
         topic = self._topics.get((filter, form))
         if topic is None:
             topic = self._topics[filter, form] = Topic(filter, form)
@@ -188,7 +189,7 @@ class EventStreams:
                     if name in index and not index[name]:
                         del index[name]
         if not self._subscribers:
-            self._pipeline.watch = None
+            self._feed.unsubscribe(self._take)
 
     def keepalive(self, request: Request) -> bytes:
         """What to send to a subscriber that has taken everything, so that it comes back to where it

@@ -6,7 +6,7 @@ from typing import Final
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.engine import validate
-from corvo.engine.fetches import ResultWait
+from corvo.engine.results import ResultWait
 from corvo.engine.service import Service
 from corvo.errors import ValidationError
 from corvo.events import EVENT_TYPES

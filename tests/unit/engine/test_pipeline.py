@@ -345,7 +345,7 @@ def test_a_worker_of_empty_queues_is_seen_now_and_then(rig: Rig) -> None:
     rig.machine.seen_ns = rig.clock.now_ns
     rig.log.commit()
     rig.loop.run()
-    assert rig.answers == [] and rig.pipeline.waiting.count == 1
+    assert rig.answers == [] and rig.pipeline.fetches.waiting.count == 1
     rig.fetch()
     rig.loop.run()
     assert len(rig.log.entries) == 1
@@ -360,7 +360,7 @@ def test_only_as_many_fetches_as_can_be_served(rig: Rig) -> None:
     rig.machine.ready["q"] = 0
     rig.log.commit()
     assert [wait for wait, _ in rig.answers] == waits[:3]
-    assert rig.pipeline.waiting.count == 7
+    assert rig.pipeline.fetches.waiting.count == 7
 
 
 def test_a_fetch_tried_in_vain_stays_in_front(rig: Rig) -> None:
@@ -394,7 +394,7 @@ def test_a_closed_rate_limit_wakes_who_waits_when_it_opens(rig: Rig) -> None:
     rig.loop.run()
     rig.loop.move(3 * SECOND - 1)
     rig.loop.run()
-    assert rig.log.entries == [] and rig.pipeline.waiting.count == 3
+    assert rig.log.entries == [] and rig.pipeline.fetches.waiting.count == 3
     rig.loop.move(SECOND // 100)
     rig.loop.run()
     assert rig.log.numbers() == [ops.FETCH.number] * 2
@@ -838,7 +838,7 @@ def test_what_was_not_proposed_and_who_waits_is_lost(rig: Rig) -> None:
     lost = follow(rig)
     rig.loop.run()
     assert lost == [1, parked] and rig.answers == []
-    assert rig.log.entries == [] and rig.pipeline.waiting.count == 0
+    assert rig.log.entries == [] and rig.pipeline.fetches.waiting.count == 0
     assert parked.state == DONE
 
 

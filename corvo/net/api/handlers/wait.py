@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from corvo._fast.http.exchange import Request
-from corvo.engine.fetches import ResultWait
+from corvo.engine.results import ResultWait
 from corvo.engine.service import Service
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from corvo import events
 from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http.http1 import H1Conn
+from corvo.engine.feed import Feed
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS, STREAM_PAGE_EVENTS, STREAM_UNSENT_SIZE_MAX
 from corvo.net.http.server import HttpLimits
@@ -57,11 +58,11 @@ class Server:
     def __init__(self) -> None:
         self.log: list[Event] = []
         self.event_first_seq = 1
-        self.watch: Callable[[list[Event]], None] | None = None
+        self.feed = Feed()
         self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.pages = 0
         parts: Any = self
-        self.events = EventStreams(parts, parts, parts, parts)
+        self.events = EventStreams(parts, parts, parts, self.feed)
 
     # What the streams use of loop, clock and machine.
 
@@ -91,8 +92,7 @@ class Server:
             job_id, queue = job if isinstance(job, tuple) else (job, "q")
             changes.append(Event(self.event_seq + 1, type, job_id, queue, 0, b'{"a":\n1}', 0))
             self.log.append(changes[-1])
-        if self.watch is not None:
-            self.watch(changes)
+        self.feed.publish(changes)
         self.events.dispatch()
 
     def trim(self, first: int) -> None:
@@ -148,7 +148,7 @@ def test_nothing_is_done_without_subscribers() -> None:
     server = Server()
     reader = server.reader()
     server.events.forget(reader.request)
-    assert server.watch is None and len(server.events) == 0
+    assert server.feed.readers == () and len(server.events) == 0
     server.entry("a")
     assert not server.soon
     assert server.events._topics == server.events._by_job == server.events._by_queue == {}
@@ -372,7 +372,7 @@ def test_everybody_gets_everything_once_or_is_told(data: st.DataObject) -> None:
             at = seq
         assert not [c for c in server.log if c.seq > at and filter.wants(c)]
         server.events.forget(reader.request)
-    assert server.watch is None and server.events.behind == 0
+    assert server.feed.readers == () and server.events.behind == 0
 
 
 def test_all_types_have_names() -> None:

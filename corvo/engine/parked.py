@@ -1,0 +1,63 @@
+"""Requests that wait until a deadline at most. One timer serves all of them: their deadlines are
+kept in buckets of a tenth of a second, so that a request costs no timer and no task.
+"""
+
+from heapq import heappop, heappush
+
+from corvo.limits import MS_NS
+
+_BUCKET_NS = 100 * MS_NS
+
+
+class Parked:
+    """A request that waits until a deadline at most."""
+
+    __slots__ = ("deadline_ns", "listed")
+
+    def __init__(self, deadline_ns: int) -> None:
+        self.deadline_ns = deadline_ns  # on Clock.elapsed_ns
+        self.listed = False  # whether it is in a `Deadlines`, which changes this
+
+
+class Deadlines:
+    """Deadlines of parked requests, to a tenth of a second."""
+
+    def __init__(self) -> None:
+        # Requests by bucket: deadline_ns // _BUCKET_NS. All of them are `listed`.
+        self._parked: dict[int, dict[Parked, None]] = {}
+        self._buckets: list[int] = []  # heap of the keys of `_parked`
+
+    def add(self, parked: Parked) -> None:
+        """Add a request, unless it is listed already."""
+        if parked.listed:
+            return
+        parked.listed = True
+        bucket = parked.deadline_ns // _BUCKET_NS
+        waits = self._parked.get(bucket)
+        if waits is None:
+            waits = self._parked[bucket] = {}
+            heappush(self._buckets, bucket)
+        waits[parked] = None
+
+    def remove(self, parked: Parked) -> None:
+        """Remove a request that waits no longer; it need not be listed."""
+        if parked.listed:
+            parked.listed = False
+            del self._parked[parked.deadline_ns // _BUCKET_NS][parked]
+
+    def next_ns(self) -> int:
+        """The next deadline, rounded up; 0 = no request is listed."""
+        while self._buckets:
+            if self._parked[self._buckets[0]]:
+                return (self._buckets[0] + 1) * _BUCKET_NS
+            del self._parked[heappop(self._buckets)]
+        return 0
+
+    def take_expired(self, now_ns: int) -> list[Parked]:
+        """Remove and return the requests whose deadline has passed."""
+        gone: list[Parked] = []
+        while self._buckets and (self._buckets[0] + 1) * _BUCKET_NS <= now_ns:
+            for parked in self._parked.pop(heappop(self._buckets)):
+                parked.listed = False
+                gone.append(parked)
+        return gone
