@@ -32,6 +32,7 @@ from corvo.consensus.wal.wal import Flusher
 from corvo.consensus.wal_log import WalLog
 from corvo.errors import Conflict, CorvoError, DiskFull, NoLeader, Overloaded, StorageError
 from corvo.platform.files import Files
+from corvo.platform.noop import noop
 from corvo.storage.data_dir import Identity
 
 TICK_S = 0.05
@@ -97,12 +98,12 @@ class RaftLog(WalLog):
         """
         self.node_id = raft_id(identity)
         self.clean = True
-        self.on_committed: Callable[[list[Entry]], None] = _ignore
-        self.on_failed: Callable[[Exception], None] = _ignore
-        self.on_idle: Callable[[], None] = _nothing
-        self.on_leader: Callable[[int], None] = _ignore
-        self.on_follower: Callable[[str], None] = _ignore
-        self.on_members: Callable[[ConfState, int], None] = _ignore_members
+        self.on_committed: Callable[[list[Entry]], None] = noop
+        self.on_failed: Callable[[Exception], None] = noop
+        self.on_idle: Callable[[], None] = noop
+        self.on_leader: Callable[[int], None] = noop
+        self.on_follower: Callable[[str], None] = noop
+        self.on_members: Callable[[ConfState, int], None] = noop
         self.on_restored: Callable[[SnapshotMeta], bool] = _restored_at_once
         self.snapshots: Snapshots | None = None
         self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
@@ -235,8 +236,8 @@ class RaftLog(WalLog):
         return index, term
 
     def take_message(self, message: Message) -> None:
-        """A message of another node has arrived."""
-        if self._closed:
+        """A message of another node has arrived; ignored before the start and after the close."""
+        if not self.started or self._closed:
             return
         self.heard_ns[message.from_id] = self.now_ns()
         self._guarded(self._raft.step, message)
@@ -253,8 +254,8 @@ class RaftLog(WalLog):
         return int(self._loop.time() * limits.SECOND_NS)
 
     def peer_unreachable(self, node_id: str) -> None:
-        """Messages to this node are being lost."""
-        if not self._closed:
+        """Messages to this node are being lost; ignored before the start and after the close."""
+        if self.started and not self._closed:
             self._give_up_snapshot(node_id)
             self._raft.unreachable(node_id)
             self._turn_soon()
@@ -569,18 +570,6 @@ def raft_id(identity: Identity) -> str:
 
 def _size(entry: Entry) -> int:
     return len(entry.data) + _ENTRY_OVERHEAD
-
-
-def _ignore(_: object) -> None:
-    pass
-
-
-def _ignore_members(_conf: ConfState, _index: int) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass
 
 
 def _restored_at_once(_: SnapshotMeta) -> bool:

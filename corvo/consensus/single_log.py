@@ -10,6 +10,7 @@ from corvo.errors import StorageError
 from corvo.limits import WAL_SEGMENT_SIZE
 from corvo.platform import failpoints
 from corvo.platform.files import Files
+from corvo.platform.noop import noop
 from corvo.storage.data_dir import Identity
 
 
@@ -37,9 +38,9 @@ class SingleLog(WalLog):
         self.last_index = 0
         self.commit_index = 0
         self.clean = True  # the last stop was a clean close
-        self.on_committed: Callable[[list[Entry]], None] = _ignore
-        self.on_failed: Callable[[Exception], None] = _ignore
-        self.on_idle: Callable[[], None] = _nothing
+        self.on_committed: Callable[[list[Entry]], None] = noop
+        self.on_failed: Callable[[Exception], None] = noop
+        self.on_idle: Callable[[], None] = noop
         self._node_id = identity.node_id
         self._closed = False
         self._in_flight: Entry
@@ -66,7 +67,7 @@ class SingleLog(WalLog):
         self.term = max(recovered.term, wal.last_term, applied_term) + 1
         if failpoints.armed:
             failpoints.reach("wal.before_hard_state")
-        wal.set_hard_state(self.term, self._node_id, _nothing)
+        wal.set_hard_state(self.term, self._node_id, noop)
         if failpoints.armed:
             failpoints.reach("wal.after_hard_state")
         if wal.failed is not None:
@@ -127,11 +128,3 @@ class SingleLog(WalLog):
 
     def _wal_failed(self, error: Exception) -> None:
         self._loop.call_soon(self.on_failed, error)
-
-
-def _ignore(_: object) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass

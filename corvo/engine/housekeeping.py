@@ -16,6 +16,8 @@ from corvo.engine.pipeline import Loop, Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
+from corvo.platform.noop import noop
+from corvo.platform.periodic import Periodic
 
 _TICK_S: Final = 1.0
 _PAUSE_MIN_S: Final = 0.001
@@ -43,7 +45,9 @@ class Housekeeping:
         self._pipeline = pipeline
         self._retention_ns = retention_ns
         self._interval_ns = interval_ns
-        self._timers: dict[int, Any] = {}  # by op; None while the op is in flight
+        self._ticker = Periodic(loop, _TICK_S, self._look)
+        # Pause before the next op of a kind, by number of the op; None while one is in flight.
+        self._timers: dict[int, Any] = {}
         self._turn = 0
         self._purge_ns = 0  # when the next purge begins
         self._purge_queue = 0  # the queue it goes on with
@@ -57,11 +61,13 @@ class Housekeeping:
         """Begin; again after a `close`, too."""
         self._starts += 1
         self._leadership = self._starts
-        self._tick()
+        self._ticker.start()
+        self._look()
 
     def close(self) -> None:
         """Stop all timers."""
         self._leadership = 0
+        self._ticker.close()
         for timer in self._timers.values():
             if timer is not None:
                 timer.cancel()
@@ -74,10 +80,6 @@ class Housekeeping:
             return
         if ops.BULK_STEP.number not in self._timers and self._machine.running_operations():
             self._step()
-
-    def _tick(self) -> None:
-        self._timers[0] = self._loop.call_later(_TICK_S, self._tick)
-        self._look()
 
     def _look(self) -> None:
         if not self._leadership:
@@ -123,7 +125,7 @@ class Housekeeping:
             self._clock.stamp(), self._lock, _LOCKS_LOOKED_AT
         )
         if keys:
-            self._submit(ops.CLEAN_UNIQUE, (keys,), _nothing)
+            self._submit(ops.CLEAN_UNIQUE, (keys,), noop)
 
     def _submit(self, op: ops.Op, values: tuple[Any, ...], then: Any) -> None:
         self._timers[op.number] = None
@@ -151,8 +153,4 @@ class Housekeeping:
     def _go_on(self, number: int, then: Any) -> None:
         del self._timers[number]
         then()
-        self._pipeline.flusher.throttled = len(self._timers) > 1  # the tick is always there
-
-
-def _nothing() -> None:
-    pass
+        self._pipeline.flusher.throttled = bool(self._timers)

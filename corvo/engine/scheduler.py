@@ -16,6 +16,7 @@ from corvo.engine.schedule_runs import firings
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
+from corvo.platform.periodic import Periodic
 
 _TICK_S = 1.0
 _AGAIN_NS = 100 * limits.MS_NS
@@ -43,13 +44,13 @@ class Scheduler:
         self._pipeline = pipeline
         self._timer: Any = None
         self._armed_ns = 0
-        self._tick_timer: Any = None
+        self._ticker = Periodic(loop, _TICK_S, self._tick)
         self._housekeeping_ns = 0
         self._proposed: set[int] = set()  # numbers of ops in flight, one of a kind
         self._grace_fencing = 0
         self._grace_until_ns = 0
         self._running = False
-        clock.on_jump.append(self._on_clock_jump)
+        clock.on_jump.append(self._wake)
         clock.on_pause.append(self.grant_grace)
         pipeline.on_applied.append(self.check)
 
@@ -58,16 +59,17 @@ class Scheduler:
         self._running = True
         self._proposed.clear()
         self.grant_grace()
+        self._ticker.start()
         self._tick()
         self._wake()
 
     def close(self) -> None:
         """Stop all timers."""
         self._running = False
-        for timer in (self._timer, self._tick_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._tick_timer = None
+        self._ticker.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def grant_grace(self) -> None:
         """Leave all leases granted up to now alone for a while."""
@@ -164,7 +166,6 @@ class Scheduler:
 
     def _tick(self) -> None:
         """Once a second: notice pauses, trim what has grown."""
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         self._clock.tick()
         machine = self._machine
         trim_seq = machine.trim_point()
@@ -184,9 +185,6 @@ class Scheduler:
         ids = self._machine.old_batches(now_ns - keep_ns, limits.PURGED_BATCHES_MAX)
         if ids:
             self._submit(ops.PURGE_BATCHES, encode_fields(ops.PURGE_BATCHES.layout, (ids, keep_ns)))
-
-    def _on_clock_jump(self) -> None:
-        self._wake()
 
 
 _DUE_OPS = frozenset(

@@ -26,7 +26,7 @@ from corvo.consensus.cluster.membership import (
 from corvo.consensus.cluster.peer_connection import Channel
 from corvo.consensus.cluster.snapshots import Snapshots
 from corvo.consensus.cluster.transport import Transport
-from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
+from corvo.consensus.raft.messages import ConfState, decode_conf_state
 from corvo.consensus.raft.ready import LEADER, PeerStatus, RaftStatus
 from corvo.consensus.raft_log import ELECTION_TICKS, TICK_S, RaftLog, raft_id
 from corvo.engine.leadership import Leadership
@@ -41,6 +41,7 @@ from corvo.net.http.router import Router
 from corvo.net.http.server import Server
 from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
+from corvo.platform.periodic import Periodic
 from corvo.storage.data_dir import Identity
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,6 @@ class Cluster:
         self._log = log
         self._machine = machine
         self._pipeline = pipeline
-        self._started = False
         self.loading = False  # a snapshot is being read
         self.leadership = leadership
         self._discovery = discovery
@@ -88,15 +88,15 @@ class Cluster:
             identity.incarnation,
             config.cluster_secret.encode(),
             str(raft_address(config)),
-            self._on_message,
-            self._on_unreachable,
+            log.take_message,
+            log.peer_unreachable,
             clock=clock,
             on_channel=self._on_channel,
             tls=discovery.raft_tls,
         )
         self.divergence = DivergenceCheck(machine, self.transport.tell_state)
         self.transport.on_state = self.divergence.heard
-        self._timer: asyncio.TimerHandle | None = None
+        self._comparer = Periodic(loop, _COMPARE_S, self._compare)
         self.snapshots = Snapshots(
             config.data_dir,
             log.node_id,
@@ -139,15 +139,14 @@ class Cluster:
 
     def start(self) -> None:
         """The log has started."""
-        self._started = True
         self.snapshots.clean()
         self.members.start(self._where)
+        self._comparer.start()
         self._compare()
 
     def _compare(self) -> None:
         """Once a second: see whether all have the same state. Who has another one does not lead,
         if there is somebody else."""
-        self._timer = self._loop.call_later(_COMPARE_S, self._compare)
         self.divergence.tick()
         if self.is_wrong and self._log.leading:
             try:
@@ -158,7 +157,7 @@ class Cluster:
     @property
     def is_wrong(self) -> bool:
         """Whether the state of this node differs from that of a majority."""
-        return self._started and self.divergence.is_wrong(self._log.conf.voters)
+        return self._log.started and self.divergence.is_wrong(self._log.conf.voters)
 
     def guard(self, router: Router, server: Server, hub: StreamHub) -> None:
         """Stand between the front end and the router."""
@@ -236,8 +235,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Hang up."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._comparer.close()
         self.leadership.close()
         if self.gate is not None:
             self.gate.close()
@@ -249,16 +247,8 @@ class Cluster:
 
     # Between transport and log.
 
-    def _on_message(self, message: Message) -> None:
-        if self._started:
-            self._log.take_message(message)
-
-    def _on_unreachable(self, node_id: str) -> None:
-        if self._started:
-            self._log.peer_unreachable(node_id)
-
     def _on_channel(self, channel: Channel) -> None:
-        if self._started:
+        if self._log.started:
             self.snapshots.accept(channel)
         else:
             channel.close()

@@ -21,6 +21,8 @@ from corvo.engine.pipeline import Pipeline
 from corvo.errors import MirrorUnavailable
 from corvo.fsm.state.outbox import Outbox
 from corvo.platform.clock import Clock
+from corvo.platform.noop import noop
+from corvo.platform.periodic import Periodic
 from corvo.sidecar.channel import Channel, Completion
 from corvo.storage.lmdb import StateStore
 
@@ -53,7 +55,7 @@ class Supervisor:
         self._transport: asyncio.SubprocessTransport | None = None
         self._channel: Channel | None = None
         self._task: asyncio.Task[None] | None = None
-        self._tick_timer: Any = None
+        self._ticker = Periodic(loop, _TICK_S, self._tick)
         self._start_timer: Any = None
         self._closed = False
         self._flushed = -1
@@ -72,7 +74,7 @@ class Supervisor:
         """Start the sidecar, in the background."""
         self._pipeline.flusher.on_flushed.append(self._on_flushed)
         self._start()
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        self._ticker.start()
 
     def restored(self, state_store: StateStore, outbox: Outbox) -> None:
         """The base is another one: let a new sidecar read that. What the old one may still say is
@@ -94,9 +96,9 @@ class Supervisor:
     def close(self) -> None:
         """End the sidecar at once, if it has not ended."""
         self._closed = True
-        for timer in (self._tick_timer, self._start_timer):
-            if timer is not None:
-                timer.cancel()
+        self._ticker.close()
+        if self._start_timer is not None:
+            self._start_timer.cancel()
         if self._task is not None:
             self._task.cancel()
         self._kill()
@@ -133,7 +135,7 @@ class Supervisor:
         finally:
             theirs.close()
         self._gone.clear()
-        channel = self._channel = Channel(self._loop, self._on_note, _nothing)
+        channel = self._channel = Channel(self._loop, self._on_note, noop)
         await self._loop.create_connection(lambda: channel, sock=ours)
 
     def _on_exit(self) -> None:
@@ -157,7 +159,6 @@ class Supervisor:
         self._backoff_ns = min(2 * self._backoff_ns, limits.SIDECAR_BACKOFF_MAX_NS)
 
     def _tick(self) -> None:
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         now_ns = self._clock.monotonic_ns()
         if self._transport is not None and now_ns - self._heard_ns > limits.SIDECAR_SILENT_NS:
             logger.warning("the sidecar says nothing and is killed")
@@ -215,7 +216,3 @@ class _Process(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._on_exit()
-
-
-def _nothing() -> None:
-    pass

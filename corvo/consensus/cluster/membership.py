@@ -24,6 +24,8 @@ from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE
 from corvo.consensus.raft.messages import ConfState
 from corvo.consensus.raft_log import RaftLog
 from corvo.errors import Conflict, CorvoError, Forbidden, NotFound
+from corvo.platform.noop import noop
+from corvo.platform.periodic import Periodic
 
 logger = logging.getLogger(__name__)
 
@@ -108,13 +110,14 @@ class Members:
         self._cluster_id = cluster_id
         self._log = log
         self._loop = loop
-        self._timer: Any = None
+        self._promoter = Periodic(loop, _PROMOTE_S, self._promote)
         self._task: asyncio.Task[None] | None = None
         self._where = NodeAddresses("", "")
 
     def start(self, where: NodeAddresses) -> None:
         """Begin to look after the members; `where` is what others are told of this node."""
         self._where = where
+        self._promoter.start()
         self._promote()
         members = self._log.conf.members
         if members and self._log.node_id not in members:
@@ -126,8 +129,7 @@ class Members:
 
     def close(self) -> None:
         """Stop."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._promoter.close()
         if self._task is not None:
             self._task.cancel()
 
@@ -135,10 +137,9 @@ class Members:
 
     def _promote(self) -> None:
         """Let learners vote as soon as they have caught up."""
-        self._timer = self._loop.call_later(_PROMOTE_S, self._promote)
         if self._log.leading:
             for member_id in self._log.conf.learners:
-                self._log.change(Change(PROMOTE, member_id), _ignore)
+                self._log.change(Change(PROMOTE, member_id), noop)
 
     def find(self, name: str) -> str:
         """The id of a member, by name or id. Raises NotFound."""
@@ -235,7 +236,3 @@ def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:
 def http_address(conf: ConfState, member_id: str) -> str:
     """Where a member serves HTTP; empty when that is not known."""
     return decode_addresses(conf.contexts.get(member_id, b"")).http
-
-
-def _ignore(_: CorvoError | None) -> None:
-    pass

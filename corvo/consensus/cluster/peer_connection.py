@@ -26,6 +26,7 @@ from corvo.consensus.cluster.peer_protocol import (
     encode_where,
 )
 from corvo.limits import PEER_FRAME_SIZE_MAX, PEER_GREETING_SIZE_MAX
+from corvo.platform.noop import noop
 
 _STAMP_SIZE: Final = 8
 CHANNEL_UNSENT_SIZE_MAX: Final = 256 * 1024
@@ -115,8 +116,8 @@ class Link(asyncio.Protocol):
         self.sent_size = 0
         self.received_size = 0
         # Frames other than those of the handshake and of the link itself.
-        self.receive: Callable[[int, bytes], None] = _ignore
-        self.on_writable: Callable[[], None] = _nothing
+        self.receive: Callable[[int, bytes], None] = noop
+        self.on_writable: Callable[[], None] = noop
         # Ends with the handshake: None, or why it failed.
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
@@ -324,11 +325,3 @@ class Channel:
         if len(self._frames) >= CHANNEL_FRAMES_MAX:
             self._link.read_more(False)
         self._changed.set()
-
-
-def _ignore(_kind: int, _payload: bytes) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass

@@ -59,6 +59,7 @@ from corvo.errors import DiskFull, StorageError
 from corvo.limits import MIB
 from corvo.platform import failpoints
 from corvo.platform.files import SYNC_DATA, SYNC_FULL, Files
+from corvo.platform.noop import noop
 from corvo.storage.data_dir import Identity, sync_directory
 
 try:
@@ -167,7 +168,7 @@ class Wal:
         self.failed: Exception | None = None
         self.full = False
         self.flushes = 0
-        self.on_flushed: Callable[[int], None] = _ignore
+        self.on_flushed: Callable[[int], None] = noop
         self.last_index = 0
         self.last_term = 0
         self.term = 0
@@ -259,7 +260,7 @@ class Wal:
         if keep_older and applied_index and self._term_of(applied_index, entries) != applied_term:
             # A snapshot was installed, and the log did not get to know it.
             self._begin_at(applied_index, applied_term, entries)
-            self.begin_above(applied_index, applied_term, _nothing)
+            self.begin_above(applied_index, applied_term, noop)
             self._raise_if_failed()
         return Recovered(entries, self.term, clean, self._base_index, self._base_term)
 
@@ -362,7 +363,7 @@ class Wal:
         fd, path = self._take_spare()
         self._active, start = self._new_segment(fd, path, number, previous_crc)
         self._enqueue(_Job(self._active, 0, start, SYNC_DATA, self._name_segment))
-        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, noop))
         self._raise_if_failed()
 
     def _reopen_segment(self, head: Head, found: Scan) -> None:
@@ -371,10 +372,10 @@ class Wal:
         self._active = _Segment(path, fd, head, Writer(head.salt, found.crc, found.end))
         if found.torn_end > found.end:
             zeros = bytes(found.torn_end - found.end)
-            self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, _nothing))
+            self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, noop))
         # What a killed process wrote, or named, may still be in the page cache only.
-        self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, _nothing))
-        self._enqueue(_Job(None, 0, b"", SYNC_FULL, _nothing))
+        self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, noop))
+        self._enqueue(_Job(None, 0, b"", SYNC_FULL, noop))
         self._active.durable = found.end
         self._reserve_at = head.size // 2
         self._raise_if_failed()
@@ -433,11 +434,11 @@ class Wal:
                 segment = self._active
                 self._enqueue(_Job(segment, segment.writer.offset, b"", SYNC_DATA, done))
             if entries and entries[0].index <= self.last_index:
-                self.truncate(entries[0].index - 1, previous_term, _nothing)
+                self.truncate(entries[0].index - 1, previous_term, noop)
             for entry in entries:
                 left -= 1
                 kind = ENTRY if entry.kind == FRAME else CONFIGURATION_RECORD
-                last = _nothing if left else done
+                last = noop if left else done
                 self._append(kind, entry.index, entry.term, entry.data, sync, last)
                 self.last_index = entry.index
                 self.last_term = entry.term
@@ -472,7 +473,7 @@ class Wal:
             if self.failed is None and self._in_flight:
                 self._finish(error)
             if self.failed is None:
-                self._append(CLEAN_CLOSE, self.last_index, self.last_term, b"", SYNC_DATA, _nothing)
+                self._append(CLEAN_CLOSE, self.last_index, self.last_term, b"", SYNC_DATA, noop)
             self._raise_if_failed()
             if self._relied_on:
                 writer, name = self._active.writer, os.path.basename(self._active.path)
@@ -533,7 +534,7 @@ class Wal:
             if self._reserve_at == _NEVER:  # somebody wanted it meanwhile
                 self.reserve()
 
-        self._enqueue(_Job(old, offset, end, SYNC_DATA, _nothing))
+        self._enqueue(_Job(old, offset, end, SYNC_DATA, noop))
         self._enqueue(_Job(new, 0, start, SYNC_DATA, self._name_segment))
         self._enqueue(_Job(None, 0, b"", SYNC_FULL, named))
 
@@ -753,11 +754,3 @@ class Wal:
 
 def _io_error(path: str, error: OSError) -> StorageError:
     return StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _ignore(duration_ns: int) -> None:
-    pass

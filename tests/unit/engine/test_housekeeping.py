@@ -71,15 +71,15 @@ class Rig:
         """Run what waits behind the pause of an op."""
         waiting, self.later = self.later, []
         for due, callback, args in waiting:
-            if callback == self.housekeeping._tick:
+            if callback == self.housekeeping._ticker._run:
                 self.later.append((due, callback, args))
             else:
                 assert delay is None or due == delay
                 callback(*args)
 
     def tick(self) -> None:
-        self.later = [row for row in self.later if row[1] != self.housekeeping._tick]
-        self.housekeeping._tick()
+        self.later = [row for row in self.later if row[1] != self.housekeeping._ticker._run]
+        self.housekeeping._ticker._run()
 
 
 @pytest.fixture

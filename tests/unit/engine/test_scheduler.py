@@ -127,8 +127,8 @@ def test_batches_that_finished_long_ago_are_purged_once_a_minute() -> None:
 
     def tick(seconds: int) -> None:
         clock.now_ns += seconds * SECOND_NS
-        ticks = [row for row in loop.later if row[1] == scheduler._tick]
-        loop.later = [row for row in loop.later if row[1] != scheduler._tick]
+        ticks = [row for row in loop.later if row[1] == scheduler._ticker._run]
+        loop.later = [row for row in loop.later if row[1] != scheduler._ticker._run]
         for _, wake, args in ticks:
             wake(*args)
 
