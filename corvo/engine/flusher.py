@@ -1,16 +1,16 @@
-"""Keeps the base up to date with the overlay, and watches the space on the disk.
+"""Writes dirty state from the write buffer to LMDB, and watches the free disk space.
 
-A flush happens by size first, then when nothing was applied for a moment, at the latest after a
-second. It runs on the loop, in one transaction of bounded size. When one entry after the other
-brings very many documents, it waits for some entries more: most jobs have ended by then, and are
-written once instead of twice. While entries are small it is *gentle*: small itself, and done while
-the next entry is on its way to the disk, so that what waits for that entry does not wait for both
-in turn; smaller still while work goes on in the background.
+A flush starts when enough is dirty, when no entry was applied for a moment, and at the latest after
+a second. It runs on the loop, in one transaction of bounded size. When entry after entry brings
+very many records, it waits for some more entries: most jobs have ended by then, and are written
+once instead of twice. While entries are small, flushes are *throttled*: they are small, and done
+while the next entry is being written to the log, so that its requests do not wait for both in turn.
+They are smaller still while housekeeping runs.
 
-A full disk is not fatal: the overlay stays as it is and readable, new jobs are refused, acks and
-deletes go on in memory and in the log, and the flush is tried again each second. The base's
-ballast is given up then, so that those can be written. What is short of full is refused earlier,
-by the free space, so that the disk rarely gets there.
+A full disk is not fatal: the write buffer stays unchanged and readable, new jobs are refused, acks
+and deletes go on in memory and in the log, and the flush is repeated each second. The ballast file
+is deleted then, so that those can still be flushed. New jobs are refused already when free space
+falls below a limit, so that the disk is rarely full.
 """
 
 import logging
@@ -27,12 +27,12 @@ from corvo.platform.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-# Once refused for want of space, new jobs are taken again when there is this much more.
+# After a refusal for lack of disk space, new jobs are accepted again with this much more free.
 _RELIEF = 2 * limits.BALLAST_SIZE
 
 
 class Disk(Protocol):
-    """The space under the base."""
+    """Free space and ballast of the disk with the state store."""
 
     def disk_free(self) -> int: ...
     def release_ballast(self) -> None: ...
@@ -40,7 +40,7 @@ class Disk(Protocol):
 
 
 class Flushable(Protocol):
-    """What the flusher needs of `corvo.fsm.machine.Machine`."""
+    """The write buffer of `corvo.fsm.machine.Machine`."""
 
     @property
     def write_buffer_size(self) -> int: ...
@@ -50,7 +50,7 @@ class Flushable(Protocol):
 
 
 class StoreFlusher:
-    """Decides when the machine's overlay goes to the base."""
+    """Decides when the write buffer of the machine is flushed to the state store."""
 
     def __init__(
         self,
@@ -67,30 +67,43 @@ class StoreFlusher:
         self._machine = machine
         self._disk = disk
         self._on_fatal = on_fatal
+        # Monotonic time of the first apply since the last flush; 0 = nothing is dirty. Set by
+        # `after_apply`, reset by `flush` and `use`.
         self._dirty_since_ns = 0
+        # Monotonic time of the last apply that left dirty records: >= `_dirty_since_ns`.
         self._applied_ns = 0
-        self._timer: Any = None
-        self._documents = 0  # that were dirty after the last entry
-        self._grown = 0  # how many more these were than after the one before
+        self._timer: Any = None  # of the next look at what is dirty; None = not set
+        # Records that were dirty after the last apply, and by how many that was more than after
+        # the apply before. Changed by `_bound`; `flush` resets the first.
+        self._documents = 0
+        self._grown = 0
+        # Bytes in the write buffer at which a flush starts; >= FLUSH_SIZE. Changed by `_bound`.
         self._size_max = limits.FLUSH_SIZE
-        self._refused = False  # the last flush found no space
-        self.throttled = False  # work goes on in the background: flush less still, but more often
-        self.wanted = False  # a gentle flush is to be done when the next entry is being written
-        self.disk_full = False  # new jobs are to be refused
-        self.index = -1  # of the last flush: the base has the log up to there
+        self._refused = False  # the last flush failed for lack of space; implies `disk_full`
+        self.throttled = False  # housekeeping runs: flush less, but more often; set by it
+        # A throttled flush is due when the next entry is being written. Set by `after_apply`; the
+        # pipeline reads it, a flush resets it.
+        self.wanted = False
+        # New jobs are to be refused: the last flush failed, the log is full, or free space is
+        # short. Changed by `_set_disk_full` only.
+        self.disk_full = False
+        # Log index of the last flush, -1 before `Node` sets it: LMDB has the state up to there.
+        # Never above the applied index, never lowered except by `use`.
+        self.index = -1
+        # Called with `index` after each successful flush, in order; appended to by subscribers.
         self.on_flushed: list[Callable[[int], None]] = []
-        self.flushes = 0
-        self.flush_ns_last = 0
-        self.flush_ns_max = 0
-        self.flush_time = Histogram(TURN_BOUNDS_NS)
-        self.turns: TurnMetrics | None = None  # of the loop that this runs on
+        self.flushes = 0  # successful ones
+        self.flush_ns_last = 0  # duration of the last flush
+        self.flush_ns_max = 0  # duration of the longest flush
+        self.flush_time = Histogram(TURN_BOUNDS_NS)  # durations in ns
+        self.turns: TurnMetrics | None = None  # metrics of the event loop; set by the node
 
     def after_apply(self, ops: int = 0) -> None:
-        """Entries were applied that so many ops of this node were waiting for: flush at once when
-        much is dirty, else soon."""
+        """Entries with `ops` ops of this node were applied: flush now if much is dirty, else
+        soon."""
         machine = self._machine
         if self._log.full:
-            self._note(True)  # while there is still room for acks
+            self._set_disk_full(True)  # while there is still space for acks
         if not machine.write_buffer_records:
             return
         self._applied_ns = self._clock.monotonic_ns()
@@ -102,7 +115,7 @@ class StoreFlusher:
         documents_max = self._bound(documents)
         large = machine.write_buffer_size >= self._size_max
         if large and ops:
-            self._arm(0)  # it takes as long as the entry did, so others have their turn first
+            self._arm(0)  # a flush takes as long as the apply did: let other callbacks run first
             return
         if large or documents >= documents_max:
             self.flush()
@@ -113,8 +126,8 @@ class StoreFlusher:
             self._arm(limits.FLUSH_IDLE_NS)
 
     def _bound(self, documents: int) -> int:
-        """How many documents are to be flushed together: as many as some entries bring, judged by
-        the smaller one of the last two."""
+        """Number of dirty records that starts a flush: as many as FLUSH_ENTRIES entries bring,
+        estimated by the smaller one of the last two."""
         grown = documents - self._documents
         pace = min(grown, self._grown)
         self._documents = documents
@@ -142,14 +155,14 @@ class StoreFlusher:
             self._arm(limits.FLUSH_IDLE_NS)
 
     def flush(self) -> None:
-        """Write the overlay to the base and let the log go up to there."""
+        """Write dirty state to LMDB, then trim the log up to the flushed index."""
         if self.turns is not None:
             self.turns.begin()
         began_ns = self._clock.monotonic_ns()
         try:
             if failpoints.armed:
                 failpoints.reach("flush.begin")
-            self._log.sync()  # the base never knows more than the log on disk
+            self._log.sync()  # LMDB is never ahead of the log on disk
             report = self._machine.flush()
             if failpoints.armed:
                 failpoints.reach("flush.before_trim")
@@ -157,8 +170,8 @@ class StoreFlusher:
             if not self._refused:
                 self._refused = True
                 self._disk.release_ballast()
-            self.wanted = False  # it is tried again each second
-            self._note(True)
+            self.wanted = False  # `tick` repeats the flush
+            self._set_disk_full(True)
             return
         except Exception as error:
             self._on_fatal(error)
@@ -178,8 +191,8 @@ class StoreFlusher:
             callback(report.index)
 
     def snapshot(self) -> int:
-        """Write all that is applied to the base, now, and let go what nobody needs of the log; the
-        index."""
+        """Flush now and cut the log as far as no follower needs it; the flushed index. Raises
+        DiskFull or StorageError if the flush fails."""
         before = self.flushes
         self.flush()
         if self._refused:
@@ -190,8 +203,7 @@ class StoreFlusher:
         return self.index
 
     def use(self, disk: Disk, index: int) -> None:
-        """The base is another one from now on, and has the log up to this index: all that is
-        applied."""
+        """Continue with another state store, which has all applied state, up to this index."""
         self._disk = disk
         self.index = index
         self._dirty_since_ns = 0
@@ -199,7 +211,7 @@ class StoreFlusher:
         self._refused = False
 
     def tick(self) -> None:
-        """Once a second: try again what found no space, and see how much there is."""
+        """Once a second: repeat a flush that failed for lack of space, and check free space."""
         if self._log.full:
             self._log.reserve()
         if self._refused:
@@ -208,21 +220,21 @@ class StoreFlusher:
         short = self._refused or self._log.full or self._disk.disk_free() < wanted
         if not short:
             self._disk.restore_ballast()
-        self._note(short)
+        self._set_disk_full(short)
 
     def close(self) -> None:
-        """Stop the timer and flush what is dirty."""
+        """Stop the timer and flush dirty state."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._machine.write_buffer_records:
             self.flush()
 
-    def _note(self, full: bool) -> None:
+    def _set_disk_full(self, full: bool) -> None:
         if full == self.disk_full:
             return
         self.disk_full = full
         if full:
-            logger.error("no disk space: new jobs are refused until there is some")
+            logger.error("no disk space: new jobs are refused until there is space again")
         else:
-            logger.warning("there is disk space again: new jobs are taken")
+            logger.warning("disk space is available again: new jobs are accepted")

@@ -1,10 +1,10 @@
-"""Work that the leader does bit by bit beside the requests: the steps of tasks on many jobs, the
-purge of jobs that ended long ago, and the sweep of unique locks whose time is over.
+"""Background work of the leader: steps of bulk operations, the purge of jobs that ended long ago,
+and the removal of expired unique locks.
 
-Each bit is one op of bounded size, which stops the loop for part of a millisecond, and there is a
-pause behind it, three times as long as the last flush of the base, so that most requests do not
-wait for any of them, and none for more than one. The flushes are gentle meanwhile
-(`corvo.engine.flusher`). What the log waits for its disk stops nobody and does not count.
+Each step is one op of bounded size, which blocks the loop for a fraction of a millisecond. After it
+comes a pause of three times the duration of the last flush to LMDB, so that most requests wait for
+no step, and none for more than one. Flushes are throttled meanwhile (`corvo.engine.flusher`). The
+time that the log waits for its disk blocks nobody and does not count.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from corvo.platform.periodic import Periodic
 
 _TICK_S: Final = 1.0
 _PAUSE_MIN_S: Final = 0.001
-_AGAIN_S: Final = 0.1  # after a refusal: there is no space in the log, say
+_AGAIN_S: Final = 0.1  # after a refusal, for example because the log is full
 _QUEUES_LOOKED_AT: Final = 100
 _LOCKS_LOOKED_AT: Final = 1_000
 
@@ -38,7 +38,7 @@ class Housekeeping:
         retention_ns: list[int],
         interval_ns: int,
     ) -> None:
-        """`retention_ns` by model.ENDINGS, for queues that do not say."""
+        """`retention_ns` by model.ENDINGS, for queues without a retention of their own."""
         self._loop = loop
         self._clock = clock
         self._machine = machine
@@ -48,17 +48,18 @@ class Housekeeping:
         self._ticker = Periodic(loop, _TICK_S, self._look)
         # Pause before the next op of a kind, by number of the op; None while one is in flight.
         self._timers: dict[int, Any] = {}
-        self._turn = 0
-        self._purge_ns = 0  # when the next purge begins
-        self._purge_queue = 0  # the queue it goes on with
-        self._lock = b""  # the lock that the sweep goes on with
-        self._leadership = 0  # which start this is; 0 = stopped
-        self._starts = 0
+        self._turn = 0  # steps so far: bulk operations take turns
+        self._purge_ns = 0  # stamp at which the next purge begins
+        self._purge_queue = 0  # number of the queue where the purge continues; 0 = at the first
+        self._lock = b""  # key of the unique lock where the sweep continues; empty = at the first
+        # Number of the present start, 0 = closed. A result of an op from an earlier one is ignored.
+        self._leadership = 0
+        self._starts = 0  # calls of `start`
         pipeline.on_applied.append(self.check)
         clock.on_jump.append(self._look)
 
     def start(self) -> None:
-        """Begin; again after a `close`, too."""
+        """Begin; may follow a `close`."""
         self._starts += 1
         self._leadership = self._starts
         self._ticker.start()
@@ -75,7 +76,7 @@ class Housekeeping:
         self._pipeline.flusher.throttled = False
 
     def check(self) -> None:
-        """Called after each apply: a task may have been accepted."""
+        """Called after each apply: a bulk operation may have been accepted."""
         if not self._leadership:
             return
         if ops.BULK_STEP.number not in self._timers and self._machine.running_operations():
@@ -95,7 +96,7 @@ class Housekeeping:
             self._sweep()
 
     def _step(self) -> None:
-        """The tasks take turns."""
+        """Propose a step of the bulk operation whose turn it is."""
         running = self._machine.running_operations()
         if running:
             self._turn += 1

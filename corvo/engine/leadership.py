@@ -1,9 +1,9 @@
-"""What a node does when it begins to lead, and when that is over.
+"""Starts and stops leader-only services on role changes.
 
-A leader serves as soon as it has applied everything from before its term: then its own no-op is
-applied, and the clock of the state is known, below which no stamp of it may fall. Only then it
-takes ops, and only then the scheduler and the background work run. All leases that are there get a
-grace (`corvo.engine.scheduler`): their workers could not reach anybody for a while.
+A leader serves once it has applied all entries from before its term. At that point its own no-op is
+applied, and the last stamp of the state is known, which its own stamps must not fall below. Only
+then it takes ops, and the scheduler and housekeeping run. All existing leases get a grace period
+(`corvo.engine.scheduler`), because their workers could not reach a leader for a while.
 """
 
 import logging
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 class Electable(Protocol):
-    """A log that may be led by another node."""
+    """A log whose leader can change."""
 
     on_leader: Callable[[int], None]
     on_follower: Callable[[str], None]
 
 
 class Leadership:
-    """Starts and stops what only a leader does, as the log says."""
+    """Starts and stops the scheduler, housekeeping and the intake of ops as the log reports."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Leadership:
         self._pipeline = pipeline
         self._scheduler = scheduler
         self._housekeeping = housekeeping
-        self._term = 0  # in which this node leads and does not serve yet
-        self.serving = False
-        self.on_change: list[Callable[[], None]] = []  # somebody leads, or nobody, or this node
+        # The term in which this node leads and does not serve yet, else 0.
+        self._term = 0
+        self.serving = False  # implies `_term` == 0
+        self.on_change: list[Callable[[], None]] = []  # the leader or `serving` has changed
         log.on_leader = self._on_leader
         log.on_follower = self._on_follower
         pipeline.on_applied.append(self._look)
@@ -60,10 +61,10 @@ class Leadership:
         self._stop()
         if leader_id:
             logger.info("following %s", leader_id)
-        self._tell()
+        self._notify()
 
     def _look(self) -> None:
-        """Serve, once everything from before is applied."""
+        """Serve, once all entries from before this term are applied."""
         if self._term and self._machine.applied_term >= self._term:
             self._term = 0
             self.serving = True
@@ -71,22 +72,22 @@ class Leadership:
             self._pipeline.lead()
             self._scheduler.start()
             self._housekeeping.start()
-            logger.info("leading, and serving")
-            self._tell()
+            logger.info("serving as the leader")
+            self._notify()
 
     def _stop(self) -> None:
         self._term = 0
         if self.serving:
             self.serving = False
-            logger.info("not leading any more")
+            logger.info("no longer the leader")
             self._scheduler.close()
             self._housekeeping.close()
             self._pipeline.follow()
 
     def close(self) -> None:
-        """Lead no more, whatever the log says."""
+        """Stop the leader-only services, regardless of the role in the log."""
         self._stop()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in self.on_change:
             callback()

@@ -1,8 +1,8 @@
-"""Which slots of a schedule are fired now: computed by the leader, carried out by apply.
+"""Due occurrences of schedules: computed by the leader, run by apply.
 
-A slot that is late by more than SLOT_LATE_MAX_NS was missed: the server was down, or time jumped.
-What happens to missed slots is up to the schedule: `none` drops them, `last` runs the last one,
-`all` runs the last `catch_up_limit` ones, each with its own slot time.
+An occurrence that is late by more than OCCURRENCE_LATE_MAX_NS was missed: the server was down, or
+the clock jumped. The schedule decides about missed occurrences: `none` drops them, `last` runs the
+last one, `all` runs the last `catch_up_limit` ones, each with the time of its occurrence.
 """
 
 import logging
@@ -21,8 +21,8 @@ NONE: Final = 0
 LAST: Final = 1
 
 
-def firings(schedule: Schedule, now_ns: int) -> list[bytes]:
-    """The firings, for FireSchedule, that bring a due schedule up to now."""
+def due_runs(schedule: Schedule, now_ns: int) -> list[bytes]:
+    """Items of a FireSchedule op that bring a due schedule up to now."""
     due_ns = schedule.next_ns
     occurrences, next_ns = _due_occurrences(schedule, now_ns)
     if schedule.catch_up == NONE:
@@ -46,7 +46,7 @@ def _run_values(schedule: Schedule, due_ns: int, occurrence_ns: int, next_ns: in
 
 
 def _due_occurrences(schedule: Schedule, now_ns: int) -> tuple[list[int], int]:
-    """The slots up to now, as many as may be caught up, and the one after them."""
+    """The occurrences up to now, as many as may be caught up, and the one after them."""
     due_ns = schedule.next_ns
     try:
         expression = cron.parse(schedule.cron, schedule.timezone)
@@ -62,6 +62,6 @@ def _due_occurrences(schedule: Schedule, now_ns: int) -> tuple[list[int], int]:
 
 
 def next_after_change(expression: cron.Cron, now_ns: int, due_ns: int) -> int:
-    """The next run of a schedule that is made or changed now. A slot that is already due under
-    the old settings (`due_ns`, 0 = none), and not fired yet, is not lost."""
+    """The next run of a schedule that is created or changed now. An occurrence that is already due
+    under the old settings (`due_ns`, 0 = none), and has not run yet, is not lost."""
     return expression.next(min(now_ns, due_ns - 1) if due_ns else now_ns)

@@ -1,10 +1,10 @@
-"""The leader's timers: proposes what is due, and nothing else changes state by itself.
+"""Proposes promotions, expiries and schedule runs when they are due.
 
-One wake-up at the next due time serves promotions, expiries and slots of schedules (within 100 ms).
-The ops name what is due; apply checks each again, so a stale proposal does no harm.
+One timer, set to the next due time, serves all of them (within 100 ms). The ops name the jobs and
+schedules that are due; apply checks each again, so a stale proposal does no harm.
 
-Leases get a grace of 15 s after a start, a leader change or a pause of this process: every
-lease granted before it is left alone that long, because its worker could not reach us.
+Leases get a grace period of 15 s after a start, a leader change or a pause of this process: a lease
+granted before that does not expire during it, because its worker could not reach the server.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo.engine.pipeline import Loop, Pipeline
-from corvo.engine.schedule_runs import firings
+from corvo.engine.schedule_runs import due_runs
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
@@ -27,7 +27,7 @@ _LATE_S = 0.001
 
 
 class Scheduler:
-    """Watches the due times of the state machine and proposes ops for what is due."""
+    """Watches the due times of the state machine and proposes the ops that are due."""
 
     def __init__(
         self,
@@ -38,24 +38,25 @@ class Scheduler:
         batches_kept_ns: int = limits.RETENTION_DEFAULT_NS,
     ) -> None:
         self._loop = loop
-        self._batches_kept_ns = batches_kept_ns
+        self._batches_kept_ns = batches_kept_ns  # retention of batches whose jobs have ended
         self._clock = clock
         self._machine = machine
         self._pipeline = pipeline
-        self._timer: Any = None
-        self._armed_ns = 0
+        self._timer: Any = None  # of the next wake-up; None = nothing is due at a known time
+        self._armed_ns = 0  # when that timer fires, as a stamp
         self._ticker = Periodic(loop, _TICK_S, self._tick)
-        self._housekeeping_ns = 0
-        self._proposed: set[int] = set()  # numbers of ops in flight, one of a kind
+        self._housekeeping_ns = 0  # stamp of the last look at stale workers and old batches
+        self._proposed: set[int] = set()  # numbers of ops in flight; at most one of each kind
+        # Leases with a fencing number up to this one do not expire yet; 0 = no grace period.
         self._grace_fencing = 0
-        self._grace_until_ns = 0
-        self._running = False
+        self._grace_until_ns = 0  # stamp at which the grace period ends
+        self._running = False  # between `start` and `close`
         clock.on_jump.append(self._wake)
         clock.on_pause.append(self.grant_grace)
         pipeline.on_applied.append(self.check)
 
     def start(self) -> None:
-        """Begin, with a grace for every lease that is there; again after a `close`, too."""
+        """Begin, with a grace period for all existing leases; may follow a `close`."""
         self._running = True
         self._proposed.clear()
         self.grant_grace()
@@ -72,12 +73,12 @@ class Scheduler:
             self._timer = None
 
     def grant_grace(self) -> None:
-        """Leave all leases granted up to now alone for a while."""
+        """Let no lease granted up to now expire for LEASE_GRACE_NS."""
         self._grace_fencing = self._machine.fencing
         self._grace_until_ns = self._clock.stamp() + limits.LEASE_GRACE_NS
 
     def check(self) -> None:
-        """Called after each apply: wake earlier when something is due earlier."""
+        """Called after each apply: set the timer earlier if something is due earlier."""
         if not self._running:
             return
         if self._machine.pending_dependents:
@@ -93,7 +94,7 @@ class Scheduler:
         return due_ns
 
     def _resolve_dependents(self) -> None:
-        """Go on with telling dependents of the end of a job, one entry after the other."""
+        """Continue to resolve dependents of ended jobs, one entry after the other."""
         self._submit(
             ops.RESOLVE_DEPENDENTS,
             encode_fields(ops.RESOLVE_DEPENDENTS.layout, (self._machine.pending_dependents,)),
@@ -124,20 +125,20 @@ class Scheduler:
             ids = machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
             self._propose(ops.EXPIRE_LEASES, ids)
         if ops.FIRE_SCHEDULE.number not in self._proposed:
-            self._propose(ops.FIRE_SCHEDULE, self._firings(now_ns))
+            self._propose(ops.FIRE_SCHEDULE, self._schedule_runs(now_ns))
         if machine.pending_dependents:
             self._resolve_dependents()
         due_ns = self._next_ns()
         if due_ns:
-            # What is due now was just named, and wakes us again when it is applied. A stamp that
-            # runs slower than the loop's timer may still be a moment before the due time.
+            # Items that are due now were just proposed, and their result wakes this again. A stamp
+            # that runs slower than the loop's timer may still be a moment before the due time.
             self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
 
-    def _firings(self, now_ns: int) -> list[bytes]:
-        """What fits into one op; the rest is still due when that is applied."""
+    def _schedule_runs(self, now_ns: int) -> list[bytes]:
+        """As many due runs as fit into one op; the rest is still due when that is applied."""
         items: list[bytes] = []
         for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
-            items += firings(schedule, now_ns)
+            items += due_runs(schedule, now_ns)
             if len(items) >= limits.FIRINGS_MAX:
                 break
         return items[: limits.FIRINGS_MAX]
@@ -157,7 +158,7 @@ class Scheduler:
 
     def _on_done(self, number: int, result: Any) -> None:
         if isinstance(result, CorvoError):
-            # There is no space in the log, say, and there will not be any at once.
+            # For example, the log is full, and will still be full a moment later.
             self._loop.call_later(_AGAIN_NS / 1e9, self._on_done, number, None)
             return
         self._proposed.discard(number)
@@ -165,7 +166,7 @@ class Scheduler:
             self._loop.call_soon(self._wake)
 
     def _tick(self) -> None:
-        """Once a second: notice pauses, trim what has grown."""
+        """Once a second: detect pauses of the process, trim the event log and stale records."""
         self._clock.tick()
         machine = self._machine
         trim_seq = machine.trim_point()

@@ -1,6 +1,6 @@
-"""What a node of a cluster has beside what every server has, wired together.
+"""The parts that only a node of a cluster has, wired together.
 
-transport -> log -> leadership -> pipeline, scheduler, background
+transport -> log -> leadership -> pipeline, scheduler, housekeeping
 HTTP -> gate -> router, or the leader
 members: joining, promotion, addresses
 """
@@ -54,7 +54,7 @@ STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
 
 
 class Cluster:
-    """The parts of a node that know of other nodes."""
+    """The parts of a node that communicate with other nodes."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Cluster:
         self._log = log
         self._machine = machine
         self._pipeline = pipeline
-        self.loading = False  # a snapshot is being read
+        self.loading = False  # a snapshot is being loaded; changed by the node
         self.leadership = leadership
         self._discovery = discovery
         self.members = Members(config, identity.cluster_id, log, loop, discovery)
@@ -109,10 +109,10 @@ class Cluster:
         log.snapshots = self.snapshots
         log.on_members = self._on_members
 
-    # Life.
+    # Start and stop.
 
     async def listen(self, http: Address) -> None:
-        """Open the port for other nodes; `http` is where the API listens."""
+        """Open the port for other nodes; `http` is the address of the API."""
         bind = raft_address(self._config)
         try:
             await self.transport.start()
@@ -127,8 +127,8 @@ class Cluster:
         self._log.first_conf = self._first_conf()
 
     def _first_conf(self) -> ConfState:
-        """The members that the base names. Where it names none, a new cluster begins with this
-        node, unless it has been told to join one."""
+        """The members in the state store. If it has none, a new cluster begins with this node,
+        unless the node joins an existing one."""
         stored = self._machine.configuration
         if stored:
             return decode_conf_state(stored)
@@ -138,15 +138,15 @@ class Cluster:
         return ConfState([own], contexts={own: encode_addresses(self._where)})
 
     def start(self) -> None:
-        """The log has started."""
+        """Join the cluster; the log has started."""
         self.snapshots.clean()
         self.members.start(self._where)
         self._comparer.start()
         self._compare()
 
     def _compare(self) -> None:
-        """Once a second: see whether all have the same state. Who has another one does not lead,
-        if there is somebody else."""
+        """Once a second: check that all nodes have the same state. A leader whose state differs
+        transfers leadership, if there is another node that can lead."""
         self.divergence.tick()
         if self.is_wrong and self._log.leading:
             try:
@@ -160,7 +160,7 @@ class Cluster:
         return self._log.started and self.divergence.is_wrong(self._log.conf.voters)
 
     def guard(self, router: Router, server: Server, hub: StreamHub) -> None:
-        """Stand between the front end and the router."""
+        """Put the gate in front of the router, and forward requests to the leader."""
         proxy = self.proxy = Proxy(
             self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._discovery.api_trust
         )
@@ -182,10 +182,10 @@ class Cluster:
         self.leadership.on_change += [self._turn_proxy, hub.job_output.cut_all]
 
     def _turn_proxy(self) -> None:
-        """Requests go to whoever leads now."""
+        """Forward requests and streams to the present leader."""
         leader_id = self._log.leader_id
         if not leader_id and self._relays is not None:
-            self._relays.turn_to("")  # it may have been cut off, and would never say so
+            self._relays.turn_to("")  # it may be cut off, and would never close the streams
         if self.proxy is not None and leader_id:
             own = leader_id == self._log.node_id
             address = "" if own else http_address(self._log.conf, leader_id)
@@ -198,14 +198,14 @@ class Cluster:
         self.gate.returned(request, until_ns)
 
     def renew_certificate(self) -> None:
-        """Read the certificate for other nodes again, if there is one; ConfigError, and all stays
-        as it is, if the files are not right."""
+        """Reload the certificate for other nodes, if there is one. Raises ConfigError and keeps
+        the old one if the files are not valid."""
         shown = self._discovery.raft_tls
         if shown is not None and raft_tls(self._config) is not None:
             shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
 
     def leader_url(self) -> str | None:
-        """Where the leader serves, None = here, empty = nowhere that is known."""
+        """URL of the leader; None = this node, empty = unknown."""
         if self.leadership.serving:
             return None
         leader_id = self._log.leader_id
@@ -215,12 +215,12 @@ class Cluster:
         return address if not address or "://" in address else f"http://{address}"
 
     def drain(self) -> None:
-        """The server stops: nobody waits for jobs any more."""
+        """The server stops: end forwarded requests that wait for jobs."""
         if self.proxy is not None:
             self.proxy.drain()
 
     async def hand_over(self) -> None:
-        """Before a stop: let another node lead, if there is one that can."""
+        """Before a stop: transfer leadership, if another node can lead."""
         if not self._log.leading or self._log.conf.voters == [self._log.node_id]:
             return
         try:
@@ -231,10 +231,10 @@ class Cluster:
         except Conflict as error:
             logger.warning("stopping as the leader: %s", error)
         except TimeoutError:
-            logger.warning("stopping as the leader: nobody took over in time")
+            logger.warning("stopping as the leader: no other node took over in time")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Stop all parts and close their connections."""
         self._comparer.close()
         self.leadership.close()
         if self.gate is not None:
@@ -259,10 +259,10 @@ class Cluster:
         self.transport.set_peers(peers_of(conf, own), index, incarnations)
         self.divergence.forget(conf.members)
 
-    # What is told.
+    # Status.
 
     def status(self) -> dict[str, Any]:
-        """What /cluster/status says beside the status of a single server."""
+        """Fields of /cluster/status that replace or follow those of a single server."""
         raft = self._log.status()
         conf = raft.conf
         leader = raft.leader_id
@@ -308,15 +308,15 @@ class Cluster:
         }
 
     def _is_missing(self, node_id: str, peer: PeerStatus) -> bool:
-        """Whether nothing comes from a peer. A new leader has not heard answers of anybody yet,
-        but their votes, or what they said to it before."""
+        """Whether a peer is silent. A new leader has no answers yet, but it has heard votes and
+        earlier messages."""
         heard_ns = self._log.heard_ns.get(node_id)
         return not peer.active and (
             heard_ns is None or self._log.now_ns() - heard_ns > _MISSING_AFTER_NS
         )
 
     def _connection(self, member: str) -> dict[str, Any]:
-        """How another node is reached."""
+        """State of the connection to another node."""
         for peer in self.transport.status():
             if peer.node_id == member:
                 trouble = {} if peer.connected else {"error": peer.error}
@@ -325,7 +325,7 @@ class Cluster:
         return {}
 
     def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
-        """One row of the list of nodes. Only a leader knows how far the others are."""
+        """One row of the list of nodes. Only the leader knows the progress of the others."""
         where = decode_addresses(raft.conf.contexts[member])
         own = member == self._log.node_id
         is_leader = member == raft.leader_id

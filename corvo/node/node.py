@@ -1,8 +1,8 @@
-"""The composition root of the server: opens the stores, wires the parts, runs until told to stop.
+"""The composition root of the server: opens the stores, wires the parts, runs until a signal.
 
-Start: lock and open the log, open the base, replay what the base does not have, then listen.
-Stop (SIGTERM, SIGINT): take no more work, answer what is in flight, flush, close. A second signal
-stops at once; nothing acknowledged is lost by that either, the next start replays it.
+Start: lock the data directory, open the log and LMDB, replay the entries that LMDB lacks, listen.
+Stop (SIGTERM, SIGINT): take no more ops, resolve those in flight, flush, close. A second signal
+stops at once; no acknowledged write is lost by that either: the next start replays the log.
 """
 
 import asyncio
@@ -68,8 +68,8 @@ class Node:
         cluster_id: str = "",
         discovery: Discovery | None = None,
     ) -> None:
-        """`cluster_id` is that of the cluster to join, `discovery` those who know of it: a node of
-        a cluster has them."""
+        """A node of a cluster has a `discovery`; `cluster_id` is that of the cluster to join, empty
+        = a new one or its own."""
         self.config = config
         self.loop = loop
         self.exit_status = 0
@@ -108,7 +108,7 @@ class Node:
             self.report.divergence = self.cluster.divergence
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
-        self.address = config.bind  # with the real port once it listens
+        self.address = config.bind  # with the actual port once it listens
         self.certificate: Certificate | None = None
         if config.tls_cert:
             self.certificate = Certificate(config.tls_cert, config.tls_key)
@@ -118,7 +118,7 @@ class Node:
         self._stopped = asyncio.Event()
 
     def _mirror(self) -> Supervisor | None:
-        """The sidecar with the mirror; None = this server has none."""
+        """The sidecar with the mirror; None = the mirror is off."""
         if not self.config.mirror:
             self.machine.drop_outbox()
             return None
@@ -192,7 +192,7 @@ class Node:
             ) from None
 
     def open(self) -> None:
-        """Replay the log over the base and begin to take ops."""
+        """Apply the log entries that LMDB lacks, and begin to take ops."""
         self.log.on_failed = self._on_fatal
         self.pipeline.on_fatal = self._on_fatal
         began_ns = self.clock.monotonic_ns()
@@ -224,8 +224,8 @@ class Node:
             self.cluster.start()
         if self.sidecar is not None:
             self.sidecar.start()
-        # What lives now lives long: keep it out of the collector's sight, and never let the
-        # oldest generation be walked while requests wait.
+        # Objects that live now live long: exempt them from garbage collection, and never collect
+        # the oldest generation while requests wait.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 1_000_000_000)
@@ -270,7 +270,7 @@ class Node:
             self.open()
             await self.listen()
         else:
-            # Who takes part tells the others where it listens.
+            # A node reports its addresses to the others when it joins, so it listens first.
             await self.listen()
             await self.cluster.listen(self.address)
             self.open()
@@ -290,8 +290,8 @@ class Node:
             self.cluster.divergence.note(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> bool:
-        """A snapshot is the base now. It is read beside other work; until that is done this node
-        is as far behind as it was."""
+        """A snapshot is the state store now. It is loaded in the background; until then this node
+        lags as before."""
         if self._loading is not None:
             self._loading.cancel()
         self._loading = self.loop.create_task(self._load(meta))
@@ -306,7 +306,7 @@ class Node:
             state_store = StateStore.open(Path(self.config.data_dir))
             for _ in self.machine.load(state_store):
                 await asyncio.sleep(0)
-            self._go_on_from(state_store, meta)
+            self._use(state_store, meta)
         except asyncio.CancelledError:
             if state_store is not None:
                 state_store.close()
@@ -317,13 +317,13 @@ class Node:
         self.log.restored(meta)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
         fields = {"index": meta.index, "took_ms": took_ms}
-        logger.info("going on from a snapshot", extra={"fields": fields})
+        logger.info("state is loaded from a snapshot", extra={"fields": fields})
 
-    def _go_on_from(self, state_store: StateStore, meta: SnapshotMeta) -> None:
-        """The machine has loaded this base."""
+    def _use(self, state_store: StateStore, meta: SnapshotMeta) -> None:
+        """Continue with a state store that the machine has loaded."""
         old, self.state_store = self.state_store, state_store
         self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
-        assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
+        assert self.machine.applied_index == meta.index, "the state store is that of the snapshot"
         if failpoints.armed:
             failpoints.reach("snapshot.restored")
         self.pipeline.flusher.use(self.state_store, meta.index)
@@ -350,9 +350,9 @@ class Node:
         self.loop.create_task(self._stop())
 
     def _on_hangup(self) -> None:
-        """The certificates may have been renewed."""
+        """Reload the certificates."""
         if self.certificate is None and not self.config.raft_tls_cert:
-            logger.info("SIGHUP: there is no certificate to read again")
+            logger.info("SIGHUP: there is no certificate to reload")
             return
         try:
             if self.certificate is not None:
@@ -360,9 +360,9 @@ class Node:
             if self.cluster is not None:
                 self.cluster.renew_certificate()
         except ConfigError as error:
-            logger.warning("SIGHUP: %s; the old certificate stays", error.message)
+            logger.warning("SIGHUP: %s; the old certificate stays in use", error.message)
         else:
-            logger.info("SIGHUP: the certificate was read again")
+            logger.info("SIGHUP: the certificate was reloaded")
 
     async def _stop(self) -> None:
         try:
@@ -387,7 +387,8 @@ class Node:
             self.cluster.drain()
 
     async def _settle(self) -> None:
-        """Until nothing is in flight. What waits for others in vain may be committed later."""
+        """Wait until no op is in flight; in a cluster, for a second at most, since entries that
+        lack a majority may be committed later."""
         polls = 0
         while not self.pipeline.idle and (self.cluster is None or polls < _SETTLE_POLLS_MAX):
             polls += 1
@@ -415,8 +416,8 @@ class Node:
             self.loop.call_later(self.notifier.watchdog_s, self._watchdog)
 
     def _on_fatal(self, error: Exception) -> None:
-        """The log or the base failed: acknowledge nothing more. What was acknowledged is on disk
-        and the next start replays it."""
+        """The log or LMDB failed: exit and acknowledge nothing more. Acknowledged writes are on
+        disk, and the next start replays them."""
         logger.critical("fatal: %s", error, exc_info=error)
         self.exit_status = 1
         sys.stderr.flush()
@@ -427,13 +428,13 @@ class Node:
         fields = {"bind": str(self.address), "durable": config.durable}
         logger.info("corvo server ready", extra={"fields": fields})
         for name in config.ignored:
-            logger.warning("%s means nothing to this version and is ignored", name)
+            logger.warning("setting %s is not supported by this version and is ignored", name)
         if not config.durable:
-            logger.warning("not durable: a power cut may lose the newest acknowledged writes")
+            logger.warning("not durable: a power loss can lose the newest acknowledged writes")
         if not config.bind.loopback:
-            logger.warning("the API is open to everybody who can reach this address")
+            logger.warning("the API is open to every client that can reach this address")
         if config.log_format != "text":
-            return  # every line has to be JSON
+            return  # every line of the output must be JSON
         host = self.address.host or "127.0.0.1"
         scheme = "https" if config.tls_cert else "http"
         url = f"{scheme}://{Address(host, self.address.port)}/api/v1"
@@ -442,15 +443,15 @@ class Node:
 
 
 def _raise_connections_max() -> int:
-    """How many connections there are file descriptors for, beside the server's own files; the
-    soft limit is raised as far as it may be."""
+    """Number of connections for which there are file descriptors, apart from those of the server's
+    own files. Raises the soft limit as far as allowed."""
     wanted = limits.CONNECTIONS_MAX + limits.FILES_RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         if soft < wanted:
-            logger.warning("the limit of open files, %d, bounds the number of connections", hard)
+            logger.warning("the limit of open files, %d, limits the number of connections", hard)
     return max(1, min(wanted, soft) - limits.FILES_RESERVED)
 
 
@@ -471,7 +472,7 @@ Corvo is listening. Try it from another terminal:
 
 
 def run(config: Config) -> int:
-    """Run a server with this configuration until it is told to stop; the exit status."""
+    """Run a server with this configuration until a signal; the exit status."""
     logging_setup.configure(config.log_level, config.log_format)
     fields = {name.replace("-", "_"): value for name, value, _ in config.settings}
     logger.info("corvo server starting", extra={"fields": {"version": __version__, **fields}})

@@ -1,4 +1,4 @@
-"""What this node says about itself: the bodies of /cluster/status and /metrics."""
+"""The status of this node: bodies of /cluster/status and /metrics."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,25 +45,25 @@ class Status:
         self._routes: Sequence[Route] = ()
         self._address = config.bind
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
-        self.cluster: Callable[[], dict[str, Any]] | None = None  # on nodes of a cluster
-        self.divergence: DivergenceCheck | None = None  # the same
+        self.cluster: Callable[[], dict[str, Any]] | None = None  # its status; None = no cluster
+        self.divergence: DivergenceCheck | None = None  # None = no cluster
 
     def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
-        """The front end is up."""
+        """The server listens: its address, routes and connections are known."""
         self._server = server
         self._routes = routes
         self._address = address
 
     def state(self) -> tuple[str, str]:
-        """The role of this node, and what keeps it from being of use; empty if nothing does."""
+        """The role of this node, and the reason why it cannot serve; empty if it can."""
         if self.cluster is None:
             return "leader", ""
         status = self.cluster()
         trouble = "" if status["leader_id"] else "no leader is known"
         if status["snapshot"]["loading"]:
-            trouble = "a copy of the state is being read"
+            trouble = "a snapshot of the state is being loaded"
         if status["state_is_wrong"]:
-            trouble = "the state of this node differs from that of the others"
+            trouble = "the state of this node differs from that of the other nodes"
         return status["state"].lower(), trouble
 
     def status(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Status:
         return status
 
     def _own_status(self) -> dict[str, Any]:
-        """What a single server says."""
+        """The status of a single server."""
         config, pipeline, metrics = self._config, self._pipeline, self._pipeline.metrics
         flusher = pipeline.flusher
         node = {

@@ -2,13 +2,13 @@
 
 A frame is its length in 4 bytes (big-endian) and a MessagePack array:
 
-    [0, id, method, arguments, wait_ms]   a call, and how long the caller will wait for the answer
+    [0, id, method, arguments, wait_ms]   a call, and the time that the caller waits for the answer
     [1, id, result]                       its answer
-    [2, id, code, status, message]        its answer, when it is refused
+    [2, id, code, status, message]        its answer, if the call is refused
     [3, name, value]                      a note, which is not answered
 
-Both ends are asyncio protocols over a socket pair, so there is no path, no port and nobody else.
-An end whose peer is gone, or sends what is not a frame, is closed.
+Both ends are asyncio protocols over a socket pair, so there is no path, no port and no third party.
+An end closes when its peer is gone or sends an invalid frame.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Handler = Callable[[str, Any], Awaitable[Any]]
 
 
 class Refused(CorvoError):
-    """An error that came from the other end, with its code and status."""
+    """An error from the other end, with its code and status."""
 
     def __init__(self, code: str, status: int, message: str) -> None:
         super().__init__(message)
@@ -57,19 +57,19 @@ class Channel(asyncio.Protocol):
         self._serve = serve
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._calls: dict[int, tuple[Completion, Any]] = {}  # slot, timer
-        self._last_id = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[int, tuple[Completion, Any]] = {}  # calls in flight: completion, timer
+        self._last_id = 0  # of a call
+        self._tasks: set[asyncio.Task[None]] = set()  # calls being served
 
     # ---- calls and notes ----
 
     def call(self, method: str, arguments: Any, wait_s: float, completion: Completion) -> None:
-        """The slot is called with the result, or with a CorvoError, within that time."""
+        """Call the other end; the completion gets the result or a CorvoError within `wait_s`."""
         if self._transport is None or self._transport.is_closing():
             raise MirrorUnavailable("the mirror is not running; it is being started")
         if len(self._calls) >= limits.IPC_CALLS_MAX:
             raise Overloaded(
-                f"{limits.IPC_CALLS_MAX} questions to the mirror are in flight",
+                f"{limits.IPC_CALLS_MAX} calls to the mirror are in flight",
                 retry_after_ms=limits.RETRY_AFTER_MAX_MS,
             )
         self._last_id += 1
@@ -79,7 +79,7 @@ class Channel(asyncio.Protocol):
         self._calls[number] = completion, timer
 
     def note(self, name: str, value: Any) -> None:
-        """Say something that is not answered; a peer that is gone does not hear it."""
+        """Send a note, which is not answered; dropped if the peer is gone."""
         if self._transport is not None and not self._transport.is_closing():
             self._send([_NOTE, name, value])
 
@@ -100,11 +100,11 @@ class Channel(asyncio.Protocol):
     # ---- asyncio ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ours."""
+        """Begin; called by asyncio."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The peer is gone."""
+        """Refuse the calls in flight: the peer is gone."""
         calls = list(self._calls.values())
         self._calls.clear()
         for (callback, argument), timer in calls:
@@ -113,7 +113,7 @@ class Channel(asyncio.Protocol):
         self._on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came and handle the frames that are whole."""
+        """Handle all complete frames."""
         received = self._received
         received += data
         at = 0
@@ -141,7 +141,7 @@ class Channel(asyncio.Protocol):
             task = self._loop.create_task(self._answer(*message[1:]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif message[1] in self._calls:  # else nobody waits for it any more
+        elif message[1] in self._calls:  # else the caller has given up
             (callback, argument), timer = self._calls.pop(message[1])
             timer.cancel()
             callback(argument, message[2] if kind == _RESULT else Refused(*message[2:]))
@@ -161,7 +161,7 @@ class Channel(asyncio.Protocol):
 
 
 def _parse(data: bytes) -> list[Any] | None:
-    """The message of a frame; None when it is none."""
+    """The message of a frame; None if it is invalid."""
     try:
         message = msgpack.unpackb(data)
     except ValueError:

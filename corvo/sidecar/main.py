@@ -1,8 +1,8 @@
-"""The composition root of the sidecar process: what needs threads, or much time, beside the server.
+"""The composition root of the sidecar process, for work that needs threads or much time.
 
 The server starts it with one end of a socket pair and ends it by closing the other end. It is the
-only process that has the mirror open: one of an earlier server that is still there, because it was
-stopped, is killed first.
+only process that has the mirror open: a sidecar of an earlier server that still runs, because it
+was suspended, is killed first.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ _FLOCK: Final = struct.Struct("hhqqixxxx")  # struct flock of Linux on 64 bits
 
 
 def lock(path: Path) -> int:
-    """Hold the mirror of a data directory; whoever holds it is killed. The descriptor."""
+    """Lock the mirror of a data directory, and kill the process that has it locked; the file
+    descriptor of the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
@@ -70,11 +71,11 @@ async def _run(descriptor: int, data_dir: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Arguments: descriptor of the socket, data directory, level and form of the log."""
+    """Arguments: descriptor of the socket, data directory, level and format of the log."""
     descriptor, data_dir, level, form = arguments
     logging_setup.configure(level, form)
     os.nice(_NICE)
-    # A round makes many objects and no cycles: looking for those is a tenth of the work.
+    # A sync batch makes many objects and no cycles: looking for cycles took a tenth of the time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 1_000)
     path = Path(data_dir)
@@ -83,7 +84,7 @@ def main(arguments: list[str]) -> int:
     try:
         asyncio.run(_run(int(descriptor), path))
     except Exception as error:
-        logger.error("the sidecar ends: %s", error, exc_info=True)
+        logger.error("the sidecar exits after an error: %s", error, exc_info=True)
         sys.stderr.flush()
         os._exit(1)  # without waiting for the threads of open connections
     return 0

@@ -1,9 +1,9 @@
-"""Starts the sidecar, sees to it that it lives, and asks it questions.
+"""Starts the sidecar, restarts it when it dies, and calls it.
 
-The sidecar is a process of its own group, started by exec with one end of a socket pair. When it
-dies it is started again, later each time it dies soon; when it says nothing for a while (it is
-stopped, or hangs) it is killed, because the snapshot it may hold keeps pages of the base from being
-used again. Nothing here ever waits for it: what needs the mirror is refused while there is none.
+The sidecar is a process in a group of its own, started by exec with one end of a socket pair. When
+it dies it is restarted, with a growing delay if it dies soon. When it is silent for a while (it is
+suspended, or hangs) it is killed, because a snapshot that it holds keeps pages of LMDB from being
+reused. The server never waits for it: requests that need the mirror are refused while it is down.
 """
 
 import asyncio
@@ -30,12 +30,14 @@ logger = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _READERS_CHECK_NS: Final = 60 * limits.SECOND_NS
-_LIVED_NS: Final = 30 * limits.SECOND_NS  # who lives that long is started again at once
+_LIVED_NS: Final = (
+    30 * limits.SECOND_NS
+)  # one that lived that long is restarted without a longer delay
 _STOP_WAIT_S: Final = 2.0
 
 
 class Supervisor:
-    """The sidecar of one server."""
+    """The sidecar process of one server."""
 
     def __init__(
         self,
@@ -57,34 +59,34 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
         self._ticker = Periodic(loop, _TICK_S, self._tick)
         self._start_timer: Any = None
-        self._closed = False
-        self._flushed = -1
-        self._told = -1  # the flush that the sidecar was told of last
-        self._heard_ns = 0
-        self._started_ns = 0
-        self._backoff_ns = limits.SIDECAR_BACKOFF_MIN_NS
-        self._readers_checked_ns = 0
-        self._gone = asyncio.Event()
-        self.state: dict[str, Any] = {}  # as the sidecar told it last; empty = it has not
+        self._closed = False  # the sidecar is not to be restarted
+        self._flushed = -1  # index of the last flush
+        self._noted = -1  # index of the last flush that this sidecar was notified of
+        self._heard_ns = 0  # monotonic time of its last note, or of its start
+        self._started_ns = 0  # monotonic time of its start
+        self._backoff_ns = limits.SIDECAR_BACKOFF_MIN_NS  # delay of the next restart
+        self._readers_checked_ns = 0  # monotonic time of the last check for stale LMDB readers
+        self._gone = asyncio.Event()  # set when the process has exited
+        self.state: dict[str, Any] = {}  # as of its last note; empty = there was none yet
         self.starts = 0
 
     # ---- life ----
 
     def start(self) -> None:
-        """Start the sidecar, in the background."""
+        """Start the sidecar, without waiting for it."""
         self._pipeline.flusher.on_flushed.append(self._on_flushed)
         self._start()
         self._ticker.start()
 
     def restored(self, state_store: StateStore, outbox: Outbox) -> None:
-        """The base is another one: let a new sidecar read that. What the old one may still say is
-        about entries that the new outbox does not go back to."""
+        """The state store was replaced: let a new sidecar read it. Late notes of the old sidecar
+        are about entries before the new outbox, so they do no harm."""
         self._state_store, self._outbox = state_store, outbox
-        if self._task is not None:  # it may not be there yet
+        if self._task is not None:  # the process may not exist yet
             self._task.add_done_callback(lambda _: self._kill())
 
     async def stop(self) -> None:
-        """Let the sidecar end."""
+        """Ask the sidecar to exit, and wait for that for a moment."""
         self._closed = True
         if self._task is not None:
             await self._task
@@ -94,7 +96,7 @@ class Supervisor:
                 await asyncio.wait_for(self._gone.wait(), _STOP_WAIT_S)
 
     def close(self) -> None:
-        """End the sidecar at once, if it has not ended."""
+        """Kill the sidecar if it still runs."""
         self._closed = True
         self._ticker.close()
         if self._start_timer is not None:
@@ -111,7 +113,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         self.starts += 1
         self._started_ns = self._heard_ns = self._clock.monotonic_ns()
-        self._told = -1
+        self._noted = -1
         config = self._config
         arguments = (str(theirs.fileno()), config.data_dir, config.log_level, config.log_format)
         try:
@@ -130,7 +132,7 @@ class Supervisor:
         except OSError as error:
             ours.close()
             logger.warning("the sidecar cannot be started: %s", error)
-            self._again()
+            self._restart_later()
             return
         finally:
             theirs.close()
@@ -151,17 +153,17 @@ class Supervisor:
         lived_ns = self._clock.monotonic_ns() - self._started_ns
         if lived_ns > _LIVED_NS:
             self._backoff_ns = limits.SIDECAR_BACKOFF_MIN_NS
-        logger.warning("the sidecar has died and is started again")
-        self._again()
+        logger.warning("the sidecar has died and is restarted")
+        self._restart_later()
 
-    def _again(self) -> None:
+    def _restart_later(self) -> None:
         self._start_timer = self._loop.call_later(self._backoff_ns / 1e9, self._start)
         self._backoff_ns = min(2 * self._backoff_ns, limits.SIDECAR_BACKOFF_MAX_NS)
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
         if self._transport is not None and now_ns - self._heard_ns > limits.SIDECAR_SILENT_NS:
-            logger.warning("the sidecar says nothing and is killed")
+            logger.warning("the sidecar is silent and is killed")
             self._heard_ns = now_ns
             self._kill()
         if now_ns - self._readers_checked_ns > _READERS_CHECK_NS:
@@ -176,24 +178,25 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """The process; 0 = there is none."""
+        """Process id of the sidecar; 0 = it does not run."""
         return self._transport.get_pid() if self._transport is not None else 0
 
-    # ---- talk ----
+    # ---- calls and notes ----
 
     def ask(
         self, method: str, arguments: dict[str, Any], wait_s: float, completion: Completion
     ) -> None:
-        """Ask the mirror; the slot gets the answer, or a CorvoError, within that time."""
+        """Call the mirror; the completion gets the result or a CorvoError within `wait_s`."""
         if self._channel is None:
             raise MirrorUnavailable("the mirror is not running; it is being started")
         self._channel.call(method, arguments, wait_s, completion)
 
     def _on_flushed(self, index: int) -> None:
-        """A sidecar that has not read the last flush it was told of needs no other note yet."""
+        """Notify the sidecar, unless it has not yet read up to the last flush it was notified of:
+        then it gets the next note when it has."""
         self._flushed = index
-        if self._channel is not None and self.state.get("watermark", -1) >= self._told:
-            self._told = index
+        if self._channel is not None and self.state.get("watermark", -1) >= self._noted:
+            self._noted = index
             self._channel.note("flushed", index)
 
     def _on_note(self, name: str, value: Any) -> None:
@@ -201,12 +204,12 @@ class Supervisor:
         self.state = value
         self._heard_ns = self._clock.monotonic_ns()
         self._outbox.read = max(self._outbox.read, value["durable"])
-        if self._told < self._flushed:
+        if self._noted < self._flushed:
             self._on_flushed(self._flushed)
 
     @property
     def lag(self) -> int:
-        """Flushes that the mirror has not read, or has not yet on its disk."""
+        """Number of flushes that the mirror has not read or not yet written durably."""
         return len(self._outbox)
 
 

@@ -27,7 +27,7 @@ from lib.plain_model import DATA, OVER, ModelBatch, ModelJob, ModelQueues, Model
 
 from corvo import ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.schedule_runs import firings
+from corvo.engine.schedule_runs import due_runs
 from corvo.errors import CorvoError
 from corvo.events import DELETED
 from corvo.fsm.machine import Machine
@@ -1042,8 +1042,8 @@ class Program(ModelQueues, RuleBasedStateMachine):
         while due := self.lived.due_schedules(self.now_ns, limit):
             again = self.reborn.due_schedules(self.now_ns, limit)
             assert [row.id for row in due] == [row.id for row in again]
-            items = [item for row in due for item in firings(row, self.now_ns)]
-            assert items == [item for row in again for item in firings(row, self.now_ns)]
+            items = [item for row in due for item in due_runs(row, self.now_ns)]
+            assert items == [item for row in again for item in due_runs(row, self.now_ns)]
             ids = [row.id for row in due]
             made = self.do(ops.FIRE_SCHEDULE, items)
             assert made == sum(self.fire(schedule_id) for schedule_id in ids)

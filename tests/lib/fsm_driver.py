@@ -4,7 +4,7 @@ from typing import Any
 
 from corvo import ops
 from corvo._fast.codec.layouts import encode_fields, encode_frame
-from corvo.engine.schedule_runs import firings
+from corvo.engine.schedule_runs import due_runs
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.limits import SECOND_NS
@@ -269,7 +269,7 @@ class Driver:
         while ids := self.machine.due_leases(self.now_ns, 1000):
             self.do(ops.EXPIRE_LEASES, ids)
         while due := self.machine.due_schedules(self.now_ns, 1000):
-            self.do(ops.FIRE_SCHEDULE, [f for row in due for f in firings(row, self.now_ns)])
+            self.do(ops.FIRE_SCHEDULE, [f for row in due for f in due_runs(row, self.now_ns)])
 
     def act(self, action: str, *ids: str, **arguments: Any) -> Any:
         """Apply an action; return the outcome for one job, or a list for several."""

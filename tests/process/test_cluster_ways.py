@@ -89,7 +89,7 @@ def test_tls_everywhere(tmp_path: Path) -> None:
         assert newcomer.api().queue("big")["pending"] == 30
         assert len(take_all(newcomer.api(), "big", 30)) == 30
         # Certificates are read again, if they are right.
-        for text in ("the certificate was read again", "the old certificate stays"):
+        for text in ("the certificate was reloaded", "the old certificate stays"):
             assert first.process is not None
             first.process.send_signal(signal.SIGHUP)
             until(lambda text=text: any(text in line for line in first.log), text)

@@ -102,7 +102,7 @@ def test_a_signal_without_a_certificate_changes_nothing(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server:
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: "no certificate to read again" in "".join(server.log), "the remark")
+        until(lambda: "no certificate to reload" in "".join(server.log), "the remark")
         assert server.api().get("//healthz")[0] == 200
 
 
