@@ -128,6 +128,7 @@ LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http/exchange.py": "a request, and all the ways to answer it",
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/fsm/state/state.py": "one state: the write buffer and the indexes over it",
+    "corvo/fsm/state/write_buffer.py": "one buffer: dirty records of each kind, and their flush",
     "corvo/fsm/machine.py": "one method for each question and each kind of entry",
 }
 

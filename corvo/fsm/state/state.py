@@ -60,41 +60,49 @@ class State:
         """Create an empty state; `load` fills it."""
         self.buffer = WriteBuffer(state_store)
         self.meta = self.buffer.meta
+        # Queues by name, without destroyed ones, and all queues by number. Changed by
+        # `_add_queue_index`, `destroy` and `deletion_done` only.
         self.queue_indexes: dict[str, QueueIndex] = {}
         self.numbered: dict[int, QueueIndex] = {}
-        self._numbers: list[int] | None = None  # see `numbers`
-        self.workers: dict[str, Worker] = {}
-        self.schedules: dict[str, Schedule] = {}
-        self.schedule_names: dict[str, str] = {}  # name -> id
+        self._numbers: list[int] | None = None  # sorted keys of `numbered`; None = out of date
+        self.workers: dict[str, Worker] = {}  # by id; at most WORKERS_MAX
+        self.schedules: dict[str, Schedule] = {}  # by id
+        self.schedule_names: dict[str, str] = {}  # name -> id; one for each schedule
         # Heap of (next_ns, id); an entry is live while `Schedule.next_ns` is equal.
         self.occurrences: list[tuple[int, str]] = []
-        # Heap of lease ends; an entry is live while `QueueIndex.active` has the same time.
+        # Heap of lease ends; an entry is live while `QueueIndex.active` has the same time. Every
+        # active job has a live entry.
         self.leases = DueHeap()
         self.leases_room: int = COMPACT_MIN  # size of the heap at which void entries are dropped
+        # Heaps of due times; see `DueTimes`. `move` and `extend` keep them.
         self.waiting = DueTimes()  # scheduled and retrying jobs
         self.holds = DueTimes()  # held jobs whose hold times out
         self.expiring = DueTimes()  # unfinished jobs that expire
-        self.operations: dict[str, BulkOperation] = {}
+        self.operations: dict[str, BulkOperation] = {}  # by id
         self.running: list[BulkOperation] = []  # operations with steps left, the oldest first
-        self.queues_pending_deletion: int = 0  # queues that have jobs to delete
+        # Number of queues that have jobs to delete; while it is 0, no job has to be checked.
+        self.queues_pending_deletion: int = 0
         # Finished jobs with dependents that are not resolved yet: id -> state, and a heap of the
-        # ids.
+        # same ids. Changed by `corvo.fsm.ops.dependencies`.
         self.pending_dependents: dict[str, int] = {}
         self.next_pending_dependents: list[str] = []
-        self.idempotency_records = (
-            DigestTable()
-        )  # digest of an idempotency key -> number of the outcome
+        # Digest of an idempotency key -> number of the outcome.
+        self.idempotency_records = DigestTable()
         self.oldest_idempotency_ns: int = 0  # lower bound of the times of all outcomes
+        # Names of queues that gained ready jobs or capacity since `Machine.take_woken`; a queue is
+        # in here once, if and only if `QueueIndex.woken`.
         self.woken: list[str] = []
-        # The current entry.
+        # The current entry; set by `begin` unless noted.
         self.term: int = 0
-        self.stamp_ns: int = 0
-        self.seed: int = 0
-        self.op_position: int = 0  # of the op in the entry
-        self.block = EventBlock()
-        self.last_block: bytes = b""  # of the last entry; empty if it changed nothing
-        self.ended: list[Ended] = []  # finished jobs whose effects are not applied yet
-        self.resolved_dependents: int = 0  # dependents resolved in this entry
+        self.stamp_ns: int = 0  # time of the state; never less than that of the entry before
+        self.seed: int = 0  # of all random numbers of the entry
+        self.op_position: int = 0  # of the op in the entry, from 1; set by `Machine`
+        self.block = EventBlock()  # events of the entry so far
+        # Encoded events of the last entry; empty if it changed nothing or they were taken.
+        self.last_block: bytes = b""
+        # Finished jobs whose effects are not applied yet; empty between two ops.
+        self.ended: list[Ended] = []
+        self.resolved_dependents: int = 0  # in this entry; at most RESOLVED_DEPENDENTS_MAX
 
     def load(self) -> Iterator[None]:
         """Rebuild the indexes from their rows, in slices; the event loop runs after each."""

@@ -84,31 +84,37 @@ class WriteBuffer:
     finish, by queue position."""
 
     def __init__(self, state_store: Rows) -> None:
-        self.state_store = state_store
+        self.state_store = state_store  # what was flushed; written by `flush` only
         stored = state_store.get(keys.META)
-        self.meta: Meta = Meta() if stored is None else decode_meta(stored)
+        self.meta: Meta = Meta() if stored is None else decode_meta(stored)  # written by each flush
+        # Jobs by id: all dirty ones, and clean ones that are active, oldest first. A job is in
+        # here if and only if `Job.resident`. Deleted ones stay until the flush.
         self.jobs: dict[str, Job] = {}
-        self.positions: dict[int, Job] = {}  # by `position(job)`
-        self.jobs_size: int = 0
-        self.rows_size: int = 0
-        self._clean_size: int = 0  # memory of jobs that are kept although they are flushed
-        self._dirty: list[Job] = []
-        self._errors: dict[bytes, bytes] = {}
-        self._locks: dict[bytes, Lock | None] = {}  # None = released
-        self._queues: list[Queue] = []
-        self._workers: list[Worker] = []
-        self._schedules: dict[str, Schedule | None] = {}  # None = deleted
-        self._operations: dict[str, BulkOperation | None] = {}  # None = deleted
-        self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
-        self._deletes: list[bytes] = []  # rows without a record in the buffer
-        self._batches: dict[str, Batch | None] = {}  # None = deleted
-        self.dependents = Links(state_store, keys.DEPENDENT)
-        self.children = Links(state_store, keys.CHILD)
-        self.members = Links(state_store, keys.BATCH_MEMBER)
-        self.rows = RowOverlay(state_store)
-        self.logs = LogRows(state_store)
-        self.events = EventLog(state_store, self.meta)
-        self.outbox: Outbox | None = None  # None on a node without a mirror
+        self.positions: dict[int, Job] = {}  # unfinished jobs of `jobs` by `position(job)`
+        self.jobs_size: int = 0  # bytes: sum of `Job.size` over `jobs`
+        self.rows_size: int = 0  # bytes of the other dirty records, estimated; 0 after a flush
+        # Bytes of jobs that are kept although they are flushed; at most KEPT_SIZE_MAX after a
+        # flush, and never above `jobs_size`.
+        self._clean_size: int = 0
+        # Dirty records, in the order in which they became dirty; all are empty after a flush.
+        # `touch`, `touch_...`, `set_...`, `add_...` and `delete_...` fill them.
+        self._dirty: list[Job] = []  # each once: those with `Job.dirty` != 0
+        self._errors: dict[bytes, bytes] = {}  # error records by row key
+        self._locks: dict[bytes, Lock | None] = {}  # unique locks by row key; None = released
+        self._queues: list[Queue] = []  # each once: those with `Queue.dirty`
+        self._workers: list[Worker] = []  # each once: those with `Worker.dirty`
+        self._schedules: dict[str, Schedule | None] = {}  # by id; None = deleted
+        self._operations: dict[str, BulkOperation | None] = {}  # by id; None = deleted
+        self._chunks: dict[bytes, bytes | None] = {}  # of operations by row key; None = deleted
+        self._deletes: list[bytes] = []  # keys of rows without a record in the buffer
+        self._batches: dict[str, Batch | None] = {}  # by id; None = deleted
+        self.dependents = Links(state_store, keys.DEPENDENT)  # job -> jobs that depend on it
+        self.children = Links(state_store, keys.CHILD)  # job -> its children
+        self.members = Links(state_store, keys.BATCH_MEMBER)  # batch -> its jobs
+        self.rows = RowOverlay(state_store)  # rows that are read and written as bytes
+        self.logs = LogRows(state_store)  # log lines of jobs
+        self.events = EventLog(state_store, self.meta)  # blocks of events
+        self.outbox: Outbox | None = None  # None on a node without a mirror; set by `Machine`
 
     def documents(self) -> int:
         """Return how many records wait for a flush."""
