@@ -3,7 +3,10 @@
 service         the contract that the front end uses: propose, read, wait
 validate        checks of names, numbers and durations before an op is built
 pipeline        batches ops into entries and resolves each op when its entry is applied
-fetches         fetches that wait for a job, and which of them to dispatch
+fetches         parks fetches, dispatches those that a queue can serve, and answers them
+results         requests that wait for the end of a job
+parked          deadlines of requests that wait
+feed            publishes the events of each applied entry to all subscribers
 flusher         writes dirty state to LMDB and trims the log
 scheduler       proposes promotions, lease expiries and schedule runs when they are due
 schedule_runs   computes the due occurrences of a schedule

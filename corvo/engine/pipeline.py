@@ -125,13 +125,12 @@ class Pipeline:
         # Those of the queue named last, not in the dict yet: in most batches it is the only one.
         self._arriving_queue = ""
         self._arriving_count = 0
-        # A call of `_gather` is due; changed by the `_schedule_seal`s and `_seal`. While the log is
-        # idle and the batch is not empty, this is True.
+        # A call of `_gather` or `_seal_late` is due; set where it is scheduled, reset by `_seal`.
         self._seal_scheduled = False
         self._gathered = 0  # ops and new fetches that waited for the next entry one turn ago
         self._sealed_ns = 0  # monotonic time of the last proposal
-        # Entries proposed here and not applied yet, by index, in rising order: their completions
-        # (None = nobody waits), monotonic time of the proposal (or of OutcomeUnknown), term, and
+        # Entries proposed here and not applied yet, by index, in order of proposal: completions
+        # (None = no request waits), monotonic time of the proposal (or of OutcomeUnknown), term, and
         # size in bytes. Added by `_seal`, removed by `_take_flight` only.
         self._in_flight: dict[int, tuple[list[Any], int, int, int]] = {}
         self._in_flight_ops = 0  # sum of completions in `_in_flight`
