@@ -235,7 +235,7 @@ _ALL = (
         "b62",
         "the log is trimmed before the state store has its entries",
         "corvo/engine/flusher.py",
-        "            self._log.sync()  # the base never knows more than the log on disk\n",
+        "            self._log.sync()  # LMDB is never ahead of the log on disk\n",
         "            self._log.sync()\n            self._log.trim(1 << 60)\n",
         T_PIPELINE + "test_a_full_disk_under_the_base_is_not_fatal",
         T_PIPELINE + "test_the_base_is_flushed_when_idle_and_the_log_may_go",
