@@ -130,8 +130,8 @@ class Pipeline:
         self._gathered = 0  # ops and new fetches that waited for the next entry one turn ago
         self._sealed_ns = 0  # monotonic time of the last proposal
         # Entries proposed here and not applied yet, by index, in order of proposal: completions
-        # (None = no request waits), monotonic time of the proposal (or of OutcomeUnknown), term, and
-        # size in bytes. Added by `_seal`, removed by `_take_flight` only.
+        # (None = no request waits), monotonic time of the proposal (or of OutcomeUnknown), term,
+        # and size in bytes. Added by `_seal`, removed by `_take_flight` only.
         self._in_flight: dict[int, tuple[list[Any], int, int, int]] = {}
         self._in_flight_ops = 0  # sum of completions in `_in_flight`
         self._in_flight_size = 0  # sum of sizes in `_in_flight`, bytes
