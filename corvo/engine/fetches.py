@@ -13,14 +13,10 @@ from typing import Any, Protocol
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.parked import Deadlines, Parked
+from corvo.engine.parked import DONE, IN_FLIGHT, PARKED, Deadlines, Parked
 from corvo.errors import CorvoError
 from corvo.model import Fetched
 from corvo.platform.clock import Clock
-
-PARKED = 0
-IN_FLIGHT = 1
-DONE = 2
 
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001

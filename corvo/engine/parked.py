@@ -8,6 +8,11 @@ from corvo.limits import MS_NS
 
 _BUCKET_NS = 100 * MS_NS
 
+# States of a fetch (`corvo.engine.fetches.Wait`).
+PARKED = 0
+IN_FLIGHT = 1
+DONE = 2
+
 
 class Parked:
     """A request that waits until a deadline at most."""

@@ -5,13 +5,8 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.engine.fetches import (
-    DONE,
-    IN_FLIGHT,
-    PARKED,
-    Wait,
-    WaitingFetches,
-)
+from corvo.engine.fetches import Wait, WaitingFetches
+from corvo.engine.parked import DONE, IN_FLIGHT, PARKED
 
 SECOND = 1_000_000_000
 

@@ -11,7 +11,8 @@ import pytest
 from corvo import limits, ops
 from corvo._fast.codec.layouts import decode_fields, decode_frame
 from corvo.consensus.log import CONFIGURATION, Entry
-from corvo.engine.fetches import DONE, Wait
+from corvo.engine.fetches import Wait
+from corvo.engine.parked import DONE
 from corvo.engine.pipeline import Pipeline
 from corvo.errors import DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport
