@@ -1,17 +1,30 @@
-"""The documents agree with the code: endpoints, fields, error codes, the unit of systemd."""
+"""The documents agree with the program: every name, default and claim in them is checked.
 
+Each rule is a generator over the pages that yields complaints. The table RULES names for every rule
+a text that it must refuse and one that it must accept, so that no rule can rot into one that never
+fails.
+"""
+
+import functools
 import re
+import shlex
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import click
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from corvo import errors
+from corvo import config, errors, failpoints, limits
+from corvo._fast.meters import Histogram
 from corvo._fast.refusals import REASONS
+from corvo.cli import root
 from corvo.clock import Clock
 from corvo.config import load
+from corvo.errors import ConfigError
 from corvo.fsm.machine import Machine
 from corvo.ids import JobIds
 from corvo.kv.memory import MemoryBase
@@ -19,19 +32,88 @@ from corvo.net import bodies
 from corvo.net.handlers.admin import Admin
 from corvo.net.live import Live
 from corvo.net.routes import routes
+from corvo.net.scrape import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
 from corvo.pipeline import Pipeline
 from corvo.service import Service
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
+OPERATE = (ROOT / "docs/operate.md").read_text()
 BODIES = [
     kind
     for kind in vars(bodies).values()
     if isinstance(kind, type) and kind.__module__ == bodies.__name__ and kind.__name__[0] != "_"
 ]
+LINES_MAX = {"docs/performance.md": 150, "docs/reliability.md": 150}
 
 
-def test_every_endpoint_is_documented() -> None:
+class Page:
+    """One document: its path from the root and its text."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    def at(self, offset: int) -> str:
+        """Path and line number of a place in the text."""
+        return f"{self.path}:{self.text.count(chr(10), 0, offset) + 1}"
+
+    @property
+    def prose(self) -> str:
+        """The text without fenced code; every character keeps its place."""
+        return re.sub(r"^```.*?^```", blank, self.text, flags=re.DOTALL | re.MULTILINE)
+
+    def commands(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Place and words of every command line, and whether it is a whole one (fenced)."""
+        for fence in re.finditer(r"^```\w*\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE):
+            code = re.sub(r"\\\n", "  ", fence[1])
+            for line in re.finditer(r"^(?:\$ )?(.+)$", code, re.MULTILINE):
+                yield from split(self.at(fence.start(1)), line[1], True)
+        for span in re.finditer(r"`([^`\n]+)`", self.prose):
+            yield from split(self.at(span.start()), span[1], False)
+
+
+def blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def split(place: str, line: str, whole: bool) -> Iterator[tuple[str, list[str], bool]]:
+    """The simple commands of a line of shell; nothing where it is no shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        return
+    start = 0
+    for end in range(len(words) + 1):
+        if end == len(words) or re.fullmatch(r"[&|;<>()]+", words[end]):
+            if words[start:end]:
+                yield place, words[start:end], whole
+            start = end + 1
+
+
+def invoked(words: list[str], program: str) -> list[str] | None:
+    """The arguments of a program, whatever stands in front of it (`PYTHONPATH=. python -m`)."""
+    for index, word in enumerate(words):
+        if word.rpartition("/")[2] == program:
+            return words[index + 1 :]
+        if "=" not in word and word not in ("python", "-m", "chrt", "-r", "1", "while", "do"):
+            return None
+    return None
+
+
+@functools.cache
+def pages() -> list[Page]:
+    """README, changelog, everything in docs, and the pages beside the code."""
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    paths += [ROOT / "bench/README.md", ROOT / "corvo/consensus/README.md"]
+    return [Page(str(path.relative_to(ROOT)), path.read_text()) for path in sorted(paths)]
+
+
+@functools.cache
+def route_table() -> list[tuple[str, str, str]]:
+    """Every route: its method, its path, and that path as docs/api.md writes it."""
     nothing = cast(Any, None)
     clock, machine = Clock(), Machine(MemoryBase())
     log: Any = SimpleNamespace()
@@ -39,10 +121,363 @@ def test_every_endpoint_is_documented() -> None:
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
     admin = Admin(nothing, nothing, nothing, nothing)
     live = Live(nothing, clock, load({}, {}), machine, pipeline)
-    for route in routes(service, admin, live, test_clock=True):
-        assert route.name == "/" or f"`{route.method} {route.name}`" in API
+    rows = routes(service, admin, live, test_clock=True)
+    return [(route.method, route.pattern, route.name) for route in rows]
 
 
+@functools.cache
+def metrics() -> dict[str, set[str]]:
+    """Labels of every metric that the page can show."""
+    queue = QueueSample("q", [1] * 8, [1.0] * 3, 1, 1, 1)
+    histogram = Histogram((1_000_000,))
+    histogram.observe(1)
+    snapshot = Snapshot(
+        queues=[queue],
+        routes=[RouteSample("GET", "/", 1, 1, histogram)],
+        values=dict.fromkeys(VALUES, 1.0),
+        histograms=dict.fromkeys(HISTOGRAMS, histogram),
+        refusals={"head_size": 1},
+    )
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(render(snapshot).decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+            if family.type == "histogram":
+                found.setdefault(family.name, set()).update(sample.labels)
+    return found
+
+
+def click_options(command: click.Command) -> set[str]:
+    """The flags that a command offers."""
+    return {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+        for name in (*option.opts, *option.secondary_opts)
+    }
+
+
+def subcommands(command: click.Command) -> Iterator[click.Command]:
+    """A command and all below it."""
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from subcommands(child)
+
+
+@functools.cache
+def all_flags() -> set[str]:
+    """The flags of the server and of every client command; settings of yes and no negated, too."""
+    negated = {f"--no-{option.name}" for option in config.OPTIONS if option.is_flag}
+    return negated.union({"--help"}, *(click_options(command) for command in subcommands(root)))
+
+
+def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
+    """The command that words name, and its arguments; None if there is none of that name."""
+    command: click.Command = root
+    while isinstance(command, click.Group) and words and words[0][0] != "-":
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return None, words
+        command, words = found, words[1:]
+    return command, words
+
+
+def commands_exist(pages: list[Page]) -> Iterator[str]:
+    """`corvo ...` names a command with flags that it has; a whole line can be parsed."""
+    for page in pages:
+        for place, words, whole in page.commands():
+            arguments = invoked(words, "corvo")
+            if not arguments or words[0] == "make":
+                continue
+            command, rest = find_command(arguments)
+            if command is None:
+                yield f"{place}: no command {' '.join(arguments)}"
+                continue
+            given = {word.partition("=")[0] for word in rest if word.startswith("--")}
+            negated = {f"--no-{o.name}" for o in config.OPTIONS if command.name == "server"}
+            if missing := given - click_options(command) - negated - {"--help"}:
+                yield f"{place}: {command.name} has no flag {', '.join(sorted(missing))}"
+            elif whole and "--help" not in given and "..." not in " ".join(rest):
+                try:
+                    command.make_context(command.name, list(rest))
+                except click.ClickException as error:
+                    yield f"{place}: {' '.join(words)}: {error.format_message()}"
+
+
+def flags_exist(pages: list[Page]) -> Iterator[str]:
+    """A flag in a sentence is one of the server or of a client command."""
+    foreign = r"`[^`\n]*\b(?:make|python|curl|openssl|strace|pip|pytest) [^`\n]*`"
+    for page in pages:
+        for match in re.finditer(r"(?<![\w-])--[a-z][a-z0-9-]*", re.sub(foreign, blank, page.prose)):
+            if match[0] not in all_flags():
+                yield f"{page.at(match.start())}: no flag {match[0]}"
+
+
+def scripts_know_flags(pages: list[Page]) -> Iterator[str]:
+    """`make X ARGS=...` and `python x.py ...` give a target or script flags that it reads."""
+    makefile = (ROOT / "Makefile").read_text()
+    for page in pages:
+        for place, words, _ in page.commands():
+            if (given := invoked(words, "make")) is not None:
+                target = next((word for word in given if "=" not in word), "")
+                recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", makefile, re.MULTILINE)
+                if target and recipe is None:
+                    yield f"{place}: no target {target}"
+                    continue
+                text = recipe[1] if recipe else ""
+                arguments = [word[5:] for word in given if word.startswith("ARGS=")]
+                flags = re.findall(r"--[a-z-]+", " ".join(arguments))
+            elif "python" in words:
+                rest = words[words.index("python") :]
+                text = " ".join(rest[:3])
+                flags = [word for word in rest if word.startswith("--")]
+            else:
+                continue
+            sources = [script.read_text() for script in named_scripts(text)]
+            if re.search(r"\bpython \S*\.py\b|-m bench", text) and not sources:
+                yield f"{place}: no script in {text}"
+            for flag in flags if sources else ():
+                if not any(f'"{flag}"' in source for source in sources):
+                    yield f"{place}: {flag} is not read by {text.strip()}"
+
+
+def named_scripts(text: str) -> list[Path]:
+    """The scripts that a command line names, as files or as modules."""
+    paths = [ROOT / name for name in re.findall(r"(?:bench|tools)/[\w/]+\.py", text)]
+    for module in re.findall(r"-m (bench[\w.]*)", text):
+        path = ROOT / module.replace(".", "/")
+        paths += [path.with_suffix(".py"), path / "__main__.py"]
+    if "corvo bench" in text:
+        paths += [*ROOT.glob("corvo/cli/bench.py"), *ROOT.glob("corvo/cli/bench/*.py")]
+    return [path for path in paths if path.exists()]
+
+
+@functools.cache
+def known_variables() -> set[str]:
+    """Environment variables that the program, its build and its tests read."""
+    found = {config.env_name(name) for name in (*config.NAMES, config.CONFIG_OPTION.name)}
+    found.add(failpoints.VARIABLE)
+    for command in subcommands(root):
+        found |= {str(param.envvar) for param in command.params if param.envvar}
+    for path in ("setup.py", "tests/conftest.py"):
+        found |= set(re.findall(r'environ\.get\("(CORVO_[A-Z_]+)"', (ROOT / path).read_text()))
+    return found
+
+
+def variables_exist(pages: list[Page]) -> Iterator[str]:
+    """An environment variable is read by something."""
+    for page in pages:
+        for match in re.finditer(r"\bCORVO_[A-Z][A-Z_]*\b", page.text):
+            if match[0] not in known_variables():
+                yield f"{page.at(match.start())}: nothing reads {match[0]}"
+
+
+def metrics_exist(pages: list[Page]) -> Iterator[str]:
+    """A metric is on the page of metrics, with the labels that are named."""
+    for page in pages:
+        for match in re.finditer(r"\bcorvo_([a-z_]+)(?:\{([a-z_,]+)\})?", page.text):
+            name = f"corvo_{match[1]}"
+            if name not in metrics():
+                yield f"{page.at(match.start())}: no metric {name}"
+            elif match[2] and not set(match[2].split(",")) <= metrics()[name]:
+                yield f"{page.at(match.start())}: {name} has no such labels"
+
+
+def routes_exist(pages: list[Page]) -> Iterator[str]:
+    """`METHOD /path` is in the route table; so is the path of every URL of the API."""
+    for page in pages:
+        for match in re.finditer(r"\b(GET|POST|PUT|DELETE|PATCH|HEAD) (/[\w/{}.-]*)", page.text):
+            named = [name for method, *names in route_table() if method == match[1] for name in names]
+            if not is_path(match[2], named):
+                yield f"{page.at(match.start())}: no route {match[0]}"
+        for match in re.finditer(r"/api/v1/[\w/{}$.-]+", page.text):
+            if not is_path(match[0], [path for _, path, _ in route_table()]):
+                yield f"{page.at(match.start())}: no route {match[0]}"
+
+
+def is_path(path: str, patterns: list[str]) -> bool:
+    """Whether one of the patterns fits the path, which has names or values for parameters."""
+    for pattern in patterns:
+        parts = [r"[^/]+" if part[:1] == "{" else re.escape(part) for part in pattern.split("/")]
+        if re.fullmatch("/".join(parts), path):
+            return True
+    return False
+
+
+def headers_exist(pages: list[Page]) -> Iterator[str]:
+    """A header of ours is read or written somewhere."""
+    for page in pages:
+        for match in re.finditer(r"\bX-Corvo-[A-Za-z-]+\b", page.text):
+            if match[0].lower() not in product_text():
+                yield f"{page.at(match.start())}: no header {match[0]}"
+
+
+@functools.cache
+def product_text() -> str:
+    """All sources of the program, in lower case."""
+    sources = [*ROOT.glob("corvo/**/*.py"), *ROOT.glob("corvo/**/*.pyx")]
+    return "\n".join(path.read_text() for path in sources).lower()
+
+
+def files_exist(pages: list[Page]) -> Iterator[str]:
+    """A source file or module that is named exists."""
+    name = re.compile(r"`((?:[\w*-]+/)*[\w*-]+\.(?:py|pyx|pxd|pyi|md|txt|toml|proto|service))`")
+    for page in pages:
+        folders = ROOT, (ROOT / page.path).parent
+        for match in name.finditer(page.prose):
+            found = any(list(folder.glob(match[1])) for folder in folders)
+            if not found and not any(ROOT.glob(f"corvo/consensus/**/{match[1]}")):
+                yield f"{page.at(match.start())}: no file {match[1]}"
+        for match in re.finditer(r"`corvo((?:\.[a-z_0-9]+)+)`", page.prose):
+            path = ROOT / f"corvo{match[1].replace('.', '/')}"
+            if not path.is_dir() and not any(path.parent.glob(f"{path.name}.py*")):
+                yield f"{page.at(match.start())}: no module corvo{match[1]}"
+
+
+SIZES = {"KiB": limits.KIB, "MiB": limits.MIB}
+
+
+def number(text: str) -> str:
+    """A size or count as a setting takes it."""
+    digits, _, unit = text.partition(" ")
+    if not re.fullmatch(r"[\d,]+", digits) or (unit and unit not in SIZES):
+        return text
+    return str(int(digits.replace(",", "")) * SIZES.get(unit, 1))
+
+
+def defaults_are_true(pages: list[Page]) -> Iterator[str]:
+    """A default is that of the table of settings: "`--x` (default `y`)", and rows `| y | --x |`."""
+    table = {f"--{option.name}": option.default for option in config.OPTIONS}
+    stated = re.compile(r"`(--[a-z-]+)`\s+\(default\s+`([^`]+)`|\| ([^|\n]+) \| `(--[a-z-]+)` \|$", re.M)
+    for page in pages:
+        for match in stated.finditer(page.text):
+            flag, value = match[1] or match[4], match[2] or match[3]
+            if flag in table and number(value.strip("`")) != table[flag]:
+                yield f"{page.at(match.start())}: {flag} is {table[flag]!r} by default, not {value}"
+
+
+class Claim(NamedTuple):
+    """A sentence about a setting that is refused or ignored: words of it, and how it shows."""
+
+    words: str
+    flags: dict[str, str]
+    outcome: Callable[[dict[str, str]], bool]
+
+
+def is_refused(flags: dict[str, str]) -> bool:
+    try:
+        load(flags, {})
+    except ConfigError:
+        return True
+    return False
+
+
+def is_ignored(flags: dict[str, str]) -> bool:
+    plain, given = load({}, {}), load(flags, {})
+    same = all(
+        getattr(plain, name) == getattr(given, name)
+        for name in plain.__dataclass_fields__
+        if name not in ("settings", "ignored")
+    )
+    return same and len(given.ignored) == len(flags)
+
+
+CLAIMS = [
+    Claim("refuses any other address", {"bind": "0.0.0.0:8080"}, is_refused),
+]
+CLAIMED = r"refus|reject|not accept|stops? the start|does not start|ignore|no effect|means nothing"
+
+
+def sentences(page: Page) -> Iterator[tuple[str, str]]:
+    """Place and text of every sentence that is neither code nor in a table."""
+    prose = re.sub(r"^\|.*$", blank, page.prose, flags=re.MULTILINE)
+    for match in re.finditer(r"\S.*?(?:[.!?:](?=\s)|\n\s*\n|\Z)", prose, re.DOTALL):
+        yield page.at(match.start()), " ".join(match[0].split())
+
+
+def claims_are_tested(pages: list[Page]) -> Iterator[str]:
+    """A sentence that tells of a flag that it is refused or ignored has a line in CLAIMS."""
+    for page in pages:
+        for place, sentence in sentences(page):
+            if re.search(r"(?<![\w-])--[a-z]", sentence) and re.search(CLAIMED, sentence):
+                if not any(claim.words in sentence for claim in CLAIMS):
+                    yield f"{place}: no test shows that {sentence}"
+
+
+def short_enough(pages: list[Page]) -> Iterator[str]:
+    """Pages for users stay short."""
+    for page in pages:
+        count = page.text.count("\n")
+        if count > LINES_MAX.get(page.path, count):
+            yield f"{page.path}: {count} lines"
+
+
+Rule = Callable[[list[Page]], Iterable[str]]
+OLD = "An unknown flag stops the start; so do flags of Corvo without a part, such as `--tls-cert`."
+# Rule, a text that it refuses, one that it accepts. One line for each way to break it.
+RULES: list[tuple[Rule, str, str]] = [
+    (commands_exist, "Run `corvo enqeue`.", "Run `corvo enqueue`."),
+    (commands_exist, "`corvo locks relase`", "`corvo locks release`"),
+    (commands_exist, "`corvo fetch --queue x`", "`corvo fetch --count 2 x`"),
+    (commands_exist, "`corvo server --no-lock`", "`corvo server --no-durable`"),
+    (commands_exist, "```\n$ corvo move JOB\n```\n", "```\n$ corvo move JOB QUEUE\n```\n"),
+    (commands_exist, "```\ncorvo bench --jobs x &\n```\n", "```\ncorvo bench --jobs 5 &\n```\n"),
+    (flags_exist, "It reads --fast.", "It reads --bind."),
+    (flags_exist, "`--tls`", "`--tls-cert`"),
+    (flags_exist, "With `--raft-shards`.", "With `--no-mirror`."),
+    (scripts_know_flags, "`make tests`", "`make test`"),
+    (scripts_know_flags, '`make sim ARGS="--fast"`', '`make sim ARGS="--full"`'),
+    (scripts_know_flags, "`python bench/none.py`", "`python bench/scale.py`"),
+    (scripts_know_flags, "`python bench/scale.py --fast`", "`python bench/scale.py --jobs 1`"),
+    (variables_exist, "`CORVO_FAST`", "`CORVO_MIRROR`"),
+    (metrics_exist, "`corvo_jobs_done`", "`corvo_jobs`"),
+    (metrics_exist, "`corvo_jobs{queue}`", "`corvo_queue_jobs{queue,state}`"),
+    (metrics_exist, "`corvo_raft_applied`", "`corvo_raft_applied_total`"),
+    (routes_exist, "`GET /job/{id}`", "`GET /jobs/{job_id}`"),
+    (routes_exist, "`POST /queues`", "`POST /api/v1/queues/mail/pause`"),
+    (routes_exist, "https://x/api/v1/healthz", "`GET /healthz`, https://x/healthz"),
+    (routes_exist, "curl localhost:8080/api/v1/que", "curl localhost:8080/api/v1/queues"),
+    (headers_exist, "`X-Corvo-Fast`", "`X-Corvo-Index`"),
+    (files_exist, "`corvo/none.py`", "`corvo/limits.py`"),
+    (files_exist, "`corvo.none`", "`corvo.limits`"),
+    (defaults_are_true, "`--stream-max-fps` (default `5`)", "`--stream-max-fps` (default `500`)"),
+    (defaults_are_true, "| 1 KiB | `--max-payload-size` |", "| 256 KiB | `--max-payload-size` |"),
+    (claims_are_tested, OLD, "It refuses any other address without `--insecure`."),
+    (claims_are_tested, "`--join` is ignored.", "`--join` names a node."),
+    (short_enough, "x\n" * 151, "x\n" * 150),
+]
+
+
+@pytest.mark.parametrize("rule", dict.fromkeys(r for r, _, _ in RULES), ids=lambda r: r.__name__)
+def test_documents_keep(rule: Rule) -> None:
+    complaints = list(rule(pages()))
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+@pytest.mark.parametrize(("rule", "bad", "good"), RULES, ids=lambda v: getattr(v, "__name__", ""))
+def test_rule_can_fail(rule: Rule, bad: str, good: str) -> None:
+    assert list(rule([Page("docs/performance.md", bad)]))
+    assert list(rule([Page("docs/performance.md", good)])) == []
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words)
+def test_claim_is_true(claim: Claim) -> None:
+    assert claim.outcome(claim.flags)
+    assert any(claim.words in text for page in pages() for _, text in sentences(page))
+
+
+def test_a_claim_can_be_false() -> None:
+    assert not is_refused({"tls-cert": "a", "tls-key": "b"})
+    assert not is_ignored({"max-pending": "5"})
+
+
+def test_every_endpoint_is_documented() -> None:
+    for method, _, name in route_table():
+        assert name == "/" or f"`{method} {name}`" in API
 @pytest.mark.parametrize("body", BODIES, ids=lambda kind: kind.__name__)
 def test_every_field_is_documented(body: Any) -> None:
     for field in body.__struct_encode_fields__:
