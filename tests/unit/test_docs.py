@@ -8,8 +8,12 @@ fails.
 import functools
 import re
 import shlex
+import subprocess
+import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -35,6 +39,7 @@ from corvo.net.routes import routes
 from corvo.net.scrape import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
 from corvo.pipeline import Pipeline
 from corvo.service import Service
+from corvo.times import format_duration
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
@@ -212,7 +217,9 @@ def flags_exist(pages: list[Page]) -> Iterator[str]:
     """A flag in a sentence is one of the server or of a client command."""
     foreign = r"`[^`\n]*\b(?:make|python|curl|openssl|strace|pip|pytest) [^`\n]*`"
     for page in pages:
-        for match in re.finditer(r"(?<![\w-])--[a-z][a-z0-9-]*", re.sub(foreign, blank, page.prose)):
+        for match in re.finditer(
+            r"(?<![\w-])--[a-z][a-z0-9-]*", re.sub(foreign, blank, page.prose)
+        ):
             if match[0] not in all_flags():
                 yield f"{page.at(match.start())}: no flag {match[0]}"
 
@@ -291,7 +298,9 @@ def routes_exist(pages: list[Page]) -> Iterator[str]:
     """`METHOD /path` is in the route table; so is the path of every URL of the API."""
     for page in pages:
         for match in re.finditer(r"\b(GET|POST|PUT|DELETE|PATCH|HEAD) (/[\w/{}.-]*)", page.text):
-            named = [name for method, *names in route_table() if method == match[1] for name in names]
+            named = [
+                name for method, *names in route_table() if method == match[1] for name in names
+            ]
             if not is_path(match[2], named):
                 yield f"{page.at(match.start())}: no route {match[0]}"
         for match in re.finditer(r"/api/v1/[\w/{}$.-]+", page.text):
@@ -330,8 +339,11 @@ def files_exist(pages: list[Page]) -> Iterator[str]:
         folders = ROOT, (ROOT / page.path).parent
         for match in name.finditer(page.prose):
             found = any(list(folder.glob(match[1])) for folder in folders)
-            if not found and not any(ROOT.glob(f"corvo/consensus/**/{match[1]}")):
+            if not found:
                 yield f"{page.at(match.start())}: no file {match[1]}"
+        for match in re.finditer(r"`((?:corvo|tests|tools|bench|docs)/[\w/]+)/?`", page.prose):
+            if not (ROOT / match[1]).exists():
+                yield f"{page.at(match.start())}: no folder {match[1]}"
         for match in re.finditer(r"`corvo((?:\.[a-z_0-9]+)+)`", page.prose):
             path = ROOT / f"corvo{match[1].replace('.', '/')}"
             if not path.is_dir() and not any(path.parent.glob(f"{path.name}.py*")):
@@ -352,7 +364,9 @@ def number(text: str) -> str:
 def defaults_are_true(pages: list[Page]) -> Iterator[str]:
     """A default is that of the table of settings: "`--x` (default `y`)", and rows `| y | --x |`."""
     table = {f"--{option.name}": option.default for option in config.OPTIONS}
-    stated = re.compile(r"`(--[a-z-]+)`\s+\(default\s+`([^`]+)`|\| ([^|\n]+) \| `(--[a-z-]+)` \|$", re.M)
+    stated = re.compile(
+        r"`(--[a-z-]+)`\s+\(default\s+`([^`]+)`|\| ([^|\n]+) \| `(--[a-z-]+)` \|$", re.M
+    )
     for page in pages:
         for match in stated.finditer(page.text):
             flag, value = match[1] or match[4], match[2] or match[3]
@@ -361,14 +375,14 @@ def defaults_are_true(pages: list[Page]) -> Iterator[str]:
 
 
 class Claim(NamedTuple):
-    """A sentence about a setting that is refused or ignored: words of it, and how it shows."""
+    """A sentence about something that is refused or ignored: words of it, and what shows it."""
 
     words: str
-    flags: dict[str, str]
-    outcome: Callable[[dict[str, str]], bool]
+    holds: Callable[[], bool]
 
 
 def is_refused(flags: dict[str, str]) -> bool:
+    """Whether these settings stop the start."""
     try:
         load(flags, {})
     except ConfigError:
@@ -377,17 +391,38 @@ def is_refused(flags: dict[str, str]) -> bool:
 
 
 def is_ignored(flags: dict[str, str]) -> bool:
+    """Whether these settings change nothing and are listed as ignored."""
     plain, given = load({}, {}), load(flags, {})
-    same = all(
-        getattr(plain, name) == getattr(given, name)
-        for name in plain.__dataclass_fields__
-        if name not in ("settings", "ignored")
-    )
+    values = [item.name for item in fields(plain) if "option" in item.metadata]
+    same = all(getattr(plain, name) == getattr(given, name) for name in values)
     return same and len(given.ignored) == len(flags)
 
 
+def exits(environ: dict[str, str], *flags: str) -> bool:
+    """Whether a server that is started like this ends with status 1 before it serves."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "corvo", "server", "--data-dir", folder, *flags]
+        environ = {"PYTHONPATH": str(ROOT), "PATH": "", **environ}
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)
+        return done.returncode == 1 and not (Path(folder) / "wal").exists()
+
+
+def is_shown(test: str) -> bool:
+    """Whether a test of another file shows it."""
+    path, _, name = test.partition("::")
+    return f"def {name}(" in (ROOT / "tests" / path).read_text()
+
+
 CLAIMS = [
-    Claim("refuses any other address", {"bind": "0.0.0.0:8080"}, is_refused),
+    Claim("refuses any other address unless", lambda: is_refused({"bind": "0.0.0.0:8080"})),
+    Claim(
+        "`--join` has no effect when the data directory already holds a node",
+        lambda: is_shown("process/test_cluster.py::test_a_rolling_restart"),
+    ),
+    Claim(
+        "The server refuses to start with this variable unless `--test-clock`",
+        lambda: exits({failpoints.VARIABLE: "apply.before=kill"}),
+    ),
 ]
 CLAIMED = r"refus|reject|not accept|stops? the start|does not start|ignore|no effect|means nothing"
 
@@ -403,9 +438,41 @@ def claims_are_tested(pages: list[Page]) -> Iterator[str]:
     """A sentence that tells of a flag that it is refused or ignored has a line in CLAIMS."""
     for page in pages:
         for place, sentence in sentences(page):
-            if re.search(r"(?<![\w-])--[a-z]", sentence) and re.search(CLAIMED, sentence):
-                if not any(claim.words in sentence for claim in CLAIMS):
-                    yield f"{place}: no test shows that {sentence}"
+            claims = re.search(r"(?<![\w-])--[a-z]", sentence) and re.search(CLAIMED, sentence)
+            if claims and not any(claim.words in sentence for claim in CLAIMS):
+                yield f"{place}: no test shows that {sentence}"
+
+
+TICS = (
+    r"\b(?:whoever|anew|bit by bit|so many|comes? back|means nothing|beside|nobody|somebody|"
+    r"for ever|said|(?:is|are|was|were) told)\b"
+)
+BRITISH = (
+    r"\b\w*(?:colour|behaviour|favour|honour|neighbour|labour|licence|centre|catalogue)\w*|"
+    r"\b(?:optim|organ|recogn|serial|normal|initial|real|minim|maxim|summar|util|prior|synchron|"
+    r"author)is(?:e|ed|es|ing|ation)\b|\banalys(?:e|ed|ing)\b|\b(?:travell|labell)(?:ed|ing)\b|"
+    r"\b(?:grey|whilst|amongst|towards|misspelt|learnt)\b"
+)
+
+
+def plain_english(pages: list[Page]) -> Iterator[str]:
+    """Pages have no tics of a literal translation, and American spelling.
+
+    Tables that the program prints are left out: their texts belong to the program.
+    """
+    for page in pages:
+        prose = page.text
+        for table in printed_tables():
+            prose = prose.replace(table, re.sub(r"[^\n]", " ", table))
+        prose = re.sub(r"`[^`\n]*`|\"[^\"\n]*\"", blank, Page(page.path, prose).prose)
+        for match in re.finditer(f"{TICS}|{BRITISH}", prose):
+            yield f"{page.at(match.start())}: {match[0]}"
+
+
+def printed_tables() -> list[str]:
+    """The tables of the documents that the program prints."""
+    rows = [f"| `{reason}` | {text[0].upper()}{text[1:]}. |" for reason, text in REASONS.items()]
+    return [config.options_table(), failpoints.table(), "\n".join(rows)]
 
 
 def short_enough(pages: list[Page]) -> Iterator[str]:
@@ -444,10 +511,13 @@ RULES: list[tuple[Rule, str, str]] = [
     (headers_exist, "`X-Corvo-Fast`", "`X-Corvo-Index`"),
     (files_exist, "`corvo/none.py`", "`corvo/limits.py`"),
     (files_exist, "`corvo.none`", "`corvo.limits`"),
+    (files_exist, "`corvo/none`", "`corvo/fsm`"),
     (defaults_are_true, "`--stream-max-fps` (default `5`)", "`--stream-max-fps` (default `500`)"),
     (defaults_are_true, "| 1 KiB | `--max-payload-size` |", "| 256 KiB | `--max-payload-size` |"),
-    (claims_are_tested, OLD, "It refuses any other address without `--insecure`."),
+    (claims_are_tested, OLD, "It refuses any other address unless `--insecure` is given."),
     (claims_are_tested, "`--join` is ignored.", "`--join` names a node."),
+    (plain_english, "A job comes back.", "A job is retried."),
+    (plain_english, "The behaviour.", "The behavior. Otherwise `behaviour`."),
     (short_enough, "x\n" * 151, "x\n" * 150),
 ]
 
@@ -466,18 +536,59 @@ def test_rule_can_fail(rule: Rule, bad: str, good: str) -> None:
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words)
 def test_claim_is_true(claim: Claim) -> None:
-    assert claim.outcome(claim.flags)
+    assert claim.holds()
     assert any(claim.words in text for page in pages() for _, text in sentences(page))
 
 
 def test_a_claim_can_be_false() -> None:
     assert not is_refused({"tls-cert": "a", "tls-key": "b"})
     assert not is_ignored({"max-pending": "5"})
+    assert not is_ignored({"tls-cert": "a", "tls-key": "b"})
+    assert not is_shown("process/test_cluster.py::test_nothing")
+    assert exits({}, "--admin-password=x") and not exits({}, "--help")
+
+
+def listed(heading: str) -> list[str]:
+    """The settings that a paragraph lists in code, after the sentence that ends like this."""
+    paragraph = OPERATE.partition(f"{heading}:\n")[2].partition("\n\n")[0]
+    return re.findall(r"`([\w-]+)`", paragraph)
+
+
+def test_settings_of_absent_features_are_refused() -> None:
+    assert listed("It does not start if one of them switches its feature on") == [*config.ABSENT]
+    assert all(is_refused({name: "5"}) for name in config.ABSENT)
+    assert not any(is_refused({name: off}) for name, (_, off) in config.ABSENT.items())
+
+
+def test_settings_that_are_ignored_are_listed() -> None:
+    assert listed("They are ignored, and the log\nlists each one that is given") == [
+        *config.IGNORED
+    ]
+    assert all(is_ignored({name: "5"}) for name in config.IGNORED)
+
+
+FIELD_DEFAULTS = {
+    "max_retries": str(limits.RETRIES_DEFAULT),
+    "retry_base_delay": format_duration(limits.RETRY_BASE_DELAY_DEFAULT_MS * limits.MS_NS),
+    "retry_max_delay": format_duration(limits.RETRY_MAX_DELAY_DEFAULT_MS * limits.MS_NS),
+    "retry_jitter": str(limits.RETRY_JITTER_DEFAULT_PPM / 1_000_000),
+    "timeout": str(limits.FETCH_WAIT_DEFAULT_S),
+    "lease_duration": str(limits.LEASE_DEFAULT_S),
+    "catch_up_limit": str(limits.CATCH_UP_LIMIT_DEFAULT),
+}
+
+
+@pytest.mark.parametrize("field", FIELD_DEFAULTS)
+def test_the_default_of_a_field_is_documented(field: str) -> None:
+    stated = re.findall(rf"^\| `{field}` \| `?([^|`]+)`? \|", API, re.MULTILINE)
+    assert stated == [FIELD_DEFAULTS[field]]
 
 
 def test_every_endpoint_is_documented() -> None:
     for method, _, name in route_table():
         assert name == "/" or f"`{method} {name}`" in API
+
+
 @pytest.mark.parametrize("body", BODIES, ids=lambda kind: kind.__name__)
 def test_every_field_is_documented(body: Any) -> None:
     for field in body.__struct_encode_fields__:
