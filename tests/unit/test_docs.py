@@ -317,6 +317,23 @@ def is_path(path: str, patterns: list[str]) -> bool:
     return False
 
 
+def parameters_exist(pages: list[Page]) -> Iterator[str]:
+    """A query parameter is read by a handler."""
+    for page in pages:
+        for match in re.finditer(r"(?<=[?&])([a-z_]+)(?==)", page.text):
+            if not re.search(rf'"{match[1]}["=]', product_text()):
+                yield f"{page.at(match.start())}: no parameter {match[1]}"
+
+
+def files_of_settings_load(pages: list[Page]) -> Iterator[str]:
+    """A file of settings that is shown has no mistake."""
+    for page in pages:
+        for match in re.finditer(r"^```toml\n(.*?)^```", page.text, re.DOTALL | re.MULTILINE):
+            given = {name: str(value).lower() for name, value in tomllib.loads(match[1]).items()}
+            if is_refused(given):
+                yield f"{page.at(match.start())}: these settings are refused"
+
+
 def headers_exist(pages: list[Page]) -> Iterator[str]:
     """A header of ours is read or written somewhere."""
     for page in pages:
@@ -509,6 +526,8 @@ RULES: list[tuple[Rule, str, str]] = [
     (routes_exist, "https://x/api/v1/healthz", "`GET /healthz`, https://x/healthz"),
     (routes_exist, "curl localhost:8080/api/v1/que", "curl localhost:8080/api/v1/queues"),
     (headers_exist, "`X-Corvo-Fast`", "`X-Corvo-Index`"),
+    (parameters_exist, "`GET /dead?que=x`", "`GET /dead?queue=x&limit=5`"),
+    (files_of_settings_load, "```toml\nbin = 'x'\n```\n", "```toml\nmirror = true\n```\n"),
     (files_exist, "`corvo/none.py`", "`corvo/limits.py`"),
     (files_exist, "`corvo.none`", "`corvo.limits`"),
     (files_exist, "`corvo/none`", "`corvo/fsm`"),
@@ -582,6 +601,105 @@ FIELD_DEFAULTS = {
 def test_the_default_of_a_field_is_documented(field: str) -> None:
     stated = re.findall(rf"^\| `{field}` \| `?([^|`]+)`? \|", API, re.MULTILINE)
     assert stated == [FIELD_DEFAULTS[field]]
+
+
+def amount(value: int) -> str:
+    """A size in the largest unit that divides it, or a count with commas."""
+    for unit in ("MiB", "KiB"):
+        if value >= SIZES[unit] and value % SIZES[unit] == 0:
+            return f"{value // SIZES[unit]} {unit}"
+    return f"{value:,}"
+
+
+def seconds(value_ns: int) -> str:
+    return f"{value_ns // limits.SECOND_NS:,}"
+
+
+# Statements of limits that are not settings: a page, and words that the limits give.
+LIMITS_STATED = [
+    ("docs/api.md", f"`limit` is 1 to {limits.PAGE_MAX:,}, and {limits.PAGE_DEFAULT} by default"),
+    ("docs/api.md", f"also ends after {amount(limits.PAGE_SIZE_MAX)}"),
+    ("docs/api.md", f"have 1 to {limits.QUEUE_NAME_SIZE_MAX} bytes"),
+    ("docs/api.md", f"up to {limits.HTTP2.streams_max:,} requests in flight"),
+    ("docs/api.md", f"at most {amount(limits.GROUP_KEY_SIZE_MAX)}"),
+    ("docs/api.md", f"Ids of up to {limits.DEPENDENCIES_MAX:,} jobs"),
+    ("docs/api.md", f"Up to {limits.TAGS_COUNT_MAX} pairs of texts"),
+    ("docs/api.md", f"at most {amount(limits.RESULT_SCHEMA_SIZE_MAX)} and"),
+    ("docs/api.md", f"with up to {amount(limits.ENQUEUE_BATCH_MAX)} jobs"),
+    ("docs/api.md", f"`Idempotency-Key` (up to {amount(limits.IDEMPOTENCY_KEY_SIZE_MAX)})"),
+    ("docs/api.md", f"Names of up to {limits.FETCH_QUEUES_MAX} queues"),
+    ("docs/api.md", f"at most {limits.FETCH_WAIT_MAX_S} seconds; 0 does not wait"),
+    ("docs/api.md", f"`count` (1 to {limits.FETCH_BATCH_MAX})"),
+    ("docs/api.md", f"A response ends after {amount(limits.FETCH_REPLY_SIZE_MAX)}"),
+    ("docs/api.md", f"text of up to {amount(limits.STREAM_DELTA_SIZE_MAX)} for subscribers"),
+    ("docs/api.md", f"up to {limits.ACK_BATCH_MAX}: 200"),
+    (
+        "docs/api.md",
+        f"at most {limits.LOG_LINES_MAX:,} lines\nand {amount(limits.LOG_CALL_SIZE_MAX)}",
+    ),
+    ("docs/api.md", f"newest {amount(limits.LOG_ATTEMPT_SIZE_MAX)} of lines, a job"),
+    ("docs/api.md", f"a job {amount(limits.LOG_SIZE_MAX)}."),
+    ("docs/api.md", f"by default, at most {limits.END_WAIT_MAX_S})"),
+    ("docs/api.md", f"newest {amount(limits.EVENT_LOG_SIZE_MAX)} of events of all jobs"),
+    ("docs/api.md", f"oldest first; up to {limits.EVENTS_PAGE_MAX}."),
+    ("docs/api.md", f"(any JSON, {amount(limits.FEEDBACK_SIZE_MAX)})"),
+    ("docs/api.md", f"The jobs, up to {amount(limits.BULK_IDS_MAX)}."),
+    ("docs/api.md", f"steps of {limits.STEP_JOBS} jobs"),
+    ("docs/api.md", f"newest {limits.TASKS_MAX:,} operations are kept for a day"),
+    ("docs/api.md", f"within {seconds(limits.MIRROR_WAIT_NS)} seconds, the response"),
+    ("docs/api.md", f"longer than {seconds(limits.SEARCH_NS)} seconds is stopped"),
+    ("docs/api.md", f"the {limits.FACET_VALUES_SHOWN} most frequent values"),
+    ("docs/api.md", f"any other value means {limits.SEARCH_PAGE_DEFAULT}"),
+    ("docs/api.md", f"below {amount(limits.SEARCH_COUNTED_MAX)} or known"),
+    ("docs/api.md", f"The rate is at most {limits.RATE_MAX:,}"),
+    ("docs/api.md", f"sent every {seconds(limits.STREAM_KEEPALIVE_NS)}\nseconds"),
+    ("docs/api.md", f"at most {limits.OPEN_STREAMS_MAX:,} open streams"),
+    ("docs/api.md", f"lists of up to {limits.STREAM_FILTER_NAMES_MAX} items"),
+    ("docs/api.md", f"at most about {amount(limits.STREAM_UNSENT_SIZE_MAX)}."),
+    ("docs/api.md", f"have up to {amount(limits.RPC_MESSAGE_SIZE_MAX)}. Unknown"),
+    ("docs/api.md", f"enqueues (up to {limits.LIFECYCLE_ENQUEUES_MAX:,})"),
+    ("docs/api.md", f"jobs (up to {limits.LIFECYCLE_CREDIT_MAX:,} outstanding)"),
+    ("docs/api.md", f"waits for {seconds(limits.LIFECYCLE_TURN_WAIT_NS)} seconds because"),
+    ("docs/api.md", f"wait for up to {seconds(limits.LEADER_WAIT_NS)} seconds,"),
+    ("docs/api.md", f"there are {limits.SCHEDULES_MAX:,} already"),
+    ("docs/api.md", f"There are {limits.QUEUES_MAX:,} queues or workers already"),
+    ("docs/api.md", f"longer than {amount(limits.TARGET_SIZE_MAX)}."),
+    (
+        "docs/api.md",
+        f"than {limits.HEAD_FIELDS_MAX} header fields or {amount(limits.HEAD_SIZE_MAX)}",
+    ),
+    ("docs/operate.md", f"lags by more than {amount(limits.RAFT_LOG_KEPT_SIZE)} of log"),
+    ("docs/operate.md", f"segments of {amount(limits.WAL_SEGMENT_SIZE)}."),
+    ("docs/operate.md", f"| {amount(limits.BALLAST_SIZE)} that are released"),
+    ("docs/operate.md", f"below {amount(limits.DISK_FREE_REFUSE)} of free space"),
+    ("docs/operate.md", f"get {seconds(limits.LEASE_GRACE_NS)} seconds of grace"),
+    ("docs/operate.md", f"still for {seconds(limits.PAUSE_NOTICED_NS)} seconds or more"),
+    ("docs/operate.md", f"| bytes of writes in flight | {amount(limits.PENDING_SIZE_MAX)} |"),
+    (
+        "docs/operate.md",
+        f"backtrace | {amount(limits.PROGRESS_SIZE_MAX)}; {amount(limits.ERROR_SIZE_MAX)};"
+        f" {amount(limits.BACKTRACE_SIZE_MAX)} |",
+    ),
+    ("docs/operate.md", f"{limits.TAGS_COUNT_MAX} pairs, {amount(limits.TAGS_SIZE_MAX)} |"),
+    ("docs/operate.md", f"| {limits.QUEUES_MAX:,} each |"),
+    ("docs/operate.md", f"{amount(limits.ENQUEUE_BATCH_MAX)}; {limits.FETCH_BATCH_MAX} |"),
+    (
+        "docs/operate.md",
+        f"one address | {limits.CONNECTIONS_MAX:,}; {limits.CONNECTIONS_PER_ADDRESS_MAX:,} |",
+    ),
+    ("docs/reliability.md", f"after {limits.FLUSH_IDLE_NS // limits.MS_NS} ms without writes"),
+    (
+        "docs/reliability.md",
+        f"after {limits.FLUSH_DOCUMENTS_LIGHT} to {limits.FLUSH_DOCUMENTS:,} changed documents or"
+        f" {amount(limits.FLUSH_SIZE)} (up to {limits.FLUSH_DOCUMENTS_MAX:,} documents",
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "words"), LIMITS_STATED, ids=lambda value: value[:40])
+def test_a_stated_limit_is_the_one_in_force(page: str, words: str) -> None:
+    text = " ".join((ROOT / page).read_text().split())
+    assert " ".join(words.split()) in text
 
 
 def test_every_endpoint_is_documented() -> None:
