@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from corvo import ops
-from corvo._fast.codec import encode_fields, encode_frame
+from corvo._fast.codec.layouts import encode_fields, encode_frame
 from corvo.fsm.machine import Machine
-from corvo.kv.base import Base
 from corvo.limits import FLUSH_DOCUMENTS, MIB, SECOND_NS
 from corvo.model import Fetched
+from corvo.storage.lmdb import Base
 
 QUEUE = "groups"
 BATCH = 64

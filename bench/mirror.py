@@ -21,14 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from corvo._fast import keys
-from corvo.consensus.datadir import DataDir, Identity
-from corvo.consensus.files import Files
-from corvo.fsm import index_rows
-from corvo.ids import JobIds
-from corvo.kv import documents, queue_documents
-from corvo.kv.base import Base
-from corvo.kv.meta import Meta, encode_meta
+from corvo._fast.codec import keys
+from corvo.fsm.state import index_rows
 from corvo.limits import SECOND_NS
 from corvo.model import (
     ACTIVE,
@@ -42,6 +36,13 @@ from corvo.model import (
     Job,
     Queue,
 )
+from corvo.platform.files import Files
+from corvo.platform.ids import JobIds
+from corvo.storage.data_dir import DataDir, Identity
+from corvo.storage.lmdb import Base
+from corvo.storage.records import jobs as job_records
+from corvo.storage.records import queues as queue_records
+from corvo.storage.records.meta import Meta, encode_meta
 
 STEP = 20_000
 QUEUES = 20
@@ -65,20 +66,20 @@ def fill(data_dir: Path, count: int, states: list[int] | None = None) -> None:
             stamp_ns = began_ns + position * 1_000
             state = chance.randrange(len(STATES)) if states is None else states[position]
             job = _job(ids.new(stamp_ns), position, stamp_ns, chance, queues, state)
-            rows.append((keys.job(job.id), documents.encode_head(job)))
-            rows.append((keys.body(job.id), documents.encode_body(job)))
+            rows.append((keys.job(job.id), job_records.encode_head(job)))
+            rows.append((keys.body(job.id), job_records.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
             if job.extras is not None:
-                rows.append((keys.extras(job.id), documents.encode_extras(job.extras)))
+                rows.append((keys.extras(job.id), job_records.encode_extras(job.extras)))
             if job.error_count:
                 record = ErrorRecord(1, 0, b'"SMTP: connection refused"', b"", stamp_ns)
-                rows.append((keys.error(job.id, 0), documents.encode_error(record)))
+                rows.append((keys.error(job.id, 0), job_records.encode_error(record)))
         base.write(rows, [])
     meta = Meta()
     meta.stamp_ns = time.time_ns()
     meta.next_queue_number = QUEUES + 1
     meta.fencing = count
-    lanes = [(keys.queue(queue.name), queue_documents.encode_queue(queue)) for queue in queues]
+    lanes = [(keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in queues]
     base.write([(keys.META, encode_meta(meta)), *lanes], [])
     base.close()
 

@@ -30,15 +30,17 @@ from pathlib import Path
 from typing import Any
 
 from corvo import limits
-from corvo._fast import keys
-from corvo.consensus.datadir import DataDir, Identity
-from corvo.consensus.files import Files
-from corvo.fsm import index_rows, replays
-from corvo.ids import JobIds
-from corvo.kv import documents, queue_documents
-from corvo.kv.base import Base
-from corvo.kv.meta import Meta, decode_meta, encode_meta
+from corvo._fast.codec import keys
+from corvo.fsm.ops import idempotency
+from corvo.fsm.state import index_rows
 from corvo.model import PENDING, RETRYING, SCHEDULED, Enqueued, Job, Queue
+from corvo.platform.files import Files
+from corvo.platform.ids import JobIds
+from corvo.storage.data_dir import DataDir, Identity
+from corvo.storage.lmdb import Base
+from corvo.storage.records import jobs as job_records
+from corvo.storage.records import queues as queue_records
+from corvo.storage.records.meta import Meta, decode_meta, encode_meta
 
 STEP = 20_000
 OPERATIONS = 5_000
@@ -92,9 +94,9 @@ def fill(
             queue.next_seq += 1
             queue.enqueued_total += 1
             queue.counts[job.state * 3 + job.priority] += 1
-            rows.append((keys.job(job.id), documents.encode_head(job)))
+            rows.append((keys.job(job.id), job_records.encode_head(job)))
             if job.body_apart:
-                rows.append((keys.body(job.id), documents.encode_body(job)))
+                rows.append((keys.body(job.id), job_records.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
             if kind == "unique":
                 rows.append(lock_row(job))
@@ -104,7 +106,7 @@ def fill(
     meta.stamp_ns = STAMP_NS + jobs * 1000
     meta.event_seq, meta.event_first_seq = 1, 2
     meta.next_queue_number = queues + 1
-    rows = [(keys.queue(queue.name), queue_documents.encode_queue(queue)) for queue in lanes]
+    rows = [(keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in lanes]
     base.write([*rows, (keys.META, encode_meta(meta))], [])
     base.close()
 
@@ -129,13 +131,13 @@ def fill_outcomes(data_dir: Path, count: int) -> None:
     row = base.get(keys.META)
     assert row is not None
     meta = decode_meta(row)
-    outcome = replays.encode_outcome(Enqueued("job_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0, False, b""))
+    outcome = idempotency.encode_outcome(Enqueued("job_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0, False, b""))
     for start in range(0, count, STEP):
         rows = []
         for number in range(start + 1, min(start + STEP, count) + 1):
             key = b"key-%d" % number
-            digest = replays.digest_of(key)
-            stored = documents.encode_replay(digest, STAMP_NS, key, bytes(16), outcome)
+            digest = idempotency.digest_of(key)
+            stored = job_records.encode_replay(digest, STAMP_NS, key, bytes(16), outcome)
             rows.append((keys.replay(number), stored))
         base.write(rows, [])
     meta.next_replay = count + 1
@@ -146,7 +148,7 @@ def fill_outcomes(data_dir: Path, count: int) -> None:
 def lock_row(job: Job) -> tuple[bytes, bytes]:
     """The row of the job's unique lock."""
     digest = blake2b(job.unique_key, digest_size=keys.HASH_SIZE).digest()
-    lock = documents.encode_lock(job.id, 0, job.unique_key)
+    lock = job_records.encode_lock(job.id, 0, job.unique_key)
     return keys.unique(job.queue_number, digest), lock
 
 

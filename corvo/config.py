@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo.errors import ConfigError, ValidationError
-from corvo.times import format_duration, parse_duration
+from corvo.platform.durations import format_duration, parse_duration
 
 BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")

@@ -1,9 +1,9 @@
 # cython: annotation_typing=True
 """The nouns that apply works on: jobs, queues, workers, and the results of ops.
 
-These are native classes (`model.pxd` has their C fields), not documents: `corvo.kv.documents`
-writes and reads them. All times are unix nanoseconds (0 = unset), all texts of JSON values are the
-bytes received.
+These are native classes (`model.pxd` has their C fields), not documents:
+`corvo.storage.records.jobs` writes and reads them. All times are unix nanoseconds (0 = unset), all
+texts of JSON values are the bytes received.
 """
 
 from typing import Final, final
@@ -202,7 +202,7 @@ class Queue:
         self.rate_window_ns: int = 0
         self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
         self.aging_after_ns: int = 0  # normal jobs that waited so long are next; 0 = never
-        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.groups`
+        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.state.groups`
         self.served: int = 0  # last turn of the jobs without a group key
         self.dirty: bool = False
 

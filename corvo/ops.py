@@ -1,8 +1,8 @@
 """Everything that can happen: the table of ops.
 
 An op is the only way to change state. It travels inside a log entry as a number and a payload;
-the payload is one version byte followed by the fields of its layout (`corvo._fast.codec` says how
-each letter is written). Numbers never change, and fields are only ever appended.
+the payload is one version byte followed by the fields of its layout (`corvo._fast.codec.layouts`
+says how each letter is written). Numbers never change, and fields are only ever appended.
 
 Adding an op: give its row a layout and write its apply function in `corvo.fsm`.
 

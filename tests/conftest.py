@@ -5,9 +5,9 @@ import importlib.util
 import os
 from pathlib import Path
 
-import known_mutants
 import pytest
 from hypothesis import settings
+from lib import known_mutants
 
 known_mutants.install_wanted()
 

@@ -7,8 +7,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import mirror_faults
-from mirror_faults import Row
+from lib import mirror_faults
+from lib.mirror_faults import Row
 
 VOLUME_SIZE = 256 << 20
 ROUNDS = 5

@@ -20,7 +20,7 @@ from pathlib import Path
 from fuzz.changes import changed
 from fuzz.targets import TARGETS
 
-import corvo._fast.fields as built
+import corvo._fast.codec.fields as built
 
 ONE = "--one-target"
 SIZE_MAX = 64 * 1024

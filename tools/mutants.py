@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from known_mutants import MUTANTS, NONE  # noqa: E402
-from mutation import Mutant  # noqa: E402
+from lib.known_mutants import MUTANTS, NONE  # noqa: E402
+from lib.mutation import Mutant  # noqa: E402
 
 SCENARIOS = "tests/unit/consensus/raft"
 NO_TESTS = 5  # exit status of pytest

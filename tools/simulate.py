@@ -6,7 +6,7 @@
     simulate.py --seed 40 --trace --until 900  every event of it up to step 900, as JSON lines
 
 Exit status 1 when a seed failed. A seed and a commit say everything about a run. CORVO_MUTANT=b16
-in the environment puts that known bug in first (tests/known_mutants.py).
+in the environment puts that known bug in first (tests/lib/known_mutants.py).
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-import known_mutants
+from lib import known_mutants
 from rich.progress import Progress, TextColumn
 
 known_mutants.install_wanted()

@@ -10,16 +10,16 @@ import uvloop
 
 from bench.micro.rig import ENQUEUE, FETCH, MAP_SIZE, PAYLOAD, Rig, http_request
 from corvo import ops
-from corvo._fast import codec, record
-from corvo._fast.batch import Batcher
-from corvo._fast.http1 import H1Conn
-from corvo.clock import Clock
+from corvo._fast.batcher import Batcher
+from corvo._fast.codec import layouts, wal_record
+from corvo._fast.http.http1 import H1Conn
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.kv.base import Base
-from corvo.kv.memory import MemoryBase
-from corvo.kv.rows import Rows
-from corvo.net.bodies import EnqueueBody, decode
+from corvo.net.api.requests import EnqueueBody, decode
+from corvo.platform.clock import Clock
+from corvo.platform.ids import JobIds
+from corvo.storage.lmdb import Base
+from corvo.storage.memory import MemoryBase
+from corvo.storage.rows import Rows
 
 Loop = Callable[[int], None]
 BATCH = 64
@@ -86,21 +86,21 @@ def _repeat(call: Callable[[], object]) -> Loop:
 # ---- parts ----
 
 
-@case("codec.encode", "an Enqueue op of 150 bytes to bytes")
+@case("layouts.encode", "an Enqueue op of 150 bytes to bytes")
 def _encode() -> Loop:
     values = enqueue_values(JobIds(Clock().random_bytes).new(1))
-    return _repeat(lambda: codec.encode_fields(ops.ENQUEUE.layout, values))
+    return _repeat(lambda: layouts.encode_fields(ops.ENQUEUE.layout, values))
 
 
-@case("codec.decode", "and back")
+@case("layouts.decode", "and back")
 def _decode() -> Loop:
-    data = codec.encode_fields(ops.ENQUEUE.layout, enqueue_values("job_" + "0" * 26))
-    return _repeat(lambda: codec.decode_fields(ops.ENQUEUE.layout, data))
+    data = layouts.encode_fields(ops.ENQUEUE.layout, enqueue_values("job_" + "0" * 26))
+    return _repeat(lambda: layouts.decode_fields(ops.ENQUEUE.layout, data))
 
 
 @case("batch", "an op through the batcher into a frame of 64", BATCH)
 def _batch() -> Loop:
-    payload = codec.encode_fields(ops.ENQUEUE.layout, enqueue_values("job_" + "0" * 26))
+    payload = layouts.encode_fields(ops.ENQUEUE.layout, enqueue_values("job_" + "0" * 26))
     batcher = Batcher(4096, 1 << 22)
 
     def run(count: int) -> None:
@@ -114,9 +114,9 @@ def _batch() -> Loop:
 
 @case("record", "a WAL record of 16 KiB")
 def _record() -> Loop:
-    writer = record.Writer(1, 1, 0)
+    writer = wal_record.Writer(1, 1, 0)
     data = bytes(16 * 1024)
-    return _repeat(lambda: writer.add(record.ENTRY, 1, 1, data, 0))
+    return _repeat(lambda: writer.add(wal_record.ENTRY, 1, 1, data, 0))
 
 
 @case("ids", "a job id, a new millisecond every tenth")
@@ -179,8 +179,8 @@ class _Jobs:
 
     def apply(self, op: ops.Op, payloads: list[bytes]) -> list[Any]:
         self.stamp_ns += 1_000_000
-        stamp = codec.encode_fields(ops.STAMP.layout, (self.stamp_ns, 1))
-        frame = codec.encode_frame([(0, stamp), *((op.number, payload) for payload in payloads)])
+        stamp = layouts.encode_fields(ops.STAMP.layout, (self.stamp_ns, 1))
+        frame = layouts.encode_frame([(0, stamp), *((op.number, payload) for payload in payloads)])
         machine = self.machine
         results = machine.apply(machine.applied_index + 1, 1, frame)
         machine.take_changes()
@@ -191,19 +191,22 @@ class _Jobs:
         new, layout = self.ids.new, ops.ENQUEUE.layout
         return self.apply(
             ops.ENQUEUE,
-            [codec.encode_fields(layout, enqueue_values(new(self.stamp_ns))) for _ in range(BATCH)],
+            [
+                layouts.encode_fields(layout, enqueue_values(new(self.stamp_ns)))
+                for _ in range(BATCH)
+            ],
         )
 
     def live(self) -> None:
         """64 whole lives."""
         self.enqueue()
-        fetch = codec.encode_fields(
+        fetch = layouts.encode_fields(
             ops.FETCH.layout, (["bench"], "w1", "", 60_000_000_000, 1 << 20)
         )
         fetched = self.apply(ops.FETCH, [fetch] * BATCH)
         layout = ops.ACK.layout
         acks = [
-            codec.encode_fields(layout, (job.job_id, job.token, b"", b"", b"")) for job in fetched
+            layouts.encode_fields(layout, (job.job_id, job.token, b"", b"", b"")) for job in fetched
         ]
         self.apply(ops.ACK, acks)
 
@@ -251,7 +254,7 @@ def _flush_waiting() -> Loop:
 @case("entry", "an entry of one op, all but the op: seal, log, apply, answer, turn")
 def _entry() -> Loop:
     rig = Rig(0)
-    payload = codec.encode_fields(ops.HEARTBEAT.layout, ([],))
+    payload = layouts.encode_fields(ops.HEARTBEAT.layout, ([],))
     submit, run_loop = rig.pipeline.submit, rig.loop.run
     slot = (_nothing, None)
 
@@ -271,7 +274,7 @@ def _entry() -> Loop:
 def _entry_durable() -> Loop:
     loop = uvloop.new_event_loop()
     rig = Rig(0, loop=loop)
-    payload = codec.encode_fields(ops.HEARTBEAT.layout, ([],))
+    payload = layouts.encode_fields(ops.HEARTBEAT.layout, ([],))
 
     def run(count: int) -> None:
         def answer(left: int, _result: object) -> None:

@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Any, cast
 
 from corvo import limits
-from corvo._fast.http1 import H1Conn
-from corvo.clock import Clock
+from corvo._fast.http.http1 import H1Conn
 from corvo.config import load
-from corvo.consensus.datadir import Identity
-from corvo.consensus.files import Files
-from corvo.consensus.inline_sync import InlineSync
-from corvo.consensus.solo import SoloLog
-from corvo.consensus.wal import new_flusher
+from corvo.consensus.single_log import SoloLog
+from corvo.consensus.wal.inline_thread import InlineSync
+from corvo.consensus.wal.wal import new_flusher
+from corvo.engine.pipeline import Pipeline
+from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.kv.base import Base
-from corvo.kv.memory import MemoryBase
-from corvo.net.handlers.admin import Admin
-from corvo.net.live import Live
-from corvo.net.router import Router
+from corvo.net.api.handlers.admin import Admin
+from corvo.net.http.router import Router
+from corvo.net.http.server import Server
+from corvo.net.hub import Live
 from corvo.net.routes import routes
-from corvo.net.server import Server
-from corvo.pipeline import Pipeline
-from corvo.service import Service
+from corvo.platform.clock import Clock
+from corvo.platform.files import Files
+from corvo.platform.ids import JobIds
+from corvo.storage.data_dir import Identity
+from corvo.storage.lmdb import Base
+from corvo.storage.memory import MemoryBase
 
 MAP_SIZE = 4096 * limits.MIB  # what Valgrind has room for
 PAYLOAD = b'{"data":"%s"}' % (b"x" * 136)

@@ -6,7 +6,7 @@ nothing is submitted it fills the next segment with zeros, one slice at a time, 
 submission never waits for more than one slice. The thread touches no Python object; the bytes
 of a submission are kept alive by the reference held here until it is completed.
 
-`corvo.consensus.inline_sync` has the same interface without a thread.
+`corvo.consensus.wal.inline_thread` has the same interface without a thread.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -172,7 +172,7 @@ cdef void *run(void *argument) noexcept nogil:
 
 
 cdef class WalThread:
-    """See `corvo.consensus.wal.Flusher` for the contract of each method."""
+    """See `corvo.consensus.wal.wal.Flusher` for the contract of each method."""
 
     cdef Shared *shared
     cdef pthread_t thread

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from corvo.cli import display
-from corvo.cli.answers import ENDED, Job
 from corvo.cli.api import segment
+from corvo.cli.inspect import ENDED, Job
 from corvo.cli.options import Session, client_options
 from corvo.model import LOG_LEVELS
 

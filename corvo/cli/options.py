@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from corvo import logs
 from corvo.cli import display
 from corvo.cli.api import Client
 from corvo.errors import ValidationError
 from corvo.limits import SECOND_NS
-from corvo.times import parse_duration
+from corvo.platform import logging_setup
+from corvo.platform.durations import parse_duration
 
 DEFAULT_SERVER = "http://localhost:8080"
 TIMEOUT_S = 60
@@ -144,7 +144,7 @@ def client_options(function: Function, *, with_timeout: bool = True) -> Function
     @functools.wraps(function)
     def command(as_json: bool, server: str, log_level: str, **arguments: Any) -> None:
         timeout = arguments.pop("timeout") if with_timeout else TIMEOUT_S
-        logs.configure(log_level, "text")
+        logging_setup.configure(log_level, "text")
         function(Session(Client(server, timeout), as_json), **arguments)
 
     log_level_option(command)

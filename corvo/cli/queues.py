@@ -8,7 +8,7 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
-from corvo.cli.flow import words
+from corvo.cli.limits import words
 from corvo.cli.options import DURATION, Session, client_options
 from corvo.errors import ValidationError
 

@@ -13,7 +13,7 @@ from corvo.cli.options import Session, client_options
 from corvo.errors import ValidationError
 from corvo.limits import SEARCH_PAGE_MAX
 from corvo.model import PRIORITY_NAMES
-from corvo.times import parse_duration
+from corvo.platform.durations import parse_duration
 
 _PATH = "/api/v1/jobs/search"
 _HEADS = ["ID", "STATE", "QUEUE", "ATTEMPT", "CREATED"]

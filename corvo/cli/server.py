@@ -42,7 +42,7 @@ def _serve(**given: str | bool | None) -> int:
         if option.is_flag and given["no_" + option.name.replace("-", "_")]:
             flags[option.name] = "false"
     settings = config.load(flags, os.environ)
-    from corvo.node import run
+    from corvo.node.node import run
 
     return run(settings)
 

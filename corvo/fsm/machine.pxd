@@ -1,8 +1,8 @@
 cimport cython
 
-from corvo.fsm.core cimport Core
-from corvo.fsm.store cimport Store
-from corvo.kv.meta cimport Meta
+from corvo.fsm.state.state cimport Core
+from corvo.fsm.state.store cimport Store
+from corvo.storage.records.meta cimport Meta
 
 cdef list _BY_NUMBER
 

@@ -5,34 +5,32 @@ from heapq import nsmallest
 from typing import Final
 
 from corvo import ops
-from corvo._fast import keys
-from corvo._fast.codec import CodecError, decode_fields, decode_frame
-from corvo._fast.ready import SEQ_MASK
+from corvo._fast.codec import keys
+from corvo._fast.codec.layouts import CodecError, decode_fields, decode_frame
+from corvo._fast.index.ready import SEQ_MASK
 from corvo.errors import StorageError, UnknownOp
-from corvo.feed import Change
-from corvo.fsm import (
-    aftermath,
+from corvo.events import Change
+from corvo.fsm.ops import (
+    actions,
+    after_finish,
     batches,
+    bulk,
+    due,
+    idempotency,
     jobs,
     leases,
     logs,
-    people,
     queues,
-    reads,
-    replays,
     schedules,
-    tasks,
-    timed,
-    timers,
     unique,
 )
-from corvo.fsm.core import Core
-from corvo.fsm.groups import Group
-from corvo.fsm.lane import Obstacle
-from corvo.fsm.outbox import Outbox
-from corvo.fsm.store import SIZE_MAX, FlushReport
-from corvo.kv.event_blocks import decode_events
-from corvo.kv.rows import Rows
+from corvo.fsm.queries import due as due_queries
+from corvo.fsm.queries import pages
+from corvo.fsm.state.groups import Group
+from corvo.fsm.state.outbox import Outbox
+from corvo.fsm.state.queue_index import Obstacle
+from corvo.fsm.state.state import Core
+from corvo.fsm.state.store import SIZE_MAX, FlushReport
 from corvo.limits import (
     EVENT_LOG_SIZE_MAX,
     EVENT_TRIM_BLOCKS_MAX,
@@ -54,6 +52,8 @@ from corvo.model import (
     UniqueLock,
     Worker,
 )
+from corvo.storage.records.events import decode_events
+from corvo.storage.rows import Rows
 
 Apply = Callable[[Core, bytes], object]
 
@@ -75,17 +75,17 @@ def idempotent(core: Core, payload: bytes) -> object:
     number: int
     inner: bytes
     key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
-    found = replays.find(core, key, fingerprint, keep_ns)
+    found = idempotency.find(core, key, fingerprint, keep_ns)
     if found is not None:
         return found[0]
     result = _function(number, core.meta.applied_index + 1)(core, inner)
-    replays.keep(core, key, fingerprint, result, keep_ns, count)
+    idempotency.keep(core, key, fingerprint, result, keep_ns, count)
     return result
 
 
 _APPLY: Final[dict[int, Apply]] = {
     ops.ENQUEUE.number: jobs.enqueue,
-    ops.ENQUEUE_BATCH.number: aftermath.enqueue_batch,
+    ops.ENQUEUE_BATCH.number: after_finish.enqueue_batch,
     ops.FETCH.number: jobs.fetch,
     ops.FETCH_BATCH.number: jobs.fetch_batch,
     ops.ACK.number: jobs.ack,
@@ -93,23 +93,23 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.FAIL.number: jobs.fail,
     ops.HEARTBEAT.number: jobs.heartbeat,
     ops.RELEASE.number: jobs.release,
-    ops.RETRY_JOB.number: people.retry_job,
-    ops.CANCEL_JOB.number: people.cancel_job,
-    ops.DELETE_JOB.number: people.delete_job,
-    ops.PROMOTE.number: timed.promote,
-    ops.RECLAIM.number: timed.reclaim,
-    ops.PROMOTE_DUE.number: timed.promote_due,
-    ops.EXPIRE_LEASES.number: timed.expire_leases,
-    ops.EXPIRE_JOBS.number: timed.expire_jobs,
-    ops.PURGE_JOBS.number: timed.purge_jobs,
-    ops.CLEAN_UNIQUE.number: timed.clean_unique,
-    ops.MOVE_JOB.number: people.move_job,
-    ops.BULK_ACTION.number: tasks.bulk_action,
-    ops.BULK_STEP.number: tasks.bulk_step,
-    ops.BULK_ADD.number: tasks.bulk_add,
-    ops.BULK_UNDO.number: tasks.bulk_undo,
-    ops.CLEAR_QUEUE.number: tasks.clear_queue,
-    ops.DELETE_QUEUE.number: tasks.delete_queue,
+    ops.RETRY_JOB.number: actions.retry_job,
+    ops.CANCEL_JOB.number: actions.cancel_job,
+    ops.DELETE_JOB.number: actions.delete_job,
+    ops.PROMOTE.number: due.promote,
+    ops.RECLAIM.number: due.reclaim,
+    ops.PROMOTE_DUE.number: due.promote_due,
+    ops.EXPIRE_LEASES.number: due.expire_leases,
+    ops.EXPIRE_JOBS.number: due.expire_jobs,
+    ops.PURGE_JOBS.number: due.purge_jobs,
+    ops.CLEAN_UNIQUE.number: due.clean_unique,
+    ops.MOVE_JOB.number: actions.move_job,
+    ops.BULK_ACTION.number: bulk.bulk_action,
+    ops.BULK_STEP.number: bulk.bulk_step,
+    ops.BULK_ADD.number: bulk.bulk_add,
+    ops.BULK_UNDO.number: bulk.bulk_undo,
+    ops.CLEAR_QUEUE.number: bulk.clear_queue,
+    ops.DELETE_QUEUE.number: bulk.delete_queue,
     ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
     ops.PAUSE_QUEUE.number: queues.pause_queue,
     ops.RESUME_QUEUE.number: queues.resume_queue,
@@ -126,7 +126,7 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.APPEND_LOGS.number: logs.append_logs,
     ops.RELEASE_LOCK.number: unique.release_lock,
     ops.PURGE_BATCHES.number: batches.purge_batches,
-    ops.SETTLE.number: aftermath.settle,
+    ops.SETTLE.number: after_finish.settle,
     ops.IDEMPOTENT.number: idempotent,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
@@ -268,7 +268,7 @@ class Machine:
             core.position = position
             results.append(function(core, frame[position][1]))
             if core.ended or core.unsettled:
-                aftermath.follow_ends(core)
+                after_finish.follow_ends(core)
         core.end()
 
     def take_changes(self) -> list[Change]:
@@ -339,7 +339,7 @@ class Machine:
         for obstacle in found:
             if obstacle.place:
                 seq = obstacle.place & SEQ_MASK
-                obstacle.job_id = timers.waiting_in(self._core, lane.first_place | seq)
+                obstacle.job_id = due_queries.waiting_in(self._core, lane.first_place | seq)
         return found
 
     def job(self, job_id: str) -> Job | None:
@@ -420,7 +420,7 @@ class Machine:
         to nothing. With `before` those in front of the event of that seq. The chain ends where the
         log was trimmed."""
         job = self._core.find(job_id)
-        return [] if job is None else reads.events_of_job(self._core, job, before, limit, size_max)
+        return [] if job is None else pages.events_of_job(self._core, job, before, limit, size_max)
 
     def event(self, seq: int) -> Change | None:
         """One event; None when it was trimmed."""
@@ -429,14 +429,14 @@ class Machine:
     def queue_events(
         self, queue: str, before: int, limit: int, size_max: int
     ) -> tuple[list[Change], int]:
-        """See `reads.events_before`; `before` 0 begins with the newest."""
+        """See `pages.events_before`; `before` 0 begins with the newest."""
         before = before or self.event_seq + 1
         looked_at_max = EVENTS_LOOKED_AT_MAX
-        return reads.events_before(self._core, queue, before, limit, size_max, looked_at_max)
+        return pages.events_before(self._core, queue, before, limit, size_max, looked_at_max)
 
     def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
         """Events of everything behind a seq, in order, cut by count and by bytes."""
-        return reads.events_after(self._core, seq, limit, size_max)
+        return pages.events_after(self._core, seq, limit, size_max)
 
     @property
     def event_first_seq(self) -> int:
@@ -454,20 +454,20 @@ class Machine:
         return self._store.logs.read(job.id, attempt, after, limit, size_max)
 
     def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
-        """See `reads.locks`."""
-        return reads.locks(self._core, queue, behind, limit)
+        """See `pages.locks`."""
+        return pages.locks(self._core, queue, behind, limit)
 
     def jobs_before(self, job: Job) -> int:
         """How many ready jobs of its queue are served before this ready one."""
-        return reads.jobs_before(self._core, job)
+        return pages.jobs_before(self._core, job)
 
     def holders(self, queue: str, limit: int) -> list[Job]:
         """Some active jobs of a queue, those that hold their lease longest first."""
-        return reads.holders(self._core, queue, limit)
+        return pages.holders(self._core, queue, limit)
 
     def workers_of(self, queue: str) -> list[Worker]:
         """The workers that last asked for jobs of this queue, the one heard of last first."""
-        return reads.workers_of(self._core, queue)
+        return pages.workers_of(self._core, queue)
 
     def task(self, task_id: str) -> Task | None:
         """The task of that id."""
@@ -489,12 +489,12 @@ class Machine:
         self, task: Task, start: int, kind: int, limit: int
     ) -> tuple[list[tuple[str, int]], int]:
         """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
-        the position behind them; 0 when there are no more. See `corvo.fsm.tasks`."""
-        return tasks.results(self._core, task, start, kind, limit)
+        the position behind them; 0 when there are no more. See `corvo.fsm.ops.bulk`."""
+        return bulk.results(self._core, task, start, kind, limit)
 
     def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
         """How many jobs an action on all jobs would be tried on, and some of them."""
-        return tasks.matching(self._core, action, limit)
+        return bulk.matching(self._core, action, limit)
 
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""
@@ -533,15 +533,15 @@ class Machine:
     def next_due(self) -> int:
         """Stamp at which the next promotion, lease end or slot is due; 0 when nothing waits. It
         may be early (that job no longer waits), never late."""
-        return timers.next_due(self._core)
+        return due_queries.next_due(self._core)
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
-        return timers.due_promotions(self._core, now_ns, limit)
+        return due_queries.due_promotions(self._core, now_ns, limit)
 
     def due_expiries(self, now_ns: int, limit: int) -> list[str]:
         """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
-        return timers.due_expiries(self._core, now_ns, limit)
+        return due_queries.due_expiries(self._core, now_ns, limit)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Ids of active jobs whose lease has ended, for ExpireLeases.
@@ -549,11 +549,11 @@ class Machine:
         Leases with fencing <= grace_fencing are passed over: they are put aside, where `next_due`
         does not see them, until a call with grace_fencing 0 says that the grace is over.
         """
-        return timers.due_leases(self._core, self._aside, now_ns, limit, grace_fencing)
+        return due_queries.due_leases(self._core, self._aside, now_ns, limit, grace_fencing)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Schedules whose next run has come, for FireSchedule."""
-        return timers.due_schedules(self._core, now_ns, limit)
+        return due_queries.due_schedules(self._core, now_ns, limit)
 
     @property
     def unsettled(self) -> str:
@@ -579,12 +579,12 @@ class Machine:
         """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
         PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
         with, 0 at the end."""
-        return timers.due_purges(self._core, now_ns, default_ns, start, queues, limit)
+        return due_queries.due_purges(self._core, now_ns, default_ns, start, queues, limit)
 
     def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
         """Row keys of unique locks whose time is over, among so many rows from `start` on, for
         CleanUnique; and the key to go on with, empty at the end."""
-        return timers.stale_locks(self._core, now_ns, start, limit)
+        return due_queries.stale_locks(self._core, now_ns, start, limit)
 
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0
@@ -617,5 +617,5 @@ class Machine:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
         nothing: the overlay stays as it is and the flush can be tried again."""
         report = self._store.flush()
-        timers.compact(self._core, self._aside)
+        due_queries.compact(self._core, self._aside)
         return report

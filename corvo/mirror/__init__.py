@@ -1,5 +1,5 @@
 """The mirror: a SQLite view of the base for search, facets and whatever else nobody should count or
-scan on the way of a write. It lives in the sidecar process (`corvo.sidecar`), reads the base
+scan on the way of a write. It lives in the sidecar process (`corvo.sidecar.main`), reads the base
 through short snapshots, and can be deleted at any time: it is built again from the base.
 
 `jq` and `filters` say what can be searched for, `query` turns that into SQL, `schema` and `rows`

@@ -14,7 +14,7 @@ from corvo import limits
 from corvo.errors import ValidationError
 from corvo.mirror import jq
 from corvo.model import PRIORITY_NAMES, STATES
-from corvo.times import parse_time
+from corvo.platform.durations import parse_time
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _SHOWN_MAX: Final = 64

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo.limits import REPORT_KEPT_NS, REPORT_ROWS_MAX, SECOND_NS
+from corvo.mirror.counters import ALL, BOUNDS_NS, MINUTE_NS, SLOT_NS, Tally
 from corvo.mirror.database import Database
-from corvo.mirror.rounds import Round
-from corvo.mirror.tally import ALL, BOUNDS_NS, MINUTE_NS, SLOT_NS, Tally
+from corvo.mirror.sync import Round
 from corvo.model import STATES, Queue
-from corvo.times import format_time
+from corvo.platform.durations import format_time
 
 KINDS: Final = ("delivery", "run")  # tally.DELIVERY, tally.RUN
 _PRUNE_NS: Final = 600 * SECOND_NS

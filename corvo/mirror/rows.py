@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from corvo._fast.keys import parse_unique
+from corvo._fast.codec.keys import parse_unique
 from corvo.limits import DUE_MAX_NS, MS_NS
 from corvo.model import (
     BACKOFFS,

@@ -12,13 +12,13 @@ from msgspec import Raw
 from corvo import limits
 from corvo.errors import MirrorUnavailable
 from corvo.mirror import filters, query, reports, rows
+from corvo.mirror.counters import ALL
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
+from corvo.mirror.file import View
 from corvo.mirror.filters import Filter
-from corvo.mirror.tally import ALL
-from corvo.mirror.view import View
 from corvo.model import PRIORITY_NAMES
-from corvo.times import format_time
+from corvo.platform.durations import format_time
 
 _ENCODE = msgspec.json.Encoder().encode
 _WITHIN_S: Final = limits.SEARCH_NS / 1e9

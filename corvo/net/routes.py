@@ -3,27 +3,27 @@ verb."""
 
 from collections.abc import Callable
 
-from corvo._fast.replies import Request
-from corvo.members import Members
-from corvo.net.handlers.admin import Admin
-from corvo.net.handlers.answers import Answers
-from corvo.net.handlers.batches import Batches
-from corvo.net.handlers.bulk import Bulk
-from corvo.net.handlers.cluster import ClusterVerbs
-from corvo.net.handlers.flow import Flow
-from corvo.net.handlers.jobs import Jobs
-from corvo.net.handlers.producer import Producer
-from corvo.net.handlers.queues import Queues
-from corvo.net.handlers.reports import Reports
-from corvo.net.handlers.rpc import Rpc
-from corvo.net.handlers.schedules import Schedules
-from corvo.net.handlers.search import Search
-from corvo.net.handlers.streams import Streams
-from corvo.net.handlers.worker import WorkerVerbs
-from corvo.net.live import Live
-from corvo.net.router import Route
-from corvo.net.worker_calls import WorkerCalls
-from corvo.service import Service
+from corvo._fast.http.exchange import Request
+from corvo.consensus.cluster.membership import Members
+from corvo.engine.service import Service
+from corvo.net.api.handlers.admin import Admin
+from corvo.net.api.handlers.batches import Batches
+from corvo.net.api.handlers.bulk import Bulk
+from corvo.net.api.handlers.cluster import ClusterVerbs
+from corvo.net.api.handlers.enqueue import Producer
+from corvo.net.api.handlers.inspect import Answers
+from corvo.net.api.handlers.jobs import Jobs
+from corvo.net.api.handlers.limits import Flow
+from corvo.net.api.handlers.queues import Queues
+from corvo.net.api.handlers.reports import Reports
+from corvo.net.api.handlers.schedules import Schedules
+from corvo.net.api.handlers.search import Search
+from corvo.net.api.handlers.worker import WorkerVerbs
+from corvo.net.http.router import Route
+from corvo.net.hub import Live
+from corvo.net.rpc.handler import Rpc
+from corvo.net.rpc.worker_service import WorkerCalls
+from corvo.net.streams.handlers import Streams
 
 _API = "/api/v1"
 _RPC = "/corvo.v1.WorkerService/{method}"

@@ -4,7 +4,7 @@
 
 The directory holds the modules that protoc makes of the service's own definitions. The runner says
 on standard input what it wants of the server, and is told on standard output where it listens. The
-wire is that of the worker service (`corvo.net.rpc_wire`); messages and handlers are for this test.
+wire is that of the worker service (`corvo.net.rpc.wire`); messages and handlers are for this test.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ import uvloop
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from corvo._fast.replies import Request, header_line
-from corvo.clock import Clock
+from corvo._fast.http.exchange import Request, header_line
 from corvo.errors import CorvoError
 from corvo.limits import MS_NS, RPC_MESSAGE_SIZE_MAX, SECOND_NS
-from corvo.net.rpc_status import HTTP_STATUS, RpcError
-from corvo.net.rpc_wire import STREAMING, UNARY, Wire, find_wire
-from corvo.net.server import Server
-from corvo.net.tls import Certificate, Handshakes
+from corvo.net.http.server import Server
+from corvo.net.http.tls import Certificate, Handshakes
+from corvo.net.rpc.status import HTTP_STATUS, RpcError
+from corvo.net.rpc.wire import STREAMING, UNARY, Wire, find_wire
+from corvo.platform.clock import Clock
 
 sys.path.insert(0, sys.argv[1])
 server_compat_pb2: Any = import_module("connectrpc.conformance.v1.server_compat_pb2")

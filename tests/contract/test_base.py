@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.errors import DiskFull, StorageError
-from corvo.kv import base as base_module
-from corvo.kv.base import Base
-from corvo.kv.memory import MemoryBase
-from corvo.kv.rows import SLICE_ROWS_MAX, Rows
 from corvo.limits import KIB, MIB
+from corvo.storage import lmdb as base_module
+from corvo.storage.lmdb import Base
+from corvo.storage.memory import MemoryBase
+from corvo.storage.rows import SLICE_ROWS_MAX, Rows
 
 Make = Callable[[], AbstractContextManager[Rows]]
 KEYS = st.builds(bytes.__add__, st.sampled_from([b"a|", b"b|", b"c|"]), st.binary(max_size=3))
@@ -163,8 +163,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from corvo.kv import base as base_module
-from corvo.kv.base import Base
+from corvo.storage import lmdb as base_module
+from corvo.storage.lmdb import Base
 
 base = Base.open(Path(sys.argv[1]), ballast_size=0)
 number = int(base.get(b"m|") or b"0")
@@ -213,8 +213,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from corvo.kv import base as base_module
-from corvo.kv.base import Base
+from corvo.storage import lmdb as base_module
+from corvo.storage.lmdb import Base
 
 base = Base.open(Path(sys.argv[1]), ballast_size=0)
 print("reading", flush=True)
@@ -248,8 +248,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from corvo.errors import DiskFull
-from corvo.kv import base as base_module
-from corvo.kv.base import Base
+from corvo.storage import lmdb as base_module
+from corvo.storage.lmdb import Base
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 base = Base.open(Path(sys.argv[1]), ballast_size=0)

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from consistency import check_machine
 from contract.test_replay import Program
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from mirror_check import MemoryReader, catch_up, check_view
+from lib.consistency import check_machine
+from lib.mirror_check import MemoryReader, catch_up, check_view
 
 from corvo import limits
-from corvo._fast import keys
-from corvo.fsm.outbox import Outbox
-from corvo.kv.outbox import decode_state
-from corvo.kv.reader import Reader
-from corvo.mirror.view import Missed, View
+from corvo._fast.codec import keys
+from corvo.fsm.state.outbox import Outbox
+from corvo.mirror.file import Missed, View
+from corvo.storage.reader import Reader
+from corvo.storage.records.outbox import decode_state
 
 EPOCH = b"epoch"
 

@@ -5,8 +5,11 @@ again from its base at random points and has to answer, hash and store exactly t
 from pathlib import Path
 from typing import Any
 
-from consistency import check_machine, check_rows, memory
-from fsm_driver import (
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from lib.consistency import check_machine, check_rows, memory
+from lib.fsm_driver import (
     START_NS,
     Step,
     batch_step,
@@ -21,23 +24,17 @@ from fsm_driver import (
     plain,
     schedule_step,
 )
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from plain_model import DATA, OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
+from lib.plain_model import DATA, OVER, ModelBatch, ModelJob, ModelQueues, ModelSchedule
 
 from corvo import ops
-from corvo._fast.codec import encode_fields
+from corvo._fast.codec.layouts import encode_fields
+from corvo.engine.schedule_runs import firings
 from corvo.errors import CorvoError
-from corvo.feed import DELETED
-from corvo.firing import firings
-from corvo.fsm import index_rows
+from corvo.events import DELETED
 from corvo.fsm.machine import Machine
+from corvo.fsm.ops.bulk import ACTION_STATES
+from corvo.fsm.state import index_rows
 from corvo.fsm.states import NOWHERE
-from corvo.fsm.tasks import ACTION_STATES
-from corvo.ids import derived_id
-from corvo.kv.base import Base
-from corvo.kv.memory import MemoryBase
 from corvo.limits import DUE_IDS_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import (
     ACTIONS,
@@ -52,6 +49,9 @@ from corvo.model import (
     SCHEDULED,
     Fetched,
 )
+from corvo.platform.ids import derived_id
+from corvo.storage.lmdb import Base
+from corvo.storage.memory import MemoryBase
 
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)

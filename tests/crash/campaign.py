@@ -16,9 +16,9 @@ from typing import Any
 
 from crash.history import History, Run
 from crash.recovery import copy_data, read_identity, recovered
-from harness import Api, ServerProcess, advance
+from lib.harness import Api, ServerProcess, advance
 
-from corvo.failpoints import VARIABLE
+from corvo.platform.failpoints import VARIABLE
 
 QUEUES = ("a", "b", "c")
 SEGMENT = 128 * 1024

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from crash.engine import IDENTITY, SEGMENT, Load
-from fsm_driver import Step, encode_step
+from lib.fsm_driver import Step, encode_step
 
-from corvo import failpoints, ops
-from corvo.clock import TestClock
-from corvo.consensus.datadir import DataDir
-from corvo.consensus.files import Files
-from corvo.consensus.solo import SoloLog
+from corvo import ops
+from corvo.consensus.single_log import SoloLog
+from corvo.engine.pipeline import Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
-from corvo.kv.base import Base
-from corvo.pipeline import Pipeline
+from corvo.platform import failpoints
+from corvo.platform.clock import TestClock
+from corvo.platform.files import Files
+from corvo.storage.data_dir import DataDir
+from corvo.storage.lmdb import Base
 
 OPS = 250
 OPS_A_FLUSH = 7

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from corvo.consensus.files import SYNC_NONE, Files
+from corvo.platform.files import SYNC_NONE, Files
 
 SECTOR = 512
 PAGE = 4096

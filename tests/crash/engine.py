@@ -14,22 +14,22 @@ from typing import Any
 from unittest.mock import patch
 
 from crash.disk import PAGE, Disk, Killed, RecordingFiles, Sync, SyncNames, Write
-from fsm_driver import START_NS, Step, encode_entry, enqueue_step
+from lib.fsm_driver import START_NS, Step, encode_entry, enqueue_step
 
 from corvo import ops
-from corvo._fast.codec import encode_fields
-from corvo.clock import Clock
-from corvo.consensus.datadir import DataDir, Identity
-from corvo.consensus.inline_sync import InlineSync
+from corvo._fast.codec.layouts import encode_fields
 from corvo.consensus.log import Entry
-from corvo.consensus.solo import SoloLog
-from corvo.flusher import BaseFlusher
+from corvo.consensus.single_log import SoloLog
+from corvo.consensus.wal.inline_thread import InlineSync
+from corvo.engine.flusher import BaseFlusher
 from corvo.fsm.machine import Machine
-from corvo.kv.base import DATA_FILE, NEW_FILE, STATE, Base
-from corvo.kv.memory import MemoryBase
-from corvo.kv.rows import Row, Rows
 from corvo.limits import SECOND_NS
 from corvo.model import Fetched
+from corvo.platform.clock import Clock
+from corvo.storage.data_dir import DataDir, Identity
+from corvo.storage.lmdb import DATA_FILE, NEW_FILE, STATE, Base
+from corvo.storage.memory import MemoryBase
+from corvo.storage.rows import Row, Rows
 
 IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
 SEGMENT = 16 * 1024
@@ -78,7 +78,7 @@ def open_base(disk: Disk, data_dir: Path) -> RecordingBase:
             disk.rename(new, state / DATA_FILE)
         disk.add(SyncNames(disk.relative(path)))
 
-    with patch("corvo.kv.base._sync", flushed):
+    with patch("corvo.storage.lmdb._sync", flushed):
         base = RecordingBase.open(data_dir, ballast_size=0)
     assert isinstance(base, RecordingBase)
     base.disk = disk

@@ -6,13 +6,13 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 
-from corvo import feed
-from corvo.feed import Change
+from corvo import events
+from corvo.events import Change
 from corvo.fsm.machine import Machine
 from corvo.model import ACTIVE, COMPLETED, DELIVERY_UNKNOWN, FAILED, LEASE_EXPIRED, ErrorRecord, Job
 
 BROKEN = ("jobs lost", "acks undone", "two live leases", "phantom attempts", "other")
-_ENDS = (feed.COMPLETED, feed.FAILED, feed.RELEASED, feed.RECLAIMED)
+_ENDS = (events.COMPLETED, events.FAILED, events.RELEASED, events.RECLAIMED)
 _READ_MAX = 100_000
 
 
@@ -133,7 +133,7 @@ class History:
                 self.complain("acks undone", f"{job.id}: delivery {run.fencing} is undone")
 
     def _check_leases(
-        self, job: Job, known: Known, events: list[Change], errors: list[ErrorRecord]
+        self, job: Job, known: Known, changes: list[Change], errors: list[ErrorRecord]
     ) -> None:
         """Go through the life of a job lease by lease."""
         runs = sorted(known.runs, key=lambda run: run.fencing)
@@ -141,8 +141,8 @@ class History:
         begun: Change | None = None
         run: Run | None = None
         attempts = 0
-        for event in events:
-            if event.type == feed.STARTED:
+        for event in changes:
+            if event.type == events.STARTED:
                 attempts += 1
                 if begun is not None:
                     self.complain("two live leases", f"{job.id} has two leases at once")
@@ -152,11 +152,11 @@ class History:
                     self.complain("phantom attempts", f"{job.id}: {event.data!r} is no {attempts}.")
                 continue
             expired = b"lease_expired" in event.data or b"delivery_unknown" in event.data
-            if event.type in _ENDS or (event.type == feed.DEAD and expired):
+            if event.type in _ENDS or (event.type == events.DEAD and expired):
                 assert begun is not None, "a lease ended that never began"
                 if expired:
                     attempts -= self._check_silence(next(silent), begun, event, run)
-                elif event.type == feed.RELEASED:
+                elif event.type == events.RELEASED:
                     attempts -= 1
                 self._check_end(job, event, expired, run)
                 begun = None
@@ -170,10 +170,10 @@ class History:
     def _check_end(self, job: Job, event: Change, expired: bool, run: Run | None) -> None:
         """A lease that its worker knew ended as the worker said, or in silence."""
         if run is None:
-            if not expired and event.type != feed.RELEASED:
+            if not expired and event.type != events.RELEASED:
                 self.complain("two live leases", f"{job.id} was ended by nobody")
             return
-        names = {feed.COMPLETED: "ack", feed.FAILED: "fail", feed.RELEASED: "release"}
+        names = {events.COMPLETED: "ack", events.FAILED: "fail", events.RELEASED: "release"}
         if not expired and names[event.type] != run.end:
             self.complain("other", f"{job.id}: {run.end or 'nothing'} became {event.type}")
         if expired and run.ended:

@@ -25,7 +25,7 @@ from crash.disk import (
 from crash.engine import IDENTITY, SEGMENT, Engine, Model, all_rows
 from crash.recovery import recovered
 
-from corvo.consensus.files import SYNC_DATA
+from corvo.platform.files import SYNC_DATA
 
 # Where images are built: in memory where possible, for a flush per start is slow on a disk.
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -163,7 +163,7 @@ KINDS: dict[str, Kind] = {
     "torn pages": torn_pages,
     "lost names": lost_names,
     "stale records in a recycled segment": stale_records,
-    "inside a commit of the base": base_commits,
+    "inside a commit of the state": base_commits,
     "a first start": first_start,
     "everything at once": anything,
 }

@@ -1,6 +1,6 @@
 """How often each failpoint is passed before it kills, and how it is met."""
 
-from corvo.failpoints import POINTS
+from corvo.platform.failpoints import POINTS
 
 # Points that every entry passes are passed a number of times first.
 _OFTEN = ("wal.before_write", "wal.after_write", "wal.before_sync", "wal.after_sync", "apply")

@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from consistency import check_machine
+from lib.consistency import check_machine
 
-from corvo.consensus.datadir import Identity
-from corvo.consensus.files import Files
-from corvo.consensus.inline_sync import InlineSync
 from corvo.consensus.log import Entry
-from corvo.consensus.wal import Wal
+from corvo.consensus.wal.inline_thread import InlineSync
+from corvo.consensus.wal.wal import Wal
 from corvo.fsm.machine import Machine
-from corvo.kv.base import DATA_FILE, STATE, Base
+from corvo.platform.files import Files
+from corvo.storage.data_dir import Identity
+from corvo.storage.lmdb import DATA_FILE, STATE, Base
 
 
 class Recovered:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from crash.recovery import copy_data
-from harness import failed_start, running_server
+from lib.harness import failed_start, running_server
 
 TAILS = (1, 40, 64 * 1024)
 

@@ -11,9 +11,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from harness import Api, ServerProcess, refused, until
+from lib.harness import Api, ServerProcess, refused, until
 
-from corvo.failpoints import VARIABLE
+from corvo.platform.failpoints import VARIABLE
 
 MIB = 1024 * 1024
 # Room for what the server wants to have free before it takes jobs, and for its stores.

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clusters import ClusterProcess
 from faults.machines import Disk, Knobs, Network, eventually
-from harness import ServerProcess, clock_ns
+from lib.clusters import ClusterProcess
+from lib.harness import ServerProcess, clock_ns
 
 READY_S = 40
 

@@ -14,7 +14,7 @@ from faults.arena import FaultyCluster, name_of
 from faults.judge import Before, Judge
 from faults.load import Load
 from faults.machines import Unavailable
-from mirror_faults import compare, wait_shown
+from lib.mirror_faults import compare, wait_shown
 
 WARM_UP = 60  # enqueues and ends before the fault
 _GOES_ON = 40  # after it

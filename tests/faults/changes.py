@@ -9,9 +9,15 @@ from pathlib import Path
 from faults.arena import FaultyCluster, name_of
 from faults.campaign import Trial
 from faults.machines import MIB, eventually
-from harness import ServerProcess
+from lib.harness import ServerProcess
 
-from corvo.consensus.peers import MESSAGES, NONCE_SIZE, WIRE_VERSION, Dialling, Hello
+from corvo.consensus.cluster.peer_protocol import (
+    MESSAGES,
+    NONCE_SIZE,
+    WIRE_VERSION,
+    Dialling,
+    Hello,
+)
 
 # ---- snapshots ----
 

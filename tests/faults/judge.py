@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from faults.arena import FaultyCluster, name_of
 from faults.load import Load, drain, seen
 from faults.machines import eventually
-from harness import Api, ServerProcess
+from lib.harness import Api, ServerProcess
 
-from corvo.kv.meta import decode_meta
-from corvo.kv.reader import Reader
+from corvo.storage.reader import Reader
+from corvo.storage.records.meta import decode_meta
 
 COLUMNS = ("lost", "doubled", "unexplained", "phantom", "unequal")
 _ENDED = ("completed", "dead", "cancelled")

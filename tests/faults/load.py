@@ -13,7 +13,7 @@ from typing import Any
 
 from faults.machines import eventually
 from faults.record import Record
-from harness import ServerProcess
+from lib.harness import ServerProcess
 from sim.histories import PENDING
 
 PRODUCERS = 4

@@ -7,21 +7,21 @@ from types import SimpleNamespace
 from typing import Any
 
 from corvo import ops
-from corvo._fast.codec import decode_fields
-from corvo._fast.h2client import H2Client
-from corvo._fast.http2 import H2Conn
-from corvo._fast.plain_frames import PlainAcks, PlainEnqueues, PlainFrames
-from corvo._fast.replies import H1Context, Request
+from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues, PlainFrames
+from corvo._fast.codec.layouts import decode_fields
+from corvo._fast.http.exchange import H1Context, Request
+from corvo._fast.http2.client import H2Client
+from corvo._fast.http2.connection import H2Conn
 from corvo.config import load
 from corvo.errors import CorvoError, NotFound, ValidationError
-from corvo.ids import check_job_id
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch
-from corvo.net.codecs import CODECS
-from corvo.net.lifecycle_streams import PATH, LifecycleStreams, is_lifecycle_stream
-from corvo.net.rpc_wire import STREAMING, find_wire
-from corvo.net.server import HttpLimits
-from corvo.net.worker_calls import Values, read_frame
+from corvo.net.http.server import HttpLimits
+from corvo.net.rpc.codecs import CODECS
+from corvo.net.rpc.wire import STREAMING, find_wire
+from corvo.net.rpc.worker_service import Values, read_frame
+from corvo.net.rpc.worker_streams import PATH, LifecycleStreams, is_lifecycle_stream
+from corvo.platform.ids import check_job_id
 
 
 class Loop:

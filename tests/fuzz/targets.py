@@ -15,16 +15,28 @@ from typing import Any, NamedTuple
 from fuzz.conversations import converse
 
 from corvo import config, ops
-from corvo._fast import keys, protobuf
-from corvo._fast.codec import CodecError, decode_fields, decode_frame, encode_fields, encode_frame
-from corvo._fast.frames import ConnectionFault, FrameReader
-from corvo._fast.frames import frame as http2_frame
-from corvo._fast.hpack import Decoder, Encoder
-from corvo._fast.http1 import H1Conn
-from corvo._fast.http2 import PREFACE, H2Conn
-from corvo._fast.record import CLEAN_CLOSE, ENTRY, HARD_STATE, Writer, find_written_after, parse
-from corvo._fast.replies import H1Context, Request
-from corvo.consensus.datadir import Identity
+from corvo._fast.codec import keys, protobuf
+from corvo._fast.codec.layouts import (
+    CodecError,
+    decode_fields,
+    decode_frame,
+    encode_fields,
+    encode_frame,
+)
+from corvo._fast.codec.wal_record import (
+    CLEAN_CLOSE,
+    ENTRY,
+    HARD_STATE,
+    Writer,
+    find_written_after,
+    parse,
+)
+from corvo._fast.http.exchange import H1Context, Request
+from corvo._fast.http.http1 import H1Conn
+from corvo._fast.http2.connection import PREFACE, H2Conn
+from corvo._fast.http2.frames import ConnectionFault, FrameReader
+from corvo._fast.http2.frames import frame as http2_frame
+from corvo._fast.http2.hpack import Decoder, Encoder
 from corvo.consensus.log import CONFIGURATION, Entry
 from corvo.consensus.raft.messages import (
     APPEND,
@@ -36,16 +48,26 @@ from corvo.consensus.raft.messages import (
     encode_conf_state,
     encode_message,
 )
-from corvo.consensus.segment import HEAD_SIZE, encode_head, parse_head, scan
+from corvo.consensus.wal.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.errors import CorvoError, StorageError
-from corvo.kv import documents, event_blocks, queue_documents
 from corvo.model import ErrorRecord, Job, Queue, Worker
-from corvo.net import bodies, proto_json
-from corvo.net.envelopes import COMPRESSED, Envelopes, envelope
-from corvo.net.proto_file import load
-from corvo.net.rpc_status import RpcError
-from corvo.net.rpc_wire import STREAMING
-from corvo.net.server import HttpLimits
+from corvo.net.api import requests
+from corvo.net.http.server import HttpLimits
+from corvo.net.rpc import proto_json
+from corvo.net.rpc.envelopes import COMPRESSED, Envelopes, envelope
+from corvo.net.rpc.proto_file import load
+from corvo.net.rpc.status import RpcError
+from corvo.net.rpc.wire import STREAMING
+from corvo.storage.data_dir import Identity
+from corvo.storage.records import (
+    events as event_records,
+)
+from corvo.storage.records import (
+    jobs as job_records,
+)
+from corvo.storage.records import (
+    queues as queue_records,
+)
 
 IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
 SEGMENT = 2048
@@ -55,14 +77,14 @@ TYPES = load("worker.proto")
 RPC_TYPES = sorted(TYPES)
 STREAMS = sorted(STREAMING)
 BODIES = (
-    bodies.EnqueueBody,
-    bodies.EnqueueBatchBody,
-    bodies.FetchBody,
-    bodies.AckBody,
-    bodies.AckBatchBody,
-    bodies.FailBody,
-    bodies.HeartbeatBody,
-    bodies.ReleaseBody,
+    requests.EnqueueBody,
+    requests.EnqueueBatchBody,
+    requests.FetchBody,
+    requests.AckBody,
+    requests.AckBatchBody,
+    requests.FailBody,
+    requests.HeartbeatBody,
+    requests.ReleaseBody,
 )
 
 
@@ -116,14 +138,14 @@ def document(data: bytes) -> None:
     """Rows of the base; the first byte chooses the family."""
     row = data[1:]
     decoders: list[Callable[[], object]] = [
-        lambda: documents.decode_head("j", row),
-        lambda: documents.decode_body(Job("j"), row),
-        lambda: documents.decode_data(Job("j"), row),
-        lambda: queue_documents.decode_queue("q", row),
-        lambda: documents.decode_worker("w", row),
-        lambda: documents.decode_error("j", row),
-        lambda: documents.decode_lock(row),
-        lambda: event_blocks.decode_events(1, row),
+        lambda: job_records.decode_head("j", row),
+        lambda: job_records.decode_body(Job("j"), row),
+        lambda: job_records.decode_data(Job("j"), row),
+        lambda: queue_records.decode_queue("q", row),
+        lambda: job_records.decode_worker("w", row),
+        lambda: job_records.decode_error("j", row),
+        lambda: job_records.decode_lock(row),
+        lambda: event_records.decode_events(1, row),
     ]
     try:
         decoders[data[0] % len(decoders) if data else 0]()
@@ -330,11 +352,11 @@ def body(data: bytes) -> None:
     """The JSON of a request; the first byte chooses the kind. Values keep their bytes."""
     kind = BODIES[data[0] % len(BODIES)] if data else BODIES[0]
     try:
-        found = bodies.decode(data[1:], kind)
+        found = requests.decode(data[1:], kind)
     except CorvoError as error:
         assert error.status == 400 and error.message
         return
-    if isinstance(found, bodies.EnqueueBody) and found.payload is not None:
+    if isinstance(found, requests.EnqueueBody) and found.payload is not None:
         assert bytes(found.payload) in data
 
 
@@ -425,18 +447,18 @@ def _samples() -> list[bytes]:
 
 def _documents() -> list[bytes]:
     job = Job("j")
-    block = event_blocks.EventBlock()
+    block = event_records.EventBlock()
     block.begin(1, 1)
     for previous in (0, 1):
         block.add(0, "j", "q", previous, b"{}")
     rows = [
-        documents.encode_head(job),
-        documents.encode_body(job),
-        documents.encode_data(job),
-        queue_documents.encode_queue(Queue(1, "q")),
-        documents.encode_worker(Worker("w")),
-        documents.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
-        documents.encode_lock("j", 1, b"k"),
+        job_records.encode_head(job),
+        job_records.encode_body(job),
+        job_records.encode_data(job),
+        queue_records.encode_queue(Queue(1, "q")),
+        job_records.encode_worker(Worker("w")),
+        job_records.encode_error(ErrorRecord(1, 0, b"e", b"", 1)),
+        job_records.encode_lock("j", 1, b"k"),
         block.done(),
     ]
     return [bytes([number]) + row for number, row in enumerate(rows)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, ServerProcess, running_server
+from lib.harness import Api, ServerProcess, running_server
 
 _numbers = itertools.count(1)
 

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attacks import ATTACKS, CLASSES, UNTESTED, Attack, counted
-from clusters import running_cluster
-from conversations import converse
-from harness import ServerProcess, running_server
-from honest import honest_client
+from lib.attacks import ATTACKS, CLASSES, UNTESTED, Attack, counted
+from lib.clusters import running_cluster
+from lib.conversations import converse
+from lib.harness import ServerProcess, running_server
+from lib.honest import honest_client
 
-from corvo._fast import replies
+from corvo._fast.http import exchange
 
 MIB = 1024 * 1024
 NEW_MEMORY_MAX = 48 * MIB
 # How long an honest client may wait while the server works for others, in its CPU time. The worst
 # is 17 ms compiled (chunks of a mebibyte), and 160 ms interpreted (Huffman codes).
-COMPILED = not replies.__file__.endswith(".py")
+COMPILED = not exchange.__file__.endswith(".py")
 FELT_MAX_S = 0.05 if COMPILED else 0.5
 ON_FOLLOWER = 33
 

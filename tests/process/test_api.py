@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     ServerProcess,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, ServerProcess
+from lib.harness import Api, ServerProcess
 
 JOBS = 700
 

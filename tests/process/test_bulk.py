@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     Api,
     ServerProcess,
     advance,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import WAIT_S, Api, ServerProcess
+from lib.harness import WAIT_S, Api, ServerProcess
 
-from corvo._fast import protobuf
-from corvo.net.proto_file import load
+from corvo._fast.codec import protobuf
+from corvo.net.rpc.proto_file import load
 
 CLIENTS = Path(__file__).parent.parent / "clients"
 TYPES = load("worker.proto")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from clusters import Writer, free_port, running_cluster, take_all
-from harness import (
+from lib.clusters import Writer, free_port, running_cluster, take_all
+from lib.harness import (
     Lines,
     Poll,
     ServerProcess,

@@ -11,8 +11,8 @@ from typing import Any
 
 import lmdb
 import pytest
-from clusters import running_cluster, take_all
-from harness import (
+from lib.clusters import running_cluster, take_all
+from lib.harness import (
     Api,
     Lines,
     Poll,
@@ -25,11 +25,11 @@ from harness import (
     until,
     wait_mirrored,
 )
-from stream_peer import ConnectStream
+from lib.stream_peer import ConnectStream
 
-from corvo._fast import keys
-from corvo.kv import documents
-from corvo.kv.base import ENGINE
+from corvo._fast.codec import keys
+from corvo.storage.lmdb import ENGINE
+from corvo.storage.records import jobs as job_records
 
 
 def make_authority(directory: Path) -> tuple[str, ...]:
@@ -238,9 +238,9 @@ def test_f26_a_damaged_state_is_noticed(tmp_path: Path) -> None:
         path = victim.data_dir / "state"
         with lmdb.open(str(path), lib_version=ENGINE) as env, env.begin(write=True) as transaction:
             row = transaction.get(keys.job(job_id))
-            job = documents.decode_head(job_id, row)
+            job = job_records.decode_head(job_id, row)
             job.event_seq += 1
-            transaction.put(keys.job(job_id), documents.encode_head(job))
+            transaction.put(keys.job(job_id), job_records.encode_head(job))
         victim.start()
         cluster.wait_caught_up(victim)
         assert cluster.status(victim)["status"] != "diverged"

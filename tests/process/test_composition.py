@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     Api,
     Poll,
     ServerProcess,

@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
-from harness import WAIT_S, Api, ServerProcess
+from lib.harness import WAIT_S, Api, ServerProcess
 
-from corvo._fast import protobuf
-from corvo.net.proto_file import load
+from corvo._fast.codec import protobuf
+from corvo.net.rpc.proto_file import load
 
 TYPES = load("worker.proto")
 Call = Callable[..., Any]

@@ -12,8 +12,8 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
-from harness import Api, ServerProcess, connect
 from hyperframe import frame as frames
+from lib.harness import Api, ServerProcess, connect
 
 KIB = 1024
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from corvo._fast.replies import Request
-from corvo.clock import Clock
+from corvo._fast.http.exchange import Request
 from corvo.limits import MIB
-from corvo.net.router import Route, Router
-from corvo.net.server import HttpLimits, Server
+from corvo.net.http.router import Route, Router
+from corvo.net.http.server import HttpLimits, Server
+from corvo.platform.clock import Clock
 
 GET = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     ServerProcess,

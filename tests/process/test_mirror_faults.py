@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import mirror_faults
 import pytest
-from mirror_faults import Fault, Row
+from lib import mirror_faults
+from lib.mirror_faults import Fault, Row
 
 
 def check(row: Row) -> None:

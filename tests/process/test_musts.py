@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     Poll,
@@ -26,7 +26,7 @@ from harness import (
     rfc3339,
     running_server,
 )
-from traffic import STATES, Traffic, check_counters
+from lib.traffic import STATES, Traffic, check_counters
 
 SECOND_NS = 10**9
 

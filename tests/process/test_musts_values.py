@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import (
+from lib.harness import (
     Api,
     advance,
     clock_ns,

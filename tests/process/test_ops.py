@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 import pytest
-from harness import (
+from lib.harness import (
     Api,
     ServerProcess,
     advance,

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     Poll,

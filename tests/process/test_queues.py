@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from harness import Api, advance, frozen_clock, refused, rfc3339
-from traffic import STATES, Shuffle
+from lib.harness import Api, advance, frozen_clock, refused, rfc3339
+from lib.traffic import STATES, Shuffle
 
 SECOND_NS = 10**9
 

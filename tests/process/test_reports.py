@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     Api,
     ServerProcess,
     advance,
@@ -20,7 +20,7 @@ from harness import (
     wait_mirror,
 )
 
-from corvo.times import parse_time
+from corvo.platform.durations import parse_time
 
 
 class Reports:

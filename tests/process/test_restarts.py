@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     Poll,
@@ -27,12 +27,12 @@ from harness import (
     running_server,
     until,
 )
-from traffic import Shuffle
+from lib.traffic import Shuffle
 
 from corvo.config import load
 from corvo.errors import DiskFull
-from corvo.kv.base import Base
-from corvo.node import Node
+from corvo.node.node import Node
+from corvo.storage.lmdb import Base
 
 SECOND_NS = 10**9
 

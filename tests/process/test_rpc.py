@@ -9,10 +9,10 @@ import time
 from typing import Any
 
 import pytest
-from harness import WAIT_S, Api, ServerProcess, advance, connect, frozen_clock
+from lib.harness import WAIT_S, Api, ServerProcess, advance, connect, frozen_clock
 
-from corvo._fast import protobuf
-from corvo.net.proto_file import load
+from corvo._fast.codec import protobuf
+from corvo.net.rpc.proto_file import load
 
 TYPES = load("worker.proto")
 PATH = "//corvo.v1.WorkerService/"

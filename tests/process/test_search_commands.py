@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, ServerProcess, clean_environment, running_server, until
+from lib.harness import Api, ServerProcess, clean_environment, running_server, until
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Api, ServerProcess, advance, running_server
+from lib.harness import Api, ServerProcess, advance, running_server
 
 JOBS = 10_000
 QUEUE = "story"

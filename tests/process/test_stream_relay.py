@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import ClusterProcess, running_cluster
-from harness import WAIT_S, until
-from stream_peer import Ended, Stream, open_stream
+from lib.clusters import ClusterProcess, running_cluster
+from lib.harness import WAIT_S, until
+from lib.stream_peer import Ended, Stream, open_stream
 
 RELAY = {"x-corvo-proxy-stream": "1"}
 KINDS = ["grpc", "proto", "json"]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import (
+from lib.harness import (
     WAIT_S,
     Api,
     Lines,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import (
+from lib.harness import (
     ServerProcess,
     connect,
     failed_start,

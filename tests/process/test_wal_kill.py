@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from corvo.consensus.datadir import Identity
 from corvo.consensus.log import Entry
-from corvo.consensus.solo import SoloLog
+from corvo.consensus.single_log import SoloLog
+from corvo.storage.data_dir import Identity
 
 ROOT = Path(__file__).parents[2]
 SEGMENT = 64 * 1024
@@ -18,8 +18,8 @@ IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
 
 CHILD = """
 import asyncio, os, sys
-from corvo.consensus.datadir import Identity
-from corvo.consensus.solo import SoloLog
+from corvo.storage.data_dir import Identity
+from corvo.consensus.single_log import SoloLog
 
 path, identity, durable, segment_size = sys.argv[1], sys.argv[2].split(","), *sys.argv[3:]
 

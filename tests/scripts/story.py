@@ -26,7 +26,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from raft_cluster import Cluster, Node
+from lib.raft_cluster import Cluster, Node
 
 from corvo.consensus.log import CONFIGURATION, Entry
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE

@@ -4,16 +4,16 @@ import marshal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from fsm_driver import START_NS, Step, encode_entry
+from lib.fsm_driver import START_NS, Step, encode_entry
 from sim.ghost import demand
 
 from corvo import ops
 from corvo.consensus.log import Entry
 from corvo.consensus.raft.ready import Refused
 from corvo.fsm.machine import Machine
-from corvo.kv.memory import MemoryBase
 from corvo.limits import SECOND_NS
 from corvo.model import Fetched
+from corvo.storage.memory import MemoryBase
 
 if TYPE_CHECKING:
     from sim.node import Node

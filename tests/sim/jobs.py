@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from consistency import check_machine
-from fsm_driver import Step, enqueue_step
+from lib.consistency import check_machine
+from lib.fsm_driver import Step, enqueue_step
 from sim.clients import Client, Clients
 from sim.ghost import demand
 from sim.histories import PENDING
@@ -12,7 +12,7 @@ from sim.job_server import REFUSED
 from sim.node import LOST, UNKNOWN, Node
 
 from corvo import ops
-from corvo._fast.codec import encode_fields
+from corvo._fast.codec.layouts import encode_fields
 from corvo.errors import CorvoError
 from corvo.limits import SECOND_NS
 from corvo.model import COMPLETED, RETRYING, SCHEDULED, STATES, Enqueued, Fetched

@@ -25,7 +25,7 @@ from corvo.consensus.raft.messages import (
     encode_message,
 )
 from corvo.consensus.raft.ready import LEADER, Ready, RoleChange
-from corvo.kv.memory import MemoryBase
+from corvo.storage.memory import MemoryBase
 
 if TYPE_CHECKING:
     from sim.world import World

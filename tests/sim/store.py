@@ -3,10 +3,10 @@
     log        a salt of 8 bytes, then records: the base, the hard state, what was appended
     snapshot   the newest snapshot: 4 bytes length and its meta, then the state
 
-The records are those of the real log (`corvo._fast.record`), chained by their CRCs, so that a torn
-one ends the log. The base is a TRUNCATE record with the members as payload. A log that is cut at
-its front, or begun again above a snapshot, is written as `log.new` and takes the place of `log`
-by a rename; so do snapshots.
+The records are those of the real log (`corvo._fast.codec.wal_record`), chained by their CRCs, so
+that a torn one ends the log. The base is a TRUNCATE record with the members as payload. A log that
+is cut at its front, or begun again above a snapshot, is written as `log.new` and takes the place of
+`log` by a rename; so do snapshots.
 
 Everything is a queue of jobs, each a few steps with a sync behind each of them, so that a crash
 finds every state there can be.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from sim.disk import Disk
 
-from corvo._fast.record import ENTRY, HARD_STATE, TRUNCATE, Writer, parse
+from corvo._fast.codec.wal_record import ENTRY, HARD_STATE, TRUNCATE, Writer, parse
 from corvo.consensus.log import Entry
 from corvo.consensus.raft.messages import (
     ConfState,

@@ -1,6 +1,6 @@
 """What the simulator has found: each failing seed, as the shortest story that shows it."""
 
-from raft_cluster import Cluster
+from lib.raft_cluster import Cluster
 from sim.world import World
 
 from corvo.consensus.driver import Driver, Write

@@ -20,34 +20,36 @@ from typing import Any, NamedTuple, cast
 
 import click
 import pytest
+from faults.scenarios import SCENARIOS
 from prometheus_client.parser import text_string_to_metric_families
 
-from corvo import config, errors, failpoints, limits
+from corvo import config, errors, limits
+from corvo._fast.http.abuse_counters import REASONS
 from corvo._fast.meters import Histogram
-from corvo._fast.refusals import REASONS
 from corvo.cli import root
-from corvo.clock import Clock
 from corvo.config import load
+from corvo.engine.pipeline import Pipeline
+from corvo.engine.service import Service
 from corvo.errors import ConfigError
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.kv.memory import MemoryBase
-from corvo.net import bodies
-from corvo.net.handlers.admin import Admin
-from corvo.net.live import Live
+from corvo.net.api import requests
+from corvo.net.api.handlers.admin import Admin
+from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
+from corvo.net.hub import Live
 from corvo.net.routes import routes
-from corvo.net.scrape import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
-from corvo.pipeline import Pipeline
-from corvo.service import Service
-from corvo.times import format_duration
+from corvo.platform import failpoints
+from corvo.platform.clock import Clock
+from corvo.platform.durations import format_duration
+from corvo.platform.ids import JobIds
+from corvo.storage.memory import MemoryBase
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
 OPERATE = (ROOT / "docs/operate.md").read_text()
 BODIES = [
     kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and kind.__module__ == bodies.__name__ and kind.__name__[0] != "_"
+    for kind in vars(requests).values()
+    if isinstance(kind, type) and kind.__module__ == requests.__name__ and kind.__name__[0] != "_"
 ]
 LINES_MAX = {"docs/performance.md": 150, "docs/reliability.md": 150}
 
@@ -717,6 +719,12 @@ def test_every_code_is_documented_with_its_status() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     answered = {(str(k.status), k.code) for k in kinds if getattr(k, "status", 500) != 500}
     assert set(re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", API, re.MULTILINE)) == answered
+
+
+def test_the_table_of_faults_has_every_fault() -> None:
+    page = (ROOT / "docs/testing.md").read_text()
+    rows = re.findall(r"^\| (A[\w-]+) \| ([^|]+) \|", page, re.MULTILINE)
+    assert rows == [(fault.name, fault.what) for fault in SCENARIOS]
 
 
 def test_every_reason_of_refusals_is_documented() -> None:

@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 
-from corvo.clock import Clock
 from corvo.config import load
-from corvo.consensus.datadir import Identity
-from corvo.consensus.files import Files
-from corvo.consensus.inline_sync import InlineSync
-from corvo.consensus.solo import SoloLog
+from corvo.consensus.single_log import SoloLog
+from corvo.consensus.wal.inline_thread import InlineSync
+from corvo.engine.pipeline import Pipeline
+from corvo.engine.scheduler import Scheduler
+from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
-from corvo.ids import JobIds
-from corvo.kv.memory import MemoryBase
-from corvo.net.handlers.admin import Admin
-from corvo.net.live import Live
-from corvo.net.router import Router
+from corvo.net.api.handlers.admin import Admin
+from corvo.net.http.router import Router
+from corvo.net.http.server import Connection, Server
+from corvo.net.hub import Live
 from corvo.net.routes import routes
-from corvo.net.server import Connection, Server
-from corvo.pipeline import Pipeline
-from corvo.scheduler import Scheduler
-from corvo.service import Service
+from corvo.platform.clock import Clock
+from corvo.platform.files import Files
+from corvo.platform.ids import JobIds
+from corvo.storage.data_dir import Identity
+from corvo.storage.memory import MemoryBase
 
 CONNECTIONS = 16
 

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import known_mutants
 import pytest
-import server_mutants
-from mutation import Mutant, mutated
+from lib import known_mutants, server_mutants
+from lib.mutation import Mutant, mutated
 
 TESTS = Path(__file__).parents[1]
 README = TESTS.parent / "corvo" / "consensus" / "README.md"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import uvloop
 
-from corvo.clock import Clock
-from corvo.net.server import Server
-from corvo.net.tls import Certificate, Handshakes
+from corvo.net.http.server import Server
+from corvo.net.http.tls import Certificate, Handshakes
+from corvo.platform.clock import Clock
 
 SUITES = ("generic", "http2", "hpack")
 

@@ -1,7 +1,7 @@
 """What nodes say to each other, what a node must not forget, and both as bytes.
 
-Everything is encoded as fields (`corvo._fast.codec`): one version byte, then the fields of the
-layouts below. Decoding is strict and raises CodecError: these bytes come from the network.
+Everything is encoded as fields (`corvo._fast.codec.layouts`): one version byte, then the fields of
+the layouts below. Decoding is strict and raises CodecError: these bytes come from the network.
 
 A message carries every field of `Message`, most of them one byte. Its entries follow `index`
 without gaps, so only their terms, kinds and data are written. A configuration is also the data of
@@ -10,7 +10,7 @@ the log entry that brings it into force.
 
 from typing import Final, final
 
-from corvo._fast.codec import CodecError, decode_fields, encode_fields
+from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.consensus.log import CONFIGURATION, Entry
 
 # Types of messages. Every request of a leader is an APPEND: a heartbeat is one without entries.

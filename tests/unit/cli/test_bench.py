@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.cli import pauses, report
-from corvo.cli.load import Load, Plan
+from corvo.cli.bench import pauses, report
+from corvo.cli.bench.load import Load, Plan
 from corvo.errors import CorvoError
 
 SMALL = ["--jobs", "60", "--concurrency", "3"]

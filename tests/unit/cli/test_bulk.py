@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corvo.cli import bulk, people, queues
+from corvo.cli import actions, bulk, queues
 from corvo.errors import ValidationError
 
 BULK = "/api/v1/jobs/bulk"
@@ -185,4 +185,4 @@ def test_a_draining_queue_in_the_table(server: Any, run: Any) -> None:
 
 def test_every_action_of_one_job_has_a_command() -> None:
     names = {"hold", "approve", "reject", "move", "requeue", "run", "priority"}
-    assert names <= set(vars(people))
+    assert names <= set(vars(actions))

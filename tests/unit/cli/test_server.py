@@ -14,7 +14,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[config.Config]:
     """The settings of each start; nothing really starts."""
     starts: list[config.Config] = []
     node = SimpleNamespace(run=lambda settings: starts.append(settings) or 0)
-    monkeypatch.setitem(sys.modules, "corvo.node", node)
+    monkeypatch.setitem(sys.modules, "corvo.node.node", node)
     for name in config.NAMES:
         monkeypatch.delenv(config.env_name(name), raising=False)
     return starts

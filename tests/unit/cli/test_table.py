@@ -5,16 +5,15 @@ import click
 from corvo.cli import (
     COMMANDS,
     about,
-    answers,
+    actions,
     batches,
-    bench,
     bulk,
     cluster,
-    flow,
+    inspect,
     jobs,
+    limits,
     locks,
     logs,
-    people,
     queues,
     schedules,
     search,
@@ -22,19 +21,20 @@ from corvo.cli import (
     watch,
     worker,
 )
+from corvo.cli.bench import bench
 
 MODULES = (
     about,
-    answers,
+    inspect,
     batches,
     bench,
     bulk,
     cluster,
-    flow,
+    limits,
     jobs,
     locks,
     logs,
-    people,
+    actions,
     queues,
     schedules,
     search,
@@ -52,7 +52,7 @@ BELOW = [
 
 def test_every_command_is_in_the_table() -> None:
     defined = {
-        name: module.__name__.rpartition(".")[2]
+        name: module.__name__.removeprefix("corvo.cli.")
         for module in MODULES
         for name, value in vars(module).items()
         if isinstance(value, click.Command) and value not in BELOW

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consistency import check_machine, memory
-from fsm_driver import START_NS, Driver, encode_entry, enqueue_step
+from lib.consistency import check_machine, memory
+from lib.fsm_driver import START_NS, Driver, encode_entry, enqueue_step
 
-from corvo import feed, ops
-from corvo._fast import keys
-from corvo._fast.codec import encode_fields, encode_frame
+from corvo import events, ops
+from corvo._fast.codec import keys
+from corvo._fast.codec.layouts import encode_fields, encode_frame
 from corvo.errors import DiskFull, StorageError, UnknownOp
-from corvo.fsm import core, store
 from corvo.fsm.machine import Machine
-from corvo.kv.memory import MemoryBase
-from corvo.kv.rows import Row
+from corvo.fsm.state import state, store
 from corvo.limits import HEAD_INSIDE_SIZE_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import ACTIVE, COMPLETED, PENDING, STATES, Job
+from corvo.storage.memory import MemoryBase
+from corvo.storage.rows import Row
 
 
 class FullBase(MemoryBase):
@@ -159,16 +159,16 @@ def test_events_of_a_job_are_a_chain(flushed: bool) -> None:
         driver.machine.flush()
     chain = driver.machine.events("j")
     assert [(change.type, change.data) for change in chain] == [
-        (feed.ENQUEUED, b'{"state":"pending","priority":0}'),
-        (feed.STARTED, b'{"attempt":1,"worker_id":"w\\"1"}'),
-        (feed.PROGRESS, b'{"p":1}'),
-        (feed.FAILED, b'{"attempt":1,"error":"no"}'),
-        (feed.RETRYING, b'{"attempts_remaining":2,"next_attempt_ns":%d}' % driver.now_ns),
+        (events.ENQUEUED, b'{"state":"pending","priority":0}'),
+        (events.STARTED, b'{"attempt":1,"worker_id":"w\\"1"}'),
+        (events.PROGRESS, b'{"p":1}'),
+        (events.FAILED, b'{"attempt":1,"error":"no"}'),
+        (events.RETRYING, b'{"attempts_remaining":2,"next_attempt_ns":%d}' % driver.now_ns),
     ]
     assert [change.previous for change in chain] == [0, *(change.seq for change in chain[:-1])]
     assert all(change.job_id == "j" and change.queue == "q" for change in chain)
     newest = [change.type for change in driver.machine.events("j", 2)]
-    assert newest == [feed.FAILED, feed.RETRYING]
+    assert newest == [events.FAILED, events.RETRYING]
     assert driver.machine.events("nope") == []
 
 
@@ -177,7 +177,7 @@ def test_event_of_a_failure_without_text_or_with_too_much(error: bytes) -> None:
     driver = Driver()
     driver.enqueue("j")
     driver.fail("j", driver.take().token, error=error)
-    failed = next(change for change in driver.machine.events("j") if change.type == feed.FAILED)
+    failed = next(change for change in driver.machine.events("j") if change.type == events.FAILED)
     assert failed.data == b'{"attempt":1}'
     assert driver.machine.errors("j")[0].error == error
 
@@ -448,7 +448,7 @@ def test_the_same_bytes_whatever_the_surroundings() -> None:
     """In processes with other seeds of the hash, time zones and locales."""
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
     script = (
-        f"import sys; sys.path[:0] = {folders!r}; import known_mutants;"
+        f"import sys; sys.path[:0] = {folders!r}; from lib import known_mutants;"
         f"known_mutants.install_wanted();from {Path(__file__).stem} import story; print(*story())"
     )
     surroundings = (
@@ -473,7 +473,7 @@ def test_a_base_is_read_in_slices() -> None:
     """Until the last one the machine is what it was."""
     old, new = Driver(), Driver()
     old.enqueue("old")
-    for n in range(3 * core.LOADED_ROWS):
+    for n in range(3 * state.LOADED_ROWS):
         new.entry(enqueue_step(f"j{n}", scheduled_ns=START_NS * 2 if n % 2 else 0))
     new.machine.flush()
     slices = 0

@@ -1,9 +1,9 @@
 """Who is next: priorities, places, fetches over several queues, limits of a reply."""
 
 import pytest
-from fsm_driver import Driver, enqueue_step
 from hypothesis import given
 from hypothesis import strategies as st
+from lib.fsm_driver import Driver, enqueue_step
 
 from corvo import ops
 from corvo.limits import SECOND_NS

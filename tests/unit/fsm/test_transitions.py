@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consistency import check_machine
-from fsm_driver import Driver, encode_extras
+from lib.consistency import check_machine
+from lib.fsm_driver import Driver, encode_extras
 
 from corvo import ops
 from corvo.errors import CorvoError, InvalidState, NotFound

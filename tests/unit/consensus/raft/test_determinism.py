@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from raft_cluster import Cluster
+from lib.raft_cluster import Cluster
 
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, Change
 from corvo.consensus.raft.messages import SNAPSHOT, encode_message

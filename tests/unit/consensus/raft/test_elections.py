@@ -1,7 +1,7 @@
 """Terms, votes, who leads, and how leadership is handed over."""
 
 import pytest
-from raft_cluster import ELECTION, Cluster
+from lib.raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.raft.membership import PROMOTE, REMOVE
 from corvo.consensus.raft.messages import (

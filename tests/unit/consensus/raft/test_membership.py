@@ -1,7 +1,7 @@
 """Members join, are promoted and leave, one at a time."""
 
 import pytest
-from raft_cluster import ELECTION, Cluster
+from lib.raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.log import CONFIGURATION, Entry
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change, changed

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo._fast.codec import CodecError, encode_fields
+from corvo._fast.codec.layouts import CodecError, encode_fields
 from corvo.consensus.log import CONFIGURATION, FRAME, Entry
 from corvo.consensus.raft.messages import (
     APPEND,

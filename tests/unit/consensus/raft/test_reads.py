@@ -1,6 +1,6 @@
 """Reads that see everything that was committed before they began."""
 
-from raft_cluster import ELECTION, Cluster
+from lib.raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.raft.messages import APPEND, APPEND_REPLY, READ_INDEX_REPLY
 from corvo.consensus.raft.ready import FOLLOWER

@@ -1,7 +1,7 @@
 """How entries get to the followers, and when they are committed and applied."""
 
 import pytest
-from raft_cluster import ELECTION, Cluster
+from lib.raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.log import Entry
 from corvo.consensus.raft.messages import APPEND, APPEND_REPLY, Message

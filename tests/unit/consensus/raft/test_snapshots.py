@@ -1,6 +1,6 @@
 """Followers whose next entry is not in the log of the leader any more."""
 
-from raft_cluster import ELECTION, Cluster
+from lib.raft_cluster import ELECTION, Cluster
 
 from corvo.consensus.raft.membership import ADD_LEARNER
 from corvo.consensus.raft.messages import (

@@ -1,0 +1,11 @@
+"""Byte codecs.
+
+layouts      encodings of op payloads and rows by layout strings
+fields       primitive readers and writers
+keys         keys of the state store
+protobuf     protobuf wire format
+wal_record   records of the write-ahead log, with CRC
+fast_json    enqueue, ack and the like, from JSON bytes to op bytes in one pass
+fast_proto   the same from protobuf frames
+lease_token  lease tokens
+"""

@@ -1,0 +1,107 @@
+"""Heads of requests that are said again and again.
+
+A client says the same with each request of a kind, byte by byte, and so do the clients of one
+library. A head that has come twice is kept with what it said; when it comes again nothing is read
+but compared. Only plain heads are kept (`corvo._fast.http.head.is_plain_head`), and none that
+proves who the client is, names one request, or is rare in another way.
+"""
+
+from typing import Final
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcmp
+
+_KNOWN_MAX: Final = 8
+_SIZE_MAX: Final = 512  # of a head; nearly all are shorter
+_SEEN: Final = 16
+
+
+class Known:
+    """A head, and what a request has of it."""
+
+    def __init__(self, head, request):
+        self.head = head
+        self.method = request.method
+        self.path = request.path
+        self.query = request.query
+        self.host = request.host
+        self.content_type = request.content_type
+        self.content_length = request.content_length
+        self.namespace = request.namespace
+        self.min_index = request.min_index
+        self.client_name = request.client_name
+        self.client_version = request.client_version
+
+    def fill(self, request):
+        """Have a new request say the same."""
+        request.method = self.method
+        request.path = self.path
+        request.query = self.query
+        request.host = self.host
+        request.content_type = self.content_type
+        request.content_length = self.content_length
+        request.namespace = self.namespace
+        request.min_index = self.min_index
+        request.client_name = self.client_name
+        request.client_version = self.client_version
+
+
+class KnownHeads:
+    """The heads that all connections of a server know."""
+
+    def __init__(self):
+        self._known = []
+        self._seen = [b""] * _SEEN  # the last one of each size, roughly
+        self._oldest = 0
+
+    def find(self, data, pos):
+        """The known head that begins at `pos`, or None."""
+        p: cython.p_const_uchar = data
+        left: cython.Py_ssize_t = len(data) - pos
+        known: Known
+        for known in self._known:
+            size: cython.Py_ssize_t = len(known.head)
+            if size <= left and _begins(p, pos, known.head, size):
+                return known
+        return None
+
+    def learn(self, request, head):
+        """Remember a plain head that was just read into a request, if it comes for the second
+        time."""
+        size: cython.Py_ssize_t = len(head)
+        at: cython.Py_ssize_t = size % _SEEN
+        if head != self._seen[at]:
+            self._seen[at] = head if size <= _SIZE_MAX else b""
+        elif not _is_special(request):
+            if len(self._known) < _KNOWN_MAX:
+                self._known.append(Known(head, request))
+            else:
+                self._known[self._oldest] = Known(head, request)
+                self._oldest = (self._oldest + 1) % _KNOWN_MAX
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _begins(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, head: bytes, size: cython.Py_ssize_t
+) -> cython.bint:
+    if cython.compiled:
+        expected: cython.p_const_uchar = head
+        return memcmp(p + at, expected, size) == 0
+    else:
+        return p[at : at + size] == head
+
+
+def _is_special(request):
+    return (
+        request.authorization is not None
+        or request.api_key is not None
+        or request.cookie is not None
+        or request.request_id is not None
+        or request.idempotency_key is not None
+        or request.forwarded is not None
+        or request.rare is not None
+    )

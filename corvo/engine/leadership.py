@@ -1,0 +1,92 @@
+"""What a node does when it begins to lead, and when that is over.
+
+A leader serves as soon as it has applied everything from before its term: then its own no-op is
+applied, and the clock of the state is known, below which no stamp of it may fall. Only then it
+takes ops, and only then the scheduler and the background work run. All leases that are there get a
+grace (`corvo.engine.scheduler`): their workers could not reach anybody for a while.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from corvo.engine.housekeeping import Background
+from corvo.engine.pipeline import Pipeline
+from corvo.engine.scheduler import Scheduler
+from corvo.fsm.machine import Machine
+from corvo.platform.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Electable(Protocol):
+    """A log that may be led by another node."""
+
+    on_leader: Callable[[int], None]
+    on_follower: Callable[[str], None]
+
+
+class Leadership:
+    """Starts and stops what only a leader does, as the log says."""
+
+    def __init__(
+        self,
+        log: Electable,
+        clock: Clock,
+        machine: Machine,
+        pipeline: Pipeline,
+        scheduler: Scheduler,
+        background: Background,
+    ) -> None:
+        self._clock = clock
+        self._machine = machine
+        self._pipeline = pipeline
+        self._scheduler = scheduler
+        self._background = background
+        self._term = 0  # in which this node leads and does not serve yet
+        self.serving = False
+        self.on_change: list[Callable[[], None]] = []  # somebody leads, or nobody, or this node
+        log.on_leader = self._on_leader
+        log.on_follower = self._on_follower
+        pipeline.on_applied.append(self._look)
+
+    def _on_leader(self, term: int) -> None:
+        logger.info("elected in term %d", term)
+        self._stop()
+        self._term = term
+        self._look()
+
+    def _on_follower(self, leader_id: str) -> None:
+        self._stop()
+        if leader_id:
+            logger.info("following %s", leader_id)
+        self._tell()
+
+    def _look(self) -> None:
+        """Serve, once everything from before is applied."""
+        if self._term and self._machine.applied_term >= self._term:
+            self._term = 0
+            self.serving = True
+            self._clock.observe(self._machine.stamp_ns)
+            self._pipeline.lead()
+            self._scheduler.start()
+            self._background.start()
+            logger.info("leading, and serving")
+            self._tell()
+
+    def _stop(self) -> None:
+        self._term = 0
+        if self.serving:
+            self.serving = False
+            logger.info("not leading any more")
+            self._scheduler.close()
+            self._background.close()
+            self._pipeline.follow()
+
+    def close(self) -> None:
+        """Lead no more, whatever the log says."""
+        self._stop()
+
+    def _tell(self) -> None:
+        for callback in self.on_change:
+            callback()

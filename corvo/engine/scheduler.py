@@ -1,0 +1,198 @@
+"""The leader's timers: proposes what is due, and nothing else changes state by itself.
+
+One wake-up at the next due time serves promotions, expiries and slots of schedules (within 100 ms).
+The ops name what is due; apply checks each again, so a stale proposal does no harm.
+
+Leases get a grace of 15 s after a start, a leader change or a pause of this process: every
+lease granted before it is left alone that long, because its worker could not reach us.
+"""
+
+from typing import Any
+
+from corvo import limits, ops
+from corvo._fast.codec.layouts import encode_fields
+from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.schedule_runs import firings
+from corvo.errors import CorvoError
+from corvo.fsm.machine import Machine
+from corvo.platform.clock import Clock
+
+_TICK_S = 1.0
+_AGAIN_NS = 100 * limits.MS_NS
+_SLEEP_MAX_S = 3600.0
+_HOUSEKEEPING_NS = 60 * limits.SECOND_NS
+# A stamp may run a little late against the loop's timer; waking again this much later is enough.
+_LATE_S = 0.001
+
+
+class Scheduler:
+    """Watches the due times of the state machine and proposes ops for what is due."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        machine: Machine,
+        pipeline: Pipeline,
+        batches_kept_ns: int = limits.RETENTION_DEFAULT_NS,
+    ) -> None:
+        self._loop = loop
+        self._batches_kept_ns = batches_kept_ns
+        self._clock = clock
+        self._machine = machine
+        self._pipeline = pipeline
+        self._timer: Any = None
+        self._armed_ns = 0
+        self._tick_timer: Any = None
+        self._housekeeping_ns = 0
+        self._proposed: set[int] = set()  # numbers of ops in flight, one of a kind
+        self._grace_fencing = 0
+        self._grace_until_ns = 0
+        self._running = False
+        clock.on_jump.append(self._on_clock_jump)
+        clock.on_pause.append(self.grant_grace)
+        pipeline.on_applied.append(self.check)
+
+    def start(self) -> None:
+        """Begin, with a grace for every lease that is there; again after a `close`, too."""
+        self._running = True
+        self._proposed.clear()
+        self.grant_grace()
+        self._tick()
+        self._wake()
+
+    def close(self) -> None:
+        """Stop all timers."""
+        self._running = False
+        for timer in (self._timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._tick_timer = None
+
+    def grant_grace(self) -> None:
+        """Leave all leases granted up to now alone for a while."""
+        self._grace_fencing = self._machine.fencing
+        self._grace_until_ns = self._clock.stamp() + limits.LEASE_GRACE_NS
+
+    def check(self) -> None:
+        """Called after each apply: wake earlier when something is due earlier."""
+        if not self._running:
+            return
+        if self._machine.unsettled:
+            self._settle()
+        due_ns = self._next_ns()
+        if due_ns and (self._timer is None or due_ns < self._armed_ns):
+            self._arm(due_ns)
+
+    def _next_ns(self) -> int:
+        due_ns = self._machine.next_due()
+        if self._grace_fencing and (not due_ns or self._grace_until_ns < due_ns):
+            return self._grace_until_ns
+        return due_ns
+
+    def _settle(self) -> None:
+        """Go on with telling dependents of the end of a job, one entry after the other."""
+        self._submit(ops.SETTLE, encode_fields(ops.SETTLE.layout, (self._machine.unsettled,)))
+
+    def _arm(self, due_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ns = due_ns
+        delay = min(max(0.0, (due_ns - self._clock.stamp()) / 1e9), _SLEEP_MAX_S)
+        self._timer = self._loop.call_later(delay + _LATE_S, self._wake)
+
+    def _wake(self) -> None:
+        if not self._running:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        machine = self._machine
+        now_ns = self._clock.stamp()
+        if now_ns >= self._grace_until_ns:
+            self._grace_fencing = 0
+        if ops.EXPIRE_JOBS.number not in self._proposed:
+            self._propose(ops.EXPIRE_JOBS, machine.due_expiries(now_ns, limits.DUE_IDS_MAX))
+        if ops.PROMOTE_DUE.number not in self._proposed:
+            self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_IDS_MAX))
+        if ops.EXPIRE_LEASES.number not in self._proposed:
+            ids = machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
+            self._propose(ops.EXPIRE_LEASES, ids)
+        if ops.FIRE_SCHEDULE.number not in self._proposed:
+            self._propose(ops.FIRE_SCHEDULE, self._firings(now_ns))
+        if machine.unsettled:
+            self._settle()
+        due_ns = self._next_ns()
+        if due_ns:
+            # What is due now was just named, and wakes us again when it is applied. A stamp that
+            # runs slower than the loop's timer may still be a moment before the due time.
+            self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
+
+    def _firings(self, now_ns: int) -> list[bytes]:
+        """What fits into one op; the rest is still due when that is applied."""
+        items: list[bytes] = []
+        for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
+            items += firings(schedule, now_ns)
+            if len(items) >= limits.FIRINGS_MAX:
+                break
+        return items[: limits.FIRINGS_MAX]
+
+    def _propose(self, op: ops.Op, due: list[str] | list[bytes]) -> None:
+        if due:
+            self._submit(op, encode_fields(op.layout, (due,)))
+
+    def _submit(self, op: ops.Op, payload: bytes) -> None:
+        if op.number in self._proposed:
+            return
+        try:
+            self._pipeline.submit(op, payload, (self._on_done, op.number))
+        except CorvoError:
+            return
+        self._proposed.add(op.number)
+
+    def _on_done(self, number: int, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            # There is no space in the log, say, and there will not be any at once.
+            self._loop.call_later(_AGAIN_NS / 1e9, self._on_done, number, None)
+            return
+        self._proposed.discard(number)
+        if number in _DUE_OPS:
+            self._loop.call_soon(self._wake)
+
+    def _tick(self) -> None:
+        """Once a second: notice pauses, trim what has grown."""
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        self._clock.tick()
+        machine = self._machine
+        trim_seq = machine.trim_point()
+        if trim_seq:
+            self._submit(ops.TRIM_EVENTS, encode_fields(ops.TRIM_EVENTS.layout, (trim_seq,)))
+        now_ns = self._clock.stamp()
+        if now_ns - self._housekeeping_ns >= _HOUSEKEEPING_NS:
+            self._housekeeping_ns = now_ns
+            cutoff_ns = now_ns - limits.WORKER_FORGOTTEN_NS
+            if any(worker.seen_ns < cutoff_ns for worker in machine.workers()):
+                payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
+                self._submit(ops.REMOVE_STALE_WORKERS, payload)
+            self._purge_batches(now_ns)
+
+    def _purge_batches(self, now_ns: int) -> None:
+        keep_ns = self._batches_kept_ns
+        ids = self._machine.old_batches(now_ns - keep_ns, limits.PURGED_BATCHES_MAX)
+        if ids:
+            self._submit(ops.PURGE_BATCHES, encode_fields(ops.PURGE_BATCHES.layout, (ids, keep_ns)))
+
+    def _on_clock_jump(self) -> None:
+        self._wake()
+
+
+_DUE_OPS = frozenset(
+    op.number
+    for op in (
+        ops.EXPIRE_JOBS,
+        ops.PROMOTE_DUE,
+        ops.EXPIRE_LEASES,
+        ops.FIRE_SCHEDULE,
+        ops.SETTLE,
+    )
+)

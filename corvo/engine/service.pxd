@@ -1,0 +1,30 @@
+cimport cython
+
+from corvo._fast.codec.fast_json cimport PlainEnqueue
+from corvo.platform.clock cimport Clock
+from corvo.platform.ids cimport JobIds
+from corvo.ops cimport Op
+from corvo.engine.pipeline cimport Pipeline
+from corvo.engine.fetches cimport Wait
+
+
+cdef Op _ENQUEUE
+
+
+cdef class Service:
+    cdef public object config
+    cdef public Clock clock
+    cdef public object machine
+    cdef public Pipeline pipeline
+    cdef JobIds _ids
+    cdef long long _stamp_ns
+    cdef public tuple guard
+    cdef dict _task_watches
+    cdef public object mirror
+
+    @cython.locals(pipeline=Pipeline)
+    cpdef enqueue_plain(self, PlainEnqueue plain, slot)
+    cpdef Wait fetch(
+        self, list queues, str worker_id, bytes payload, bint batch, long long deadline_ns, request,
+        answer
+    )

@@ -1,0 +1,131 @@
+"""Batches: jobs whose ends are counted together, and what is enqueued when they have ended.
+
+A batch is open while it has members, the jobs that have not ended yet. Each member is a row, so an
+end that is told twice counts once. A job that is run again after its end does not come back.
+
+    on_death     is enqueued when the first member ends without success: dead, cancelled, deleted
+    on_complete  when the last member has ended, in whatever way
+    on_success   when the last member has ended, and all did with success
+
+A finished batch takes no more members and stays for a while, to be looked at.
+"""
+
+from typing import Any, final
+
+from corvo import ops
+from corvo._fast.codec.layouts import decode_fields
+from corvo.errors import Conflict, CorvoError, NotFound
+from corvo.fsm.state import json_members
+from corvo.fsm.state.state import Core
+from corvo.model import COMPLETED, Batch, Job
+
+
+@final
+class Callback:
+    """A job that a batch brings about."""
+
+    def __init__(self, name: str, queue: str, payload: bytes) -> None:
+        self.name = name
+        self.queue = queue
+        self.payload = payload
+
+
+def refusal(core: Core, batch_id: str) -> CorvoError | None:
+    """Why no job can join the batch."""
+    batch = core.store.batch(batch_id)
+    if batch is None:
+        return NotFound(f'batch "{batch_id}" not found')
+    if batch.finished_ns:
+        return Conflict(f'batch "{batch_id}" has finished and takes no more jobs')
+    return None
+
+
+def new_batch(core: Core, payload: bytes) -> Batch:
+    """A batch that jobs of this op will join."""
+    fields: tuple[Any, ...] = decode_fields(ops.BATCH_LAYOUT, payload)
+    batch = Batch(fields[0])
+    batch.on_success, batch.on_complete, batch.on_death = fields[1:]
+    batch.created_ns = core.stamp_ns
+    core.store.touch_batch(batch)
+    return batch
+
+
+def join(core: Core, job: Job, batch_id: str) -> None:
+    """A new job becomes a member of an open batch."""
+    batch = core.store.batch(batch_id)
+    assert batch is not None, f"batch {batch_id} is gone"
+    core.store.members.add(batch_id, job.id)
+    core.store.touch_batch(batch)
+    batch.total += 1
+    batch.pending += 1
+
+
+def leave(core: Core, job: Job, batch_id: str, state: int) -> list[Callback]:
+    """A job has ended; what the batch has to say to that."""
+    if not core.store.members.has(batch_id, job.id):
+        return []
+    batch = core.store.batch(batch_id)
+    assert batch is not None, f"batch {batch_id} is gone"
+    core.store.members.remove(batch_id, job.id)
+    core.store.touch_batch(batch)
+    batch.pending -= 1
+    callbacks: list[Callback] = []
+    if state == COMPLETED:
+        batch.succeeded += 1
+    else:
+        batch.failed += 1
+        if batch.failed == 1:
+            _add(callbacks, batch, "death", batch.on_death)
+    return callbacks + finish(core, batch)
+
+
+def finish(core: Core, batch: Batch) -> list[Callback]:
+    """If the batch has no members left, it has finished; what it has to say to that."""
+    callbacks: list[Callback] = []
+    if batch.pending == 0:
+        batch.finished_ns = core.stamp_ns
+        _add(callbacks, batch, "complete", batch.on_complete)
+        if batch.failed == 0:
+            _add(callbacks, batch, "success", batch.on_success)
+    return callbacks
+
+
+def _add(callbacks: list[Callback], batch: Batch, name: str, follower: bytes) -> None:
+    if follower:
+        queue: str
+        payload: bytes
+        queue, payload = decode_fields(ops.FOLLOWER_LAYOUT, follower)
+        callbacks.append(Callback(name, queue, callback_payload(batch, payload)))
+
+
+def callback_payload(batch: Batch, payload: bytes) -> bytes:
+    """The payload as given, with a member about the batch; what is no object is wrapped."""
+    report = b'{"id":"%s","total":%d,"succeeded":%d,"failed":%d}' % (
+        batch.id.encode(),
+        batch.total,
+        batch.succeeded,
+        batch.failed,
+    )
+    if not payload:
+        return json_members.build([("batch", report)])
+    theirs = json_members.names(payload)
+    if theirs is None:
+        return json_members.build([("payload", payload), ("batch", report)])
+    name = "batch"
+    while name in theirs:
+        name = "_" + name
+    return json_members.overlay([(name, report)], payload)
+
+
+def purge_batches(core: Core, payload: bytes) -> object:
+    """Forget finished batches that have been kept long enough; the result says how many."""
+    ids: list[str]
+    keep_ns: int
+    ids, keep_ns = decode_fields(ops.PURGE_BATCHES.layout, payload)
+    purged = 0
+    for batch_id in ids:
+        batch = core.store.batch(batch_id)
+        if batch is not None and 0 < batch.finished_ns <= core.stamp_ns - keep_ns:
+            core.store.delete_batch(batch)
+            purged += 1
+    return purged

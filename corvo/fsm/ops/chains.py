@@ -1,0 +1,75 @@
+"""Chains: the job that follows a job of a chain.
+
+Each job of a chain carries the whole definition and its own step, counted from 0; the two handlers
+have steps below 0 and are followed by nothing.
+"""
+
+from typing import Final, final
+
+from corvo import ops
+from corvo._fast.codec.layouts import decode_fields
+from corvo.fsm.state import json_members
+from corvo.fsm.state.json_members import Member
+from corvo.fsm.state.state import Core
+from corvo.model import COMPLETED, DEAD, Ended
+
+ON_EXIT: Final = -1
+ON_FAILURE: Final = -2
+
+
+@final
+class Step:
+    """A job of a chain that is to be enqueued."""
+
+    def __init__(self, number: int, queue: str, payload: bytes) -> None:
+        self.number = number
+        self.queue = queue
+        self.payload = payload
+
+
+def next_step(core: Core, ended: Ended) -> Step | None:
+    """What follows the end of a job of a chain."""
+    job = ended.job
+    assert job.extras is not None
+    number = job.extras.chain_step
+    if number < 0:
+        return None
+    steps: list[bytes]
+    on_failure: bytes
+    on_exit: bytes
+    steps, on_failure, on_exit = decode_fields(ops.CHAIN_LAYOUT, job.extras.chain)
+    if ended.state == DEAD:
+        return _step(ON_FAILURE, on_failure, _of_failure(core, ended, number))
+    if ended.state != COMPLETED:
+        return None
+    leaves = False
+    reason = ""
+    if ended.step:
+        leaves, reason = decode_fields(ops.STEP_LAYOUT, ended.step)
+    given: list[Member] = [("previous_job_id", json_members.text(job.id))]
+    if ended.result:
+        given.append(("previous_result", ended.result))
+    if number + 1 < len(steps) and not leaves:
+        return _step(number + 1, steps[number + 1], given)
+    if reason:
+        given.append(("exit_reason", json_members.text(reason)))
+    return _step(ON_EXIT, on_exit, given)
+
+
+def _of_failure(core: Core, ended: Ended, number: int) -> list[Member]:
+    errors = core.store.errors(ended.job, 1)
+    error = errors[-1].error if errors else b""
+    return [
+        ("failed_job_id", json_members.text(ended.job.id)),
+        ("failed_step", b"%d" % number),
+        ("error", error or b'""'),
+    ]
+
+
+def _step(number: int, follower: bytes, given: list[Member]) -> Step | None:
+    if not follower:
+        return None
+    queue: str
+    payload: bytes
+    queue, payload = decode_fields(ops.FOLLOWER_LAYOUT, follower)
+    return Step(number, queue, json_members.overlay(given, payload))

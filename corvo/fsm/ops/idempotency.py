@@ -1,0 +1,212 @@
+"""Idempotency keys: a request that comes again gets the outcome it had.
+
+The op of such a request travels inside an Idempotent op, which names the key, a fingerprint of the
+request and the bounds that the leader was configured with. An outcome is kept until it is older or
+there are more; each new one drops at most two old ones, so a bound that was lowered is reached bit
+by bit. An outcome is a kind in one byte and the fields of the result.
+"""
+
+from hashlib import blake2b
+from json import dumps, loads
+from typing import Any, Final
+
+from corvo import errors, ops
+from corvo._fast.codec import keys
+from corvo._fast.codec.layouts import decode_fields, encode_fields
+from corvo.errors import CorvoError, IdempotencyMismatch
+from corvo.fsm.state.state import Core
+from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Logged, Schedule, Task
+from corvo.storage.records import jobs as job_records
+
+# Kinds of results, by number (the number is stored).
+_NOTHING: Final = 0
+_NUMBER: Final = 1
+_TEXT: Final = 2
+_ENQUEUED: Final = 3
+_ENQUEUED_BATCH: Final = 4
+_ACKED: Final = 5
+_FAILED: Final = 6
+_SCHEDULE: Final = 7
+_ERROR: Final = 8
+_TASK: Final = 9
+_LIST: Final = 10
+_LOGGED: Final = 11
+
+_LAYOUTS: Final = ("", "i", "s", "sufb", "PUUBs", "uUB", "uuu", "sb", "ssb", "sb", "B", "uu")
+_DROPPED_MAX: Final = 2
+_ERROR_KINDS: Final[dict[str, Any]] = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, CorvoError)
+}
+
+
+# Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
+# what the leader proposes by itself is checked by apply anyway. (A BulkStep is also how a person
+# stops a task.)
+REPLAYABLE: Final = frozenset(
+    op.number
+    for op in (
+        ops.ENQUEUE,
+        ops.ENQUEUE_BATCH,
+        ops.ACK,
+        ops.ACK_BATCH,
+        ops.FAIL,
+        ops.RELEASE,
+        ops.RETRY_JOB,
+        ops.CANCEL_JOB,
+        ops.MOVE_JOB,
+        ops.DELETE_JOB,
+        ops.BULK_ACTION,
+        ops.BULK_STEP,
+        ops.BULK_ADD,
+        ops.BULK_UNDO,
+        ops.PAUSE_QUEUE,
+        ops.RESUME_QUEUE,
+        ops.CLEAR_QUEUE,
+        ops.DELETE_QUEUE,
+        ops.SET_CONCURRENCY,
+        ops.SET_THROTTLE,
+        ops.REMOVE_THROTTLE,
+        ops.SET_GROUP_LIMIT,
+        ops.SET_QUEUE_OPTIONS,
+        ops.SET_SCHEDULE,
+        ops.DELETE_SCHEDULE,
+        ops.RUN_SCHEDULE,
+        ops.APPEND_LOGS,
+        ops.RELEASE_LOCK,
+    )
+)
+
+
+def digest_of(key: bytes) -> int:
+    """What the index in memory knows a key by."""
+    return int.from_bytes(blake2b(key, digest_size=job_records.DIGEST_SIZE).digest(), "big")
+
+
+def find(core: Core, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[object] | None:
+    """The outcome of an earlier request with this key; an IdempotencyMismatch if that was another
+    request. None if there was none, or long ago."""
+    number = core.replays.get(digest_of(key))
+    if number == 0:
+        return None
+    row = core.store.rows.get(keys.replay(number))
+    assert row is not None, f"outcome {number} has no row"
+    stamp_ns, stored_key, stored_fingerprint, outcome = job_records.decode_replay(row)
+    if stored_key != key or stamp_ns + keep_ns <= core.stamp_ns:
+        return None
+    if stored_fingerprint != fingerprint:
+        return (IdempotencyMismatch("the Idempotency-Key was used with another request"),)
+    return (decode_outcome(outcome),)
+
+
+def keep(
+    core: Core, key: bytes, fingerprint: bytes, result: object, keep_ns: int, count: int
+) -> None:
+    """Remember the outcome of a request."""
+    meta = core.meta
+    for _ in range(_DROPPED_MAX):
+        if not _drop_oldest(core, keep_ns, count):
+            break
+    digest = digest_of(key)
+    outcome = encode_outcome(result)
+    row = job_records.encode_replay(digest, core.stamp_ns, key, fingerprint, outcome)
+    core.store.rows.put(keys.replay(meta.next_replay), row)
+    core.replays.put(digest, meta.next_replay)
+    meta.next_replay += 1
+
+
+def _drop_oldest(core: Core, keep_ns: int, count: int) -> bool:
+    """Drop the oldest outcome, if it is too old or there are too many to add one."""
+    meta = core.meta
+    if meta.first_replay == meta.next_replay:
+        return False
+    too_many = meta.next_replay - meta.first_replay >= count
+    if not too_many and core.oldest_replay_ns + keep_ns > core.stamp_ns:
+        return False
+    key = keys.replay(meta.first_replay)
+    row = core.store.rows.get(key)
+    assert row is not None, f"outcome {meta.first_replay} has no row"
+    if not too_many:
+        core.oldest_replay_ns = job_records.decode_replay(row)[0]
+        if core.oldest_replay_ns + keep_ns > core.stamp_ns:
+            return False
+    core.replays.remove(job_records.replay_digest(row), meta.first_replay)
+    core.store.rows.put(key, None)
+    meta.first_replay += 1
+    return True
+
+
+def _outcome(kind: int, values: tuple[Any, ...]) -> bytes:
+    return bytes((kind,)) + encode_fields(_LAYOUTS[kind], values)
+
+
+def encode_outcome(result: object) -> bytes:
+    """A result as bytes."""
+    if result is None:
+        return _outcome(_NOTHING, ())
+    if isinstance(result, CorvoError):
+        fields = dumps(result.fields, sort_keys=True).encode()
+        return _outcome(_ERROR, (type(result).__name__, result.message, fields))
+    if isinstance(result, Enqueued):
+        values = (result.job_id, result.state, result.duplicate, result.result)
+        return _outcome(_ENQUEUED, values)
+    if isinstance(result, EnqueuedBatch):
+        ids = [job.job_id for job in result.jobs]
+        states = [job.state for job in result.jobs]
+        duplicates = [int(job.duplicate) for job in result.jobs]
+        results = [job.result for job in result.jobs]
+        return _outcome(_ENQUEUED_BATCH, (ids, states, duplicates, results, result.batch_id))
+    if isinstance(result, Acked):
+        positions = [position for position, _ in result.refused]
+        refusals = [encode_outcome(error) for _, error in result.refused]
+        return _outcome(_ACKED, (result.count, positions, refusals))
+    if isinstance(result, Failed):
+        return _outcome(_FAILED, (result.state, result.next_attempt_ns, result.attempts_remaining))
+    if isinstance(result, Schedule):
+        return _outcome(_SCHEDULE, (result.id, job_records.encode_schedule(result)))
+    if isinstance(result, Task):
+        return _outcome(_TASK, (result.id, job_records.encode_task(result)))
+    if isinstance(result, list):
+        return _outcome(_LIST, ([encode_outcome(item) for item in result],))
+    if isinstance(result, Logged):
+        return _outcome(_LOGGED, (result.seq, result.dropped))
+    if isinstance(result, str):
+        return _outcome(_TEXT, (result,))
+    assert isinstance(result, int), f"no form for an outcome like {result!r}"
+    return _outcome(_NUMBER, (result,))
+
+
+def decode_outcome(data: bytes) -> object:
+    """The result, equal to the one that was encoded."""
+    kind = data[0]
+    values = decode_fields(_LAYOUTS[kind], data[1:])
+    if kind == _NOTHING:
+        return None
+    if kind == _ERROR:
+        return _ERROR_KINDS[values[0]](values[1], **loads(values[2]))
+    if kind == _ENQUEUED:
+        return Enqueued(*values)
+    if kind == _ENQUEUED_BATCH:
+        ids, states, duplicates, results, batch_id = values
+        rows = zip(ids, states, duplicates, results, strict=True)
+        return EnqueuedBatch([Enqueued(i, s, d > 0, r) for i, s, d, r in rows], batch_id)
+    if kind == _ACKED:
+        acked = Acked()
+        acked.count = values[0]
+        for position, refusal in zip(values[1], values[2], strict=True):
+            error = decode_outcome(refusal)
+            assert isinstance(error, CorvoError)
+            acked.refused.append((position, error))
+        return acked
+    if kind == _FAILED:
+        return Failed(*values)
+    if kind == _LOGGED:
+        return Logged(*values)
+    if kind == _SCHEDULE:
+        return job_records.decode_schedule(values[0], values[1])
+    if kind == _TASK:
+        return job_records.decode_task(values[0], values[1])
+    if kind == _LIST:
+        return [decode_outcome(item) for item in values[0]]
+    return values[0]

@@ -1,0 +1,598 @@
+"""The overlay: what changed since the last flush, as native objects, above the base.
+
+Jobs, unique locks, error records and event blocks are looked up here first and in the base behind.
+Queues, workers, schedules and tasks are few and live in memory altogether. `flush` encodes what is
+dirty, once, and writes it in one transaction together with the meta row; when that fails for want
+of space nothing here has changed, so the state stays readable and the flush is tried again later.
+
+What a flush has written leaves memory, but for jobs that are active: their workers will be heard
+of soon. They are kept, the youngest ones, up to a bound of bytes.
+"""
+
+from typing import Final, final
+
+from corvo._fast.codec import keys
+from corvo._fast.index.ready import SEQ_BITS
+from corvo.fsm.state import index_rows
+from corvo.fsm.state.event_log import EventLog
+from corvo.fsm.state.log_lines import LogRows
+from corvo.fsm.state.outbox import Outbox, outbox_rows
+from corvo.fsm.state.row_overlay import ROW_SIZE, Links, RowOverlay
+from corvo.limits import HEAD_INSIDE_SIZE_MAX, KIB, MIB, PART_INSIDE_SIZE_MAX
+from corvo.model import (
+    ACTIVE,
+    DIRTY_BODY,
+    DIRTY_DATA,
+    DIRTY_EXTRAS,
+    DIRTY_HEAD,
+    ENDED,
+    PENDING,
+    Batch,
+    ErrorRecord,
+    Extras,
+    Job,
+    Queue,
+    Schedule,
+    Task,
+    Worker,
+)
+from corvo.storage.records import jobs as job_records
+from corvo.storage.records import queues as queue_records
+from corvo.storage.records.meta import Meta, decode_meta, encode_meta
+from corvo.storage.records.outbox import Changed
+from corvo.storage.rows import Row, Rows
+
+JOB_SIZE: Final = KIB  # memory of a job beside its texts
+SIZE_MAX: Final = (1 << 63) - 1
+KEPT_SIZE_MAX: Final = 16 * MIB
+
+Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
+
+
+def place(job: Job) -> int:
+    """Queue and seq in one number: where a live job stands, and its key in a heap."""
+    return job.queue_number << SEQ_BITS | job.seq
+
+
+def _data_too_large(job: Job) -> bool:
+    """Whether what the worker sent is too large for the head's row, beside the body if that is
+    there."""
+    bound = HEAD_INSIDE_SIZE_MAX - len(job.payload) - len(job.tags) - len(job.unique_key)
+    if job.body_apart or bound > PART_INSIDE_SIZE_MAX:
+        bound = PART_INSIDE_SIZE_MAX
+    return len(job.checkpoint) + len(job.progress) + len(job.result) > bound
+
+
+def _extras_size(extras: Extras) -> int:
+    size = JOB_SIZE + len(extras.chain) + len(extras.result_schema)
+    for job_id in extras.depends_on:
+        size += ROW_SIZE + len(job_id)
+    return size
+
+
+@final
+class FlushReport:
+    """What one flush wrote: rows, bytes, and the index of the last entry the base now covers."""
+
+    def __init__(self, documents: int, size: int, index: int) -> None:
+        self.documents = documents
+        self.size = size
+        self.index = index
+
+
+class Store:
+    """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
+    by place."""
+
+    def __init__(self, base: Rows) -> None:
+        self.base = base
+        stored = base.get(keys.META)
+        self.meta: Meta = Meta() if stored is None else decode_meta(stored)
+        self.jobs: dict[str, Job] = {}
+        self.places: dict[int, Job] = {}  # by `place(job)`
+        self.jobs_size: int = 0
+        self.rows_size: int = 0
+        self._clean_size: int = 0  # of jobs that are kept though the base has them
+        self._dirty: list[Job] = []
+        self._errors: dict[bytes, bytes] = {}
+        self._locks: dict[bytes, Lock | None] = {}  # None = released
+        self._queues: list[Queue] = []
+        self._workers: list[Worker] = []
+        self._schedules: dict[str, Schedule | None] = {}  # None = deleted
+        self._tasks: dict[str, Task | None] = {}  # None = deleted
+        self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
+        self._deletes: list[bytes] = []  # rows that nothing above stands for
+        self._batches: dict[str, Batch | None] = {}  # None = deleted
+        self.dependents = Links(base, keys.DEPENDENT)
+        self.children = Links(base, keys.CHILD)
+        self.members = Links(base, keys.BATCH_MEMBER)
+        self.rows = RowOverlay(base)
+        self.logs = LogRows(base)
+        self.events = EventLog(base, self.meta)
+        self.outbox: Outbox | None = None  # of a node that has a mirror
+
+    def documents(self) -> int:
+        """How much there is to flush."""
+        count = len(self._dirty) + len(self._errors) + len(self._locks) + self.events.documents()
+        count += len(self._queues) + len(self._workers) + len(self._schedules)
+        count += len(self._tasks) + len(self._chunks) + self.logs.documents()
+        count += len(self._batches) + len(self.rows) + self._links()
+        return count + len(self._deletes)
+
+    def _links(self) -> int:
+        return len(self.dependents) + len(self.children) + len(self.members)
+
+    def dirty_size(self) -> int:
+        """Memory of what there is to flush."""
+        rows_size = self.rows_size + self.rows.size + self.logs.size + self.events.size
+        rows_size += ROW_SIZE * self._links()
+        return self.jobs_size + rows_size - self._clean_size
+
+    # Jobs.
+
+    def find(self, job_id: str) -> Job | None:
+        """The job as it is now. One that comes from the base enters the overlay by `touch`."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            return None if job.deleted else job
+        return self._load(job_id)
+
+    def _load(self, job_id: str) -> Job | None:
+        head = self.base.get(keys.job(job_id))
+        if head is None:
+            return None
+        job = job_records.decode_head(job_id, head)
+        if job.body_apart:
+            body = self.base.get(keys.body(job_id))
+            assert body is not None, f"job {job_id} has no body"
+            job_records.decode_body(job, body)
+        if job.data_apart:
+            data = self.base.get(keys.data(job_id))
+            assert data is not None, f"job {job_id} has no data"
+            job_records.decode_data(job, data)
+        if job.has_extras:
+            extras = self.base.get(keys.extras(job_id))
+            assert extras is not None, f"job {job_id} has no extras"
+            job.extras = job_records.decode_extras(job_id, extras)
+            job.extras.blocked = job.state == PENDING and len(job.extras.open_dependencies) > 0
+        job.stored_row = index_rows.index_key(job)
+        job.stored_expiry = index_rows.expiry_key(job)
+        return job
+
+    def add(self, job: Job) -> None:
+        """Take in a new job."""
+        job.dirty = DIRTY_HEAD
+        job.body_apart = len(job.payload) + len(job.tags) > PART_INSIDE_SIZE_MAX
+        if job.body_apart:
+            job.dirty |= DIRTY_BODY
+        job.data_apart = _data_too_large(job)
+        if job.data_apart:
+            job.dirty |= DIRTY_DATA
+        if job.has_extras:
+            job.dirty |= DIRTY_EXTRAS
+        self._dirty.append(job)
+        self._enter(job)
+
+    def touch(self, job: Job) -> None:
+        """The head of `job` changes. Its index may change only after this."""
+        if not job.dirty:
+            self._dirty.append(job)
+            if job.resident:
+                self._clean_size -= job.size
+            else:
+                self._enter(job)
+        job.dirty |= DIRTY_HEAD
+
+    def _enter(self, job: Job) -> None:
+        job.resident = True
+        job.size = JOB_SIZE + len(job.payload) + len(job.tags)
+        job.size += len(job.checkpoint) + len(job.progress) + len(job.result)
+        if job.extras is not None:
+            job.size += _extras_size(job.extras)
+        self.jobs[job.id] = job
+        self.jobs_size += job.size
+        if not ENDED[job.state]:
+            self.places[place(job)] = job
+
+    def touch_extras(self, job: Job) -> Extras:
+        """The extras of `job`, which is touched, change; it gets some if it has none."""
+        if job.extras is None:
+            job.extras = Extras()
+            job.has_extras = True
+            more = _extras_size(job.extras)
+            job.size += more
+            self.jobs_size += more
+        job.dirty |= DIRTY_EXTRAS
+        return job.extras
+
+    def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
+        """Replace what the worker of `job`, which is touched, sent; an empty text leaves the old
+        one."""
+        more = 0
+        if checkpoint:
+            more += len(checkpoint) - len(job.checkpoint)
+            job.checkpoint = checkpoint
+        if progress:
+            more += len(progress) - len(job.progress)
+            job.progress = progress
+        if result:
+            more += len(result) - len(job.result)
+            job.result = result
+        if not job.data_apart:
+            job.data_apart = _data_too_large(job)
+        if job.data_apart:
+            job.dirty |= DIRTY_DATA
+        job.size += more
+        self.jobs_size += more
+
+    def delete(self, job: Job) -> None:
+        """The job goes, with all its rows."""
+        job.deleted = True
+        for slot in range(job.error_count):
+            key = keys.error(job.id, slot)
+            if self._errors.pop(key, None) is None:
+                self._deletes.append(key)
+        if job.extras is not None and job.extras.has_logs:
+            self.logs.delete(job.id)
+
+    # What hangs on a job.
+
+    def add_error(self, job: Job, record: ErrorRecord) -> None:
+        """Append an error record to the job's."""
+        row = job_records.encode_error(record)
+        self._errors[keys.error(job.id, job.error_count)] = row
+        self.rows_size += ROW_SIZE + len(row)
+        job.error_count += 1
+
+    def errors(
+        self, job: Job, limit: int, size_max: int = SIZE_MAX, skip: int = 0
+    ) -> list[ErrorRecord]:
+        """The newest error records of a job but for `skip` of them, cut by count and by bytes but
+        never to nothing; the oldest comes first."""
+        records: list[ErrorRecord] = []
+        size = 0
+        end = job.error_count - skip
+        for slot in range(end - 1, max(0, end - limit) - 1, -1):
+            key = keys.error(job.id, slot)
+            row = self._errors.get(key)
+            if row is None:
+                row = self.base.get(key)
+            assert row is not None, f"job {job.id} lacks error record {slot}"
+            size += len(row)
+            if size > size_max and records:
+                break
+            records.append(job_records.decode_error(job.id, row))
+        records.reverse()
+        return records
+
+    def lock(self, key: bytes) -> Lock | None:
+        """The unique lock in the row `key`, expired or not."""
+        if key in self._locks:
+            return self._locks[key]
+        row = self.base.get(key)
+        return None if row is None else job_records.decode_lock(row)
+
+    def set_lock(self, key: bytes, lock: Lock | None) -> None:
+        """Write the lock, or remove it."""
+        if key not in self._locks:
+            self.rows_size += ROW_SIZE
+        self._locks[key] = lock
+
+    def lock_rows(self, prefix: bytes, behind: bytes, limit: int) -> list[tuple[bytes, Lock]]:
+        """The first unique locks with this prefix behind the key `behind`, expired ones too."""
+        changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
+        found: list[tuple[bytes, Lock]] = []
+        at = 0
+        for key, row in self.base.scan(prefix, max(prefix, behind + b"\0")):
+            while at < len(changed) and changed[at] < key:
+                self._take_lock(changed[at], found)
+                at += 1
+            if len(found) >= limit:
+                break
+            if key not in self._locks:
+                found.append((key, job_records.decode_lock(row)))
+        for key in changed[at:]:
+            self._take_lock(key, found)
+        return found[:limit]
+
+    def _take_lock(self, key: bytes, found: list[tuple[bytes, Lock]]) -> None:
+        lock = self._locks[key]
+        if lock is not None:
+            found.append((key, lock))
+
+    def drop_outbox(self) -> None:
+        """The next flush removes what there is of an outbox."""
+        self._deletes += outbox_rows(self.base)
+
+    # Queues, workers and schedules.
+
+    def touch_queue(self, queue: Queue) -> None:
+        """The queue's row changes."""
+        if not queue.dirty:
+            queue.dirty = True
+            self._queues.append(queue)
+
+    def delete_queue(self, queue: Queue) -> None:
+        """The queue's row goes, as it is called now."""
+        self._queues = [other for other in self._queues if other is not queue]
+        queue.dirty = False
+        self._deletes.append(keys.queue(queue.row_name()))
+
+    def touch_worker(self, worker: Worker) -> None:
+        """The worker's row changes."""
+        if not worker.dirty:
+            worker.dirty = True
+            self._workers.append(worker)
+
+    def delete_worker(self, worker: Worker) -> None:
+        """The worker's row goes."""
+        self._workers = [other for other in self._workers if other is not worker]
+        self._deletes.append(keys.worker(worker.id))
+
+    def touch_schedule(self, schedule: Schedule) -> None:
+        """The schedule's row changes."""
+        self._schedules[schedule.id] = schedule
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        """The schedule's row goes."""
+        self._schedules[schedule_id] = None
+
+    # Tasks on many jobs.
+
+    def touch_task(self, task: Task) -> None:
+        """The task's row changes."""
+        self._tasks[task.id] = task
+
+    def delete_task(self, task: Task) -> None:
+        """The task goes, with its chunks."""
+        self._tasks[task.id] = None
+        for number in range(task.chunks):
+            self.set_chunk(task, number, b"")
+
+    def chunk(self, task: Task, number: int) -> bytes:
+        """A chunk of the task's job ids."""
+        key = keys.task_chunk(task.id, number)
+        row = self._chunks[key] if key in self._chunks else self.base.get(key)
+        assert row is not None, f"task {task.id} lacks chunk {number}"
+        return row
+
+    def set_chunk(self, task: Task, number: int, row: bytes) -> None:
+        """Write a chunk; empty = remove it."""
+        key = keys.task_chunk(task.id, number)
+        self._chunks[key] = row or None
+        self.rows_size += ROW_SIZE + len(row)
+
+    def index_rows(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, str]]:
+        """(key, job id) of up to `limit` index rows with this prefix, from `start` on, as they
+        would be if everything was flushed."""
+        found: list[tuple[bytes, str]] = []
+        for job in self._dirty:
+            if not job.deleted:
+                key = index_rows.index_key(job)
+                if key.startswith(prefix) and key >= start:
+                    found.append((key, job.id))
+        flushed = 0
+        for key, row in self.base.scan(prefix, start):
+            job_id = index_rows.row_id(key, row)
+            kept = self.jobs.get(job_id)
+            if kept is None or not kept.dirty:
+                found.append((key, job_id))
+                flushed += 1
+                if flushed == limit:
+                    break
+        found.sort()
+        return found[:limit]
+
+    # Batches.
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """The batch as it is now. One that is changed has to be touched."""
+        if batch_id in self._batches:
+            return self._batches[batch_id]
+        row = self.base.get(keys.batch(batch_id))
+        return None if row is None else job_records.decode_batch(batch_id, row)
+
+    def touch_batch(self, batch: Batch) -> None:
+        """The batch's row changes."""
+        if batch.id not in self._batches:
+            self.rows_size += ROW_SIZE
+        self._batches[batch.id] = batch
+
+    def delete_batch(self, batch: Batch) -> None:
+        """A finished batch goes."""
+        self._batches[batch.id] = None
+        self.rows.put(keys.batch_finished(batch.finished_ns, batch.id), None)
+
+    # Flush.
+
+    def flush(self) -> FlushReport:
+        """Write all that is dirty, and the meta row, in one transaction."""
+        # Indexes and heads rise by themselves, which makes the base's sort cheap; parts are few.
+        puts: list[Row] = [(keys.META, encode_meta(self.meta))]
+        indexes: list[Row] = []
+        heads: list[Row] = []
+        parts: list[Row] = []
+        deletes = self._deletes.copy()
+        for job in self._dirty:
+            self._put_job(job, indexes, heads, parts, deletes)
+        puts += indexes
+        puts += heads
+        puts += parts
+        puts.extend(self._errors.items())
+        for key, lock in self._locks.items():
+            if lock is None:
+                deletes.append(key)
+            else:
+                puts.append((key, job_records.encode_lock(lock[0], lock[1], lock[2])))
+        for queue in self._queues:
+            puts.append((keys.queue(queue.row_name()), queue_records.encode_queue(queue)))
+        for worker in self._workers:
+            puts.append((keys.worker(worker.id), job_records.encode_worker(worker)))
+        for schedule_id, schedule in self._schedules.items():
+            if schedule is None:
+                deletes.append(keys.schedule(schedule_id))
+            else:
+                puts.append((keys.schedule(schedule_id), job_records.encode_schedule(schedule)))
+        self._put_tasks(puts, deletes)
+        self._put_batches(puts, deletes)
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.collect(puts, deletes)
+        self.rows.collect(puts, deletes)
+        self.logs.collect(puts, deletes)
+        self.events.collect(puts, deletes)
+        if self.outbox is not None:
+            puts += self.outbox.collect(self.meta.applied_index, self._changed(), deletes)
+        self.base.write(puts, deletes)
+        size = 0
+        for key, value in puts:
+            size += len(key) + len(value)
+        self._written()
+        return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
+
+    def _changed(self) -> Changed:
+        """The names of the documents that a flush writes."""
+        changed = Changed()
+        changed.jobs = [job.id for job in self._dirty]
+        changed.batches = list(self._batches)
+        changed.queues = [queue.row_name() for queue in self._queues]
+        changed.workers = [worker.id for worker in self._workers]
+        changed.schedules = list(self._schedules)
+        changed.locks = list(self._locks)
+        for key in self._deletes:
+            if key.startswith(keys.QUEUE):
+                changed.queues.append(keys.parse_queue(key))
+            elif key.startswith(keys.WORKER):
+                changed.workers.append(keys.parse_worker(key))
+        return changed
+
+    def _put_tasks(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for task_id, task in self._tasks.items():
+            if task is None:
+                deletes.append(keys.task(task_id))
+            else:
+                puts.append((keys.task(task_id), job_records.encode_task(task)))
+        for key, row in self._chunks.items():
+            if row is None:
+                deletes.append(key)
+            else:
+                puts.append((key, row))
+
+    def _put_batches(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for batch_id, batch in self._batches.items():
+            if batch is None:
+                deletes.append(keys.batch(batch_id))
+                continue
+            puts.append((keys.batch(batch_id), job_records.encode_batch(batch)))
+            if batch.finished_ns:
+                puts.append((keys.batch_finished(batch.finished_ns, batch_id), b""))
+
+    def _put_job(
+        self,
+        job: Job,
+        indexes: list[Row],
+        heads: list[Row],
+        parts: list[Row],
+        deletes: list[bytes],
+    ) -> None:
+        if job.deleted:
+            if job.stored_row:
+                deletes.append(keys.job(job.id))
+                if job.body_apart:
+                    deletes.append(keys.body(job.id))
+                if job.data_apart:
+                    deletes.append(keys.data(job.id))
+                if job.has_extras:
+                    deletes.append(keys.extras(job.id))
+                deletes.append(job.stored_row)
+                if job.stored_expiry:
+                    deletes.append(job.stored_expiry)
+            return
+        key = index_rows.index_key(job)
+        if job.stored_row and job.stored_row != key:
+            deletes.append(job.stored_row)
+        indexes.append((key, index_rows.index_value(job)))
+        if job.extras is not None:
+            self._put_expiry(job, parts, deletes)
+        heads.append((keys.job(job.id), job_records.encode_head(job)))
+        if job.dirty & DIRTY_BODY:
+            parts.append((keys.body(job.id), job_records.encode_body(job)))
+        if job.dirty & DIRTY_DATA:
+            parts.append((keys.data(job.id), job_records.encode_data(job)))
+        if job.dirty & DIRTY_EXTRAS:
+            assert job.extras is not None
+            parts.append((keys.extras(job.id), job_records.encode_extras(job.extras)))
+
+    def _put_expiry(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
+        key = index_rows.expiry_key(job)
+        if job.stored_expiry and job.stored_expiry != key:
+            deletes.append(job.stored_expiry)
+        if key:
+            puts.append((key, keys.due(index_rows.expires_ns(job), 0, job.id)))
+
+    def _written(self) -> None:
+        """The base has everything: forget what it will answer."""
+        alone = len(self._dirty) == len(self.jobs)  # nothing is kept from an earlier flush
+        kept: list[Job] = []
+        for job in self._dirty:
+            job.dirty = 0
+            if job.state == ACTIVE and not job.deleted:
+                job.stored_row = index_rows.index_key(job)
+                job.stored_expiry = index_rows.expiry_key(job)
+                kept.append(job)
+            elif not alone:
+                self._leave(job)
+        if alone:
+            self._keep(kept)
+        self._dirty.clear()
+        if self.jobs_size > KEPT_SIZE_MAX:
+            self._evict()
+        self._clean_size = self.jobs_size
+        self._errors.clear()
+        self._locks.clear()
+        for queue in self._queues:
+            queue.dirty = False
+        self._queues.clear()
+        for worker in self._workers:
+            worker.dirty = False
+        self._workers.clear()
+        self._schedules.clear()
+        self._tasks.clear()
+        self._chunks.clear()
+        self._deletes.clear()
+        self._batches.clear()
+        for overlay in (self.dependents, self.children, self.members):
+            overlay.written()
+        self.rows.written()
+        self.rows_size = 0
+        self.logs.written()
+        self.events.written()
+        if self.outbox is not None:
+            self.outbox.written()
+
+    def _keep(self, kept: list[Job]) -> None:
+        """Only these jobs stay."""
+        self.jobs.clear()
+        self.places.clear()
+        self.jobs_size = 0
+        for job in self._dirty:
+            job.resident = False
+        for job in kept:
+            self._enter(job)
+
+    def _leave(self, job: Job) -> None:
+        job.resident = False
+        del self.jobs[job.id]
+        self.places.pop(place(job), None)
+        self.jobs_size -= job.size
+
+    def _evict(self) -> None:
+        """Let the oldest jobs go until the rest keeps the bound; all of them are clean."""
+        excess = self.jobs_size - KEPT_SIZE_MAX
+        leaving: list[Job] = []
+        for job in self.jobs.values():
+            if excess <= 0:
+                break
+            excess -= job.size
+            leaving.append(job)
+        for job in leaving:
+            self._leave(job)

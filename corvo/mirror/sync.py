@@ -1,0 +1,249 @@
+"""What one step of the mirror reads from the base, and what it makes of that: rows to write, and
+what to count. Nothing is written here; `corvo.mirror.file` does that.
+"""
+
+from collections.abc import Callable
+
+from corvo import limits
+from corvo._fast.codec import keys
+from corvo.mirror import rows
+from corvo.mirror.counters import Tally
+from corvo.mirror.facets import Place
+from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
+from corvo.storage.reader import Snapshot
+from corvo.storage.records import jobs as job_records
+from corvo.storage.records import queues as queue_records
+from corvo.storage.records.outbox import Changed
+from corvo.storage.rows import Row
+
+_COMPLETED = STATES[COMPLETED]
+_SEQ_SIZE = 8  # of the end of a key
+_NO_TAGS: dict[str, str] = {}
+
+Get = Callable[[bytes], bytes | None]
+
+
+class Found:
+    """What the file has of a job."""
+
+    def __init__(
+        self,
+        number: int,
+        queue: str,
+        state: str,
+        priority: int,
+        errors: int,
+        started_ns: int,
+    ) -> None:
+        self.number = number
+        self.place: Place = (queue, state, priority, errors > 0)
+        self.errors = errors
+        self.started_ns = started_ns
+
+
+class Round:
+    """What one step has read."""
+
+    def __init__(self) -> None:
+        self.watermark = 0
+        self.stamp_ns = 0  # the clock of the base
+        self.behind = False  # there is more in the outbox
+        self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
+        self.ids: dict[str, None] = {}  # that the outbox names
+        self.scanned: list[str] = []
+        self.jobs: list[Job] = []
+        self.gone: list[str] = []
+        self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
+        self.others = Changed()
+        self.queues: list[tuple[str, Queue | None]] = []
+        self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
+
+    def read_documents(self, snapshot: Snapshot, found: dict[str, Found]) -> None:
+        """Read the documents as they are now."""
+        get = snapshot.get
+        for name in dict.fromkeys(self.others.queues):
+            row = get(keys.queue(name))
+            queue = None if row is None else queue_records.decode_queue(name, row)
+            self.queues.append((name, queue))
+        for job_id in self.ids:
+            head = get(keys.job(job_id))
+            if head is None:
+                self.gone.append(job_id)
+            else:
+                old = found.get(job_id)
+                known = 0 if old is None else old.errors
+                self._read_job(get, job_id, head, known)
+
+    def read_scanned(self, snapshot: Snapshot, heads: list[Row]) -> int:
+        """Read jobs that the outbox does not name, given the rows of their heads; how many of the
+        rows, because large jobs come fewer at a time."""
+        get = snapshot.get
+        ids = [keys.parse_job(key) for key, _ in heads]
+        size = 0
+        for at, job_id in enumerate(ids):
+            if size > limits.MIRROR_SCAN_SIZE:
+                return at
+            if job_id in self.ids:
+                continue
+            size += self._read_job(get, job_id, heads[at][1], 0)
+            self.scanned.append(job_id)
+        return len(ids)
+
+    def _read_job(self, get: Get, job_id: str, head: bytes, known: int) -> int:
+        """Take a job in, with its errors from a slot on; how large it is."""
+        size = len(head)
+        job = job_records.decode_head(job_id, head)
+        if job.has_extras:
+            extras = get(keys.extras(job_id))
+            assert extras is not None, f"job {job_id} has no extras"
+            job.extras = job_records.decode_extras(job_id, extras)
+        if job.body_apart:
+            body = get(keys.body(job_id))
+            assert body is not None, f"job {job_id} has no body"
+            job_records.decode_body(job, body)
+            size += len(body)
+        if job.data_apart:
+            data = get(keys.data(job_id))
+            assert data is not None, f"job {job_id} has no data"
+            job_records.decode_data(job, data)
+            size += len(data)
+        self.jobs.append(job)
+        for slot in range(known, job.error_count):
+            row = get(keys.error(job_id, slot))
+            assert row is not None, f"job {job_id} lacks error record {slot}"
+            self.errors.append((job_id, slot, row))
+            size += len(row)
+        return size
+
+    def name_queues(self, snapshot: Snapshot, queues: dict[int, Queue]) -> dict[int, Queue]:
+        """The queues as they are then: each one that a job stands in is known. A queue that was
+        made behind the watermark is taken in early."""
+        held = {name: 0 if queue is None else queue.number for name, queue in self.queues}
+        if not queues.keys() >= set(held.values()):
+            queues = {n: queue for n, queue in queues.items() if not _is_gone(queue, held)}
+        for _, queue in self.queues:
+            if queue is not None:
+                queues[queue.number] = queue
+        for job in self.jobs:
+            if job.queue_number not in queues:
+                break
+        else:
+            return queues
+        for key, row in snapshot.scan(keys.QUEUE):
+            name = keys.parse_queue(key)
+            queue = queue_records.decode_queue(name, row)
+            if queue.number not in queues:
+                queues[queue.number] = queue
+                self.queues.append((name, queue))
+        return queues
+
+    def find_oldest(self, snapshot: Snapshot) -> None:
+        """Since when the first ready jobs of some of the queues wait."""
+        for _, queue in self.queues[: limits.REPORT_QUEUES_MAX]:
+            if queue is None or not queue.jobs(PENDING):
+                continue
+            since: list[int] = []
+            for priority in range(PRIORITIES):
+                prefix = keys.pending(queue.number, priority, 0)[:-_SEQ_SIZE]
+                for _, row in snapshot.take(prefix, prefix, 1):
+                    head = snapshot.get(keys.job(keys.parse_id(row)))
+                    if head is not None:
+                        since.append(job_records.decode_head("", head).ready_ns)
+            self.oldest[queue.number] = min(since, default=0)
+
+
+def _is_gone(queue: Queue, held: dict[str, int]) -> bool:
+    """Whether a row that a known queue has, or gets at its end, is gone or that of another one."""
+    number = queue.number
+    return any(
+        held.get(name, number) != number for name in (queue.row_name(), queue.last_row_name())
+    )
+
+
+class Changes:
+    """The rows that a round leads to."""
+
+    def __init__(
+        self,
+        read: Round,
+        found: dict[str, Found],
+        queues: dict[int, Queue],
+        next_number: int,
+        fulltext: int,
+    ) -> None:
+        """New jobs get numbers from `next_number` on; those up to `fulltext` are known to full
+        text, which has to hear when one of them moves."""
+        self.inserts: dict[int, list[list[object]]] = {}  # by shape, see `rows.new_values`
+        self.updates: list[rows.Values] = []
+        self.places: list[tuple[int, Place, dict[str, str]]] = []  # of new jobs
+        self.tags: list[tuple[str, str, int]] = []
+        self.moves: list[tuple[int, Place, Place]] = []
+        self.requeued: list[int] = []  # jobs in another queue, of which full text knows
+        self.errors: list[rows.Values] = []
+        self.tally = Tally(read.stamp_ns)
+        self.numbers: dict[str, int] = {}
+        self.next_number = next_number
+        self._new: dict[int, list[tuple[Job, Place]]] = {}  # by shape
+        for job in read.jobs:
+            self._see(job, found, queues, fulltext)
+        self._number()
+        self._add_errors(read, found)
+
+    def _see(
+        self, job: Job, found: dict[str, Found], queues: dict[int, Queue], fulltext: int
+    ) -> None:
+        queue = queues[job.queue_number]
+        name = queue.name
+        place = (name, STATES[job.state], job.priority, job.error_count > 0)
+        old = found.get(job.id)
+        if old is not None:
+            self._change(job, old, name, place, fulltext)
+            return
+        shape, values = rows.new_values(job, name)
+        if shape not in self._new:
+            self._new[shape] = []
+            self.inserts[shape] = []
+        self._new[shape].append((job, place))
+        self.inserts[shape].append(values)
+
+    def _number(self) -> None:
+        """Give the new jobs their numbers, so that rows go in in the order of them."""
+        for shape, jobs in self._new.items():
+            for values, (job, place) in zip(self.inserts[shape], jobs, strict=True):
+                values[0] = self.next_number
+                self._add(job, self.next_number, place)
+                self.next_number += 1
+
+    def _add(self, job: Job, number: int, place: Place) -> None:
+        tags = _NO_TAGS
+        if job.tags:
+            tags = rows.tags_of(job)
+            for key, value in tags.items():
+                self.tags.append((key, value, number))
+        self.places.append((number, place, tags))
+        self.tally.enqueued(job.queue_number, job.created_ns)
+        self.tally.see(job, False, 0)
+        if job.error_count:
+            self.numbers[job.id] = number
+
+    def _change(self, job: Job, old: Found, queue: str, place: Place, fulltext: int) -> None:
+        self.updates.append((*rows.changing_values(job, queue), old.number))
+        if place != old.place:
+            self.moves.append((old.number, old.place, place))
+            if place[0] != old.place[0] and old.number <= fulltext:
+                self.requeued.append(old.number)
+        self.tally.see(job, old.place[1] == _COMPLETED, old.started_ns)
+        if job.error_count:
+            self.numbers[job.id] = old.number
+
+    def _add_errors(self, read: Round, found: dict[str, Found]) -> None:
+        if not read.errors:
+            return
+        queues = {job.id: job.queue_number for job in read.jobs if job.error_count}
+        for job_id, slot, row in read.errors:
+            old = found.get(job_id)
+            if old is not None and slot < old.errors:
+                continue
+            record = job_records.decode_error(job_id, row)
+            self.errors.append(rows.error_values(self.numbers[job_id], slot, job_id, record))
+            self.tally.failed(queues[job_id], record.kind, record.at_ns)

@@ -1,0 +1,116 @@
+"""Workers, health, status, metrics, version, and the test clock."""
+
+import gc
+import os
+import resource
+from collections.abc import Callable
+from typing import Any
+
+from corvo import API_VERSION, __version__
+from corvo._fast.http.exchange import Request
+from corvo.engine.service import Service
+from corvo.errors import NotFound, NotReady, ValidationError
+from corvo.net.api import prometheus
+from corvo.net.api.requests import ClockBody, decode_optional
+from corvo.net.api.responses import reply_json, worker_document
+from corvo.platform.clock import TestClock
+from corvo.platform.durations import format_time, parse_duration, parse_time
+
+
+class Admin:
+    """Handlers of everything that is about the server and not about a job or queue."""
+
+    def __init__(
+        self,
+        service: Service,
+        status: Callable[[], dict[str, Any]],
+        metrics: Callable[[], bytes],
+        state: Callable[[], tuple[str, str]],
+    ) -> None:
+        """`state` gives the role of this node, and what keeps it from being of use."""
+        self._service = service
+        self._status = status
+        self._metrics = metrics
+        self._state = state
+
+    def workers(self, request: Request) -> None:
+        """All workers, newest sign of life first."""
+        now_ns = self._service.clock.stamp()
+        workers = sorted(self._service.machine.workers(), key=lambda w: (-w.seen_ns, w.id))
+        reply_json(request, 200, [worker_document(worker, now_ns) for worker in workers])
+
+    def cluster_status(self, request: Request) -> None:
+        """State of this node and its log."""
+        reply_json(request, 200, self._status())
+
+    def snapshot(self, request: Request) -> None:
+        """Write the state of this node to its base, now, and let its log begin there."""
+        index = self._service.pipeline.flusher.snapshot()
+        reply_json(request, 200, {"status": "ok", "index": index})
+
+    def metrics(self, request: Request) -> None:
+        """Prometheus text."""
+        request.reply(200, self._metrics(), b"", prometheus.CONTENT_TYPE)
+
+    def info(self, request: Request) -> None:
+        """Version of the server and of its API."""
+        reply_json(request, 200, {"server_version": __version__, "api_version": API_VERSION})
+
+    def healthz(self, request: Request) -> None:
+        """Alive: the process answers and its log takes writes."""
+        role, _ = self._state()
+        reply = {"status": "ok", "raft_state": role, "leader": role == "leader"}
+        reply_json(request, 200, reply)
+
+    def readyz(self, request: Request) -> None:
+        """Ready: what was stored is applied and writes are taken."""
+        if self._service.pipeline.draining:
+            raise NotReady("the server is stopping")
+        _, trouble = self._state()
+        if trouble:
+            raise NotReady(trouble)
+        reply_json(request, 200, {"status": "ready", "leader_known": True})
+
+    def runtime(self, request: Request) -> None:
+        """What the process costs; `corvo bench` reads it before and after a phase."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        reply_json(
+            request,
+            200,
+            {
+                "goroutines": len(os.listdir("/proc/self/task")),
+                "gomaxprocs": len(os.sched_getaffinity(0)),
+                "heap_inuse_bytes": anonymous_memory(),
+                "stack_inuse_bytes": 0,
+                "gc_pause_p99_ns": 0,
+                "gc_collections": sum(row["collections"] for row in gc.get_stats()),
+                "cpu_user_ns": int(usage.ru_utime * 1e9),
+                "cpu_sys_ns": int(usage.ru_stime * 1e9),
+            },
+        )
+
+    def test_clock(self, request: Request) -> None:
+        """Move, set, freeze or read the clock of a server started with --test-clock."""
+        clock = self._service.clock
+        if not isinstance(clock, TestClock):
+            raise NotFound("the test clock is off; start the server with --test-clock")
+        body = decode_optional(request.body, ClockBody)
+        given = [body.advance is not None, body.set is not None, body.freeze is not None]
+        if sum(given) > 1:
+            raise ValidationError("advance, set and freeze exclude each other")
+        if body.advance is not None:
+            clock.advance(parse_duration(body.advance, "advance"))
+        elif body.set is not None:
+            clock.set(parse_time(body.set, "set"))
+        elif body.freeze is not None:
+            clock.freeze(body.freeze)
+        reply_json(request, 200, {"now": format_time(clock.stamp()), "frozen": clock.frozen})
+
+
+def anonymous_memory() -> int:
+    """Bytes of memory that are not backed by a file (LMDB's mapped pages do not count)."""
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

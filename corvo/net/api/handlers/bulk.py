@@ -1,0 +1,387 @@
+"""Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
+comes when it is done, or at once with an id to ask for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from corvo import limits, ops
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.engine import validate
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, NotFound, ValidationError
+from corvo.fsm.ops.bulk import ACTION_STATES, STATE_BASE
+from corvo.mirror import filters
+from corvo.mirror.filters import Filter
+from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
+from corvo.net.api.action_args import encode_arguments, hold_values
+from corvo.net.api.handlers.search import Asking, refuse_stale
+from corvo.net.api.requests import BulkBody, UndoBody, decode, json_value, plain_value
+from corvo.net.api.responses import reply_json, task_counts, task_document
+from corvo.net.http.query import Query
+from corvo.platform.ids import check_job_ids
+
+SAMPLE = 10
+_ASYNC_ABOVE = 10_000
+_COUNTED_AT_ONCE = 500
+_IDS_AT_ONCE = 10_000
+_REASONS = ("done", "not_found", "conflict")
+
+
+@dataclass(slots=True)
+class Selection:
+    """The jobs that a filter finds, on their way from the mirror into a task: page by page, so that
+    no entry and no message is large however many they are."""
+
+    filter: dict[str, Any]
+    body: BulkBody
+    action: int
+    arguments: bytes
+    task_id: str
+    index: int  # of the log, which the mirror has to know
+    guard: tuple[bytes, bytes] | None
+    after: int = 0  # rows up to here have been looked at
+    upto: int = 0  # rows behind came later and do not count; 0 = not known yet
+    matched: int = 0  # of a dry run, like `sample`
+    sample: list[str] | None = None
+
+
+@dataclass(slots=True)
+class Given:
+    """Jobs that a request names, on their way into a task: some in each entry, because one of all
+    of them would stop the loop for long; all in one where the request has an Idempotency-Key, for
+    what is remembered of it has to be all of it."""
+
+    ids: list[str]
+    task_id: str
+    in_background: bool
+    at_once: bool
+    done: int = 0  # so many are in the task
+
+    def part(self) -> tuple[list[str], bool]:
+        """The next of them, and whether there are more."""
+        count = len(self.ids) if self.at_once else limits.TASK_IDS_MAX
+        began, self.done = self.done, self.done + count
+        return self.ids[began : self.done], self.done < len(self.ids)
+
+
+class Bulk:
+    """Handlers of /jobs/bulk and /bulk/{id}."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._asking = Asking(service)
+
+    def act(self, request: Request) -> None:
+        """One action on many jobs."""
+        body = decode(request.body, BulkBody)
+        action = _action(body)
+        if body.filter is None:
+            arguments = _arguments(action, body, ())
+            ids = _ids(body)
+            if len(ids) <= _IDS_AT_ONCE:
+                self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
+            else:  # bit by bit, so that others have their turns
+                request.context = self._service.guard, body, action, arguments
+                self._service.pipeline.later(self._check, request, ids, {})
+            return
+        given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
+        arguments = _arguments(action, body, _filter(body, given).get("state") or ())
+        selection = Selection(
+            given,
+            body,
+            action,
+            arguments,
+            self._service.new_task_id(),
+            self._asking.current_index(),
+            self._service.guard,
+        )
+        self._select(request, selection)
+
+    def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
+        """The next of very many ids; `known` are those before them."""
+        try:
+            known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids")))
+        except CorvoError as error:
+            reply_error(request, error)
+            return
+        rest = ids[_IDS_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._check, request, rest, known)
+        else:
+            self._service.pipeline.later(self._on_checked, request, list(known))
+
+    def _on_checked(self, request: Request, ids: list[str]) -> None:
+        guard, body, action, arguments = request.context
+        self._service.guard = guard
+        try:
+            self._act(request, body, action, ids, arguments)
+        except CorvoError as error:
+            reply_error(request, error)
+        finally:
+            self._service.guard = None
+
+    def _select(self, request: Request, selection: Selection) -> None:
+        """Ask for the next jobs of a selection."""
+        request.context = selection
+        question: dict[str, Any] = {"filter": selection.filter, "limit": limits.TASK_IDS_MAX}
+        question |= {"after": selection.after, "upto": selection.upto}
+        self._asking.ask(request, "ids", question, selection.index, self._on_selected)
+
+    def _on_selected(self, request: Request, found: dict[str, Any], stale: bool) -> None:
+        """Some jobs were found: they are counted, or go into the task."""
+        selection: Selection = request.context
+        first = not selection.upto
+        selection.after, selection.upto = found["next"], found["upto"]
+        ids: list[str] = found["ids"]
+        more = selection.after > 0
+        try:
+            refuse_stale(stale)
+            if selection.body.dry_run:
+                self._count_selected(request, ids)
+            elif first:
+                self._service.guard = selection.guard
+                settings = selection.action, selection.arguments, more
+                values = (selection.task_id, ids, False, *settings)
+                self._service.submit(ops.BULK_ACTION, values, (self._on_added, request))
+            else:
+                rest = (selection.task_id, ids, more)
+                self._service.submit(ops.BULK_ADD, rest, (self._on_added, request))
+        except CorvoError as error:
+            reply_error(request, error)
+        finally:
+            self._service.guard = None
+
+    def _on_added(self, request: Request, result: Any) -> None:
+        selection: Selection = request.context
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        elif selection.after and result.id == selection.task_id and not request.abandoned:
+            try:
+                self._select(request, selection)
+            except CorvoError as error:
+                reply_error(request, error)
+        else:  # all are there, or it is the task of an earlier request
+            in_background = selection.body.async_ or result.total > _ASYNC_ABOVE
+            request.context = in_background
+            self._on_accepted(request, result)
+
+    def _count_selected(self, request: Request, ids: list[str]) -> None:
+        selection: Selection = request.context
+        sample = selection.sample = selection.sample or []
+
+        def counted(matched: int) -> None:
+            selection.matched = matched
+            if selection.after:
+                self._select(request, selection)
+            else:
+                _reply_dry_run(request, matched, sample)
+
+        self._count(request, selection.action, ids, selection.matched, sample, counted)
+
+    def _act(
+        self, request: Request, body: BulkBody, action: int, ids: list[str], arguments: bytes
+    ) -> None:
+        if body.dry_run:
+            sample: list[str] = []
+            if body.all:
+                matched, sample = self._service.machine.matching(action, SAMPLE)
+                _reply_dry_run(request, matched, sample)
+                return
+
+            def counted(matched: int) -> None:
+                _reply_dry_run(request, matched, sample)
+
+            self._count(request, action, ids, 0, sample, counted)
+            return
+        in_background = body.async_ or len(ids) > _ASYNC_ABOVE
+        if body.all and not in_background:
+            in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
+        with_key = self._service.guard is not None
+        given = request.context = Given(ids, self._service.new_task_id(), in_background, with_key)
+        part, more = given.part()
+        values = (given.task_id, part, body.all, action, arguments, more)
+        self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))
+
+    def _on_part(self, request: Request, result: Any) -> None:
+        given: Given = request.context
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+            return
+        part, more = given.part()
+        if not part or result.id != given.task_id or request.abandoned:
+            request.context = given.in_background
+            self._on_accepted(request, result)  # all are there, or it is that of an earlier request
+            return
+        try:
+            values = (given.task_id, part, more)
+            self._service.submit(ops.BULK_ADD, values, (self._on_part, request))
+        except CorvoError as error:
+            reply_error(request, error)
+
+    def get(self, request: Request) -> None:
+        """How far an action is."""
+        reply_json(request, 200, task_document(self._service.task(request.params[0])))
+
+    def cancel(self, request: Request) -> None:
+        """Do not go on with an action; what is done stays done."""
+        values = (self._service.task(request.params[0]).id, 0, True)
+        self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
+
+    def undo(self, request: Request) -> None:
+        """Take back what an action has done, where nothing has happened since."""
+        body = decode(request.body or b"{}", UndoBody)
+        task = self._service.task(request.params[0])
+        in_background = body.async_ or task.counts[DONE] > _ASYNC_ABOVE
+        request.context = in_background
+        values = (self._service.new_task_id(), task.id)
+        self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
+
+    def results(self, request: Request) -> None:
+        """What came of the jobs, one kind at a time."""
+        task = self._service.task(request.params[0])
+        query = Query(request, "kind", "cursor", "limit")
+        kind = query.text("kind") or OUTCOMES[DONE]
+        if kind not in OUTCOMES:
+            raise ValidationError(
+                f"kind {validate.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
+            )
+        limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
+        rows, cursor = self._service.machine.task_results(
+            task, query.seq("cursor"), OUTCOMES.index(kind), limit
+        )
+        document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
+        if cursor:
+            document["cursor"] = str(cursor)
+        reply_json(request, 200, document)
+
+    def _count(
+        self,
+        request: Request,
+        action: int,
+        ids: list[str],
+        matched: int,
+        sample: list[str],
+        then: Callable[[int], None],
+    ) -> None:
+        """The jobs that the action would be done to, a few at a time; `then` gets their number."""
+        if request.abandoned:
+            return
+        for job_id in ids[:_COUNTED_AT_ONCE]:
+            job = self._service.machine.job(job_id)
+            if job is not None and job.state in ACTION_STATES[action]:
+                matched += 1
+                if len(sample) < SAMPLE:
+                    sample.append(job_id)
+        rest = ids[_COUNTED_AT_ONCE:]
+        if rest:
+            self._service.pipeline.later(self._count, request, action, rest, matched, sample, then)
+        else:
+            then(matched)
+
+    def _on_accepted(self, request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+            return
+        # The answer of an earlier request knows the task as it was then.
+        task: Task = self._service.machine.task(result.id) or result
+        if not task.finished_ns and request.context:
+            progress = f"/api/v1/bulk/{task.id}/progress"
+            document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
+            document |= {"estimated_total": task.total, "progress_url": progress}
+            reply_json(request, 202, document)
+        elif not task.finished_ns:
+            self._service.watch_task(task.id, (self._on_finished, request))
+        else:
+            self._on_finished(request, task)
+
+    def _on_finished(self, request: Request, task: Task | None) -> None:
+        if request.abandoned:
+            return
+        if task is None:
+            reply_error(request, NotFound("the operation has ended and is forgotten"))
+            return
+        document = {"bulk_operation_id": task.id, **task_counts(task)}
+        document["duration_ms"] = (task.finished_ns - task.created_ns) // limits.MS_NS
+        reply_json(request, 200, document)
+
+    @staticmethod
+    def _on_stopped(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            reply_json(request, 200, task_document(result))
+
+
+def _reply_dry_run(request: Request, matched: int, sample: list[str]) -> None:
+    reply_json(request, 200, {"dry_run": True, "matched": matched, "sample": sample})
+
+
+def _action(body: BulkBody) -> int:
+    if not body.action:
+        raise ValidationError("action is required", field="action")
+    if body.action not in ACTIONS:
+        raise ValidationError(
+            f"unknown bulk action: {validate.shown(body.action)} (use {', '.join(ACTIONS)})",
+            field="action",
+        )
+    return ACTIONS.index(body.action)
+
+
+def _arguments(action: int, body: BulkBody, states: tuple[str, ...]) -> bytes:
+    """`states` are those that the filter names: a job that has left them is skipped."""
+    name = ACTIONS[action]
+    if name == "move" and not body.move_to_queue:
+        raise ValidationError("move_to_queue is required for move action", field="move_to_queue")
+    if name == "change_priority" and body.priority is None:
+        raise ValidationError("priority is required for change_priority action", field="priority")
+    target = body.move_to_queue
+    return encode_arguments(
+        target=validate.queue_name(target, "move_to_queue") if target else "",
+        reset_attempts=body.reset_attempts,
+        keep_priority=body.keep_priority,
+        priority=validate.priority(body.priority),
+        force=body.force,
+        reason=body.reason,
+        by=body.by,
+        note=body.note,
+        feedback=json_value(body.feedback),
+        revise=body.revise,
+        hold=hold_values(body.timeout, body.timeout_action),
+        states=sum(1 << STATES.index(state) for state in states),
+    )
+
+
+def _one_of_three(body: BulkBody) -> None:
+    given = [body.job_ids is not None, body.filter is not None, body.all]
+    if sum(given) != 1:
+        raise ValidationError("give exactly one of job_ids, filter, and all: true")
+
+
+def _ids(body: BulkBody) -> list[str]:
+    """The ids as they were given; none when it is about all jobs."""
+    _one_of_three(body)
+    if body.job_ids is None:
+        return []
+    validate.count(len(body.job_ids), "job_ids", limits.BULK_IDS_MAX)
+    return body.job_ids
+
+
+def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:
+    """The filter; one that says nothing is refused."""
+    _one_of_three(body)
+    found = filters.parse(given)
+    if not found.values:
+        raise ValidationError(
+            "filter is empty: to act on every job, say all: true instead", field="filter"
+        )
+    return found
+
+
+def _item(job_id: str, code: int) -> dict[str, Any]:
+    item: dict[str, Any] = {"job_id": job_id}
+    if code >= STATE_BASE:
+        item["reason"] = f"state is {STATES[code - STATE_BASE]}"
+    elif code >= SKIPPED:
+        item["reason"] = _REASONS[code]
+    return item

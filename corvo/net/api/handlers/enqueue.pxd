@@ -1,0 +1,22 @@
+cimport cython
+
+from corvo._fast.codec.fast_json cimport PlainEnqueue
+from corvo._fast.http.exchange cimport Request, join
+from corvo.model cimport Enqueued
+from corvo.engine.service cimport Service
+
+cdef list _ENQUEUED_END
+
+
+@cython.final
+cdef class Producer:
+    cdef Service _service
+    cdef PlainEnqueue _plain
+    cdef tuple _ends
+    cdef object _extras
+
+    cpdef enqueue(self, Request request)
+
+
+@cython.locals(enqueued=Enqueued)
+cpdef on_enqueued(Request request, result)

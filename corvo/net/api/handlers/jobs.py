@@ -1,0 +1,131 @@
+"""One job: read it, and what people do to it."""
+
+from typing import Any
+
+from corvo import ops
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.engine import validate
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, ValidationError
+from corvo.net.api.action_args import encode_arguments, hold_values
+from corvo.net.api.requests import (
+    ApproveBody,
+    CancelBody,
+    HoldBody,
+    MoveBody,
+    PriorityBody,
+    RejectBody,
+    decode,
+    decode_optional,
+    json_value,
+)
+from corvo.net.api.responses import job_document, reply_json
+from corvo.platform.ids import check_job_id
+
+
+class Jobs:
+    """Handlers of /jobs/{id}."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def get(self, request: Request) -> None:
+        """The job document."""
+        job = self._service.job(check_job_id(request.params[0]))
+        reply_json(request, 200, job_document(self._service.machine, job))
+
+    def retry(self, request: Request) -> None:
+        """Run it again from attempt 0, at the tail of its priority."""
+        self._propose(request, ops.RETRY_JOB, "retried")
+
+    def cancel(self, request: Request) -> None:
+        """Cancel it; an active job is asked to stop, unless forced."""
+        body = decode_optional(request.body, CancelBody)
+        values = (check_job_id(request.params[0]), body.force)
+        self._service.submit(ops.CANCEL_JOB, values, (self._on_cancelled, request))
+
+    def hold(self, request: Request) -> None:
+        """Keep it from running until somebody approves it."""
+        body = decode_optional(request.body, HoldBody)
+        hold = hold_values(body.timeout, body.timeout_action)
+        self._act(request, "hold", encode_arguments(reason=body.reason, hold=hold))
+
+    def approve(self, request: Request) -> None:
+        """Let a held job run."""
+        body = decode_optional(request.body, ApproveBody)
+        self._act(request, "approve", encode_arguments(by=body.approved_by, note=body.note))
+
+    def reject(self, request: Request) -> None:
+        """A held job dies, or goes back to its worker with feedback."""
+        body = decode_optional(request.body, RejectBody)
+        arguments = encode_arguments(
+            by=body.rejected_by,
+            reason=body.reason,
+            revise=body.revise,
+            feedback=json_value(body.feedback),
+        )
+        self._act(request, "reject", arguments)
+
+    def move(self, request: Request) -> None:
+        """To the tail of another queue."""
+        body = decode(request.body, MoveBody)
+        values = (
+            check_job_id(request.params[0]),
+            validate.queue_name(body.queue or ""),
+            body.reset_attempts,
+            body.keep_priority,
+        )
+        request.context = "moved"
+        self._service.submit(ops.MOVE_JOB, values, (on_done, request))
+
+    def priority(self, request: Request) -> None:
+        """Another priority for a job that waits."""
+        body = decode(request.body, PriorityBody)
+        if body.priority is None:
+            raise ValidationError("priority is required", field="priority")
+        arguments = encode_arguments(priority=validate.priority(body.priority))
+        self._act(request, "change_priority", arguments)
+
+    def requeue(self, request: Request) -> None:
+        """One more attempt for a dead job."""
+        self._act(request, "requeue", encode_arguments())
+
+    def run(self, request: Request) -> None:
+        """Do not wait for the time of a scheduled or retrying job."""
+        self._act(request, "run", encode_arguments())
+
+    def _act(self, request: Request, action: str, arguments: bytes) -> None:
+        job_id = check_job_id(request.params[0])
+        self._service.act(action, job_id, arguments, (self._on_acted, request))
+
+    @staticmethod
+    def _on_acted(request: Request, result: Any) -> None:
+        outcome = result[0] if isinstance(result, list) else result
+        if isinstance(outcome, CorvoError):
+            reply_error(request, outcome)
+        else:
+            reply_json(request, 200, {"status": outcome})
+
+    def delete(self, request: Request) -> None:
+        """Remove it with its errors and locks."""
+        self._propose(request, ops.DELETE_JOB, "deleted")
+
+    def _propose(self, request: Request, op: ops.Op, word: str) -> None:
+        request.context = word
+        job_id = check_job_id(request.params[0])
+        self._service.submit(op, (job_id,), (on_done, request))
+
+    @staticmethod
+    def _on_cancelled(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            reply_json(request, 200, {"status": result})
+
+
+def on_done(request: Request, result: Any) -> None:
+    """Answer an action that succeeded with its word, kept in `request.context`."""
+    if isinstance(result, CorvoError):
+        reply_error(request, result)
+    else:
+        reply_json(request, 200, {"status": request.context})

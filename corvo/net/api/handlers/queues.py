@@ -1,0 +1,108 @@
+"""Queues: list, read, pause, drain, limit, clear, delete."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from corvo import ops
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.engine import validate
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, ValidationError
+from corvo.limits import CONCURRENCY_MAX
+from corvo.model import ENDINGS, KEEP_DEFAULT
+from corvo.net.api.handlers.jobs import on_done
+from corvo.net.api.requests import ConcurrencyBody, RetentionBody, decode
+from corvo.net.api.responses import queue_document, reply_json
+from corvo.net.http.query import Query
+
+
+class Queues:
+    """Handlers of /queues."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def list(self, request: Request) -> None:
+        """All queues by name, from counters."""
+        machine, now_ns = self._service.machine, self._service.clock.stamp()
+        queues = [queue_document(machine, queue, now_ns) for queue in machine.queues()]
+        reply_json(request, 200, queues)
+
+    def get(self, request: Request) -> None:
+        """One queue."""
+        queue = self._service.queue(validate.queue_name(request.params[0]))
+        machine, now_ns = self._service.machine, self._service.clock.stamp()
+        reply_json(request, 200, queue_document(machine, queue, now_ns))
+
+    def pause(self, request: Request) -> None:
+        """Hand out no more jobs of this queue."""
+        self._pause(request, "paused", drain=False)
+
+    def drain(self, request: Request) -> None:
+        """Pause, and say when the last active job is done."""
+        self._pause(request, "draining", drain=True)
+
+    def _pause(self, request: Request, word: str, drain: bool) -> None:
+        request.context = word
+        values = (validate.queue_name(request.params[0]), drain)
+        self._service.submit(ops.PAUSE_QUEUE, values, (on_done, request))
+
+    def resume(self, request: Request) -> None:
+        """Hand out jobs again."""
+        self._propose(request, ops.RESUME_QUEUE, "resumed")
+
+    def clear(self, request: Request) -> None:
+        """Delete its pending and scheduled jobs."""
+        self._delete_jobs(request, ops.CLEAR_QUEUE, "cleared")
+
+    def delete(self, request: Request) -> None:
+        """Delete it with all its jobs and settings."""
+        if Query(request, "confirm").text("confirm") != "true":
+            raise ValidationError("confirm=true is required to delete a queue", field="confirm")
+        self._delete_jobs(request, ops.DELETE_QUEUE, "deleted")
+
+    def _delete_jobs(self, request: Request, op: ops.Op, word: str) -> None:
+        request.context = word
+        values = (validate.queue_name(request.params[0]), self._service.new_task_id())
+        self._service.submit(op, values, (self._on_doomed, request))
+
+    @staticmethod
+    def _on_doomed(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+            return
+        document = {"status": request.context, "deleted": result.total}
+        if result.running():  # the jobs are gone for everybody, and are removed one after another
+            document["bulk_operation_id"] = result.id
+        reply_json(request, 200, document)
+
+    def retention(self, request: Request) -> None:
+        """How long jobs are kept that have ended."""
+        body = decode(request.body, RetentionBody)
+        name = validate.queue_name(request.params[0])
+        queue = self._service.machine.queue(name)
+        kept = [KEEP_DEFAULT] * len(ENDINGS) if queue is None else queue.retention_ns
+        values = []
+        for old_ns, field in zip(kept, ("completed", "dead", "cancelled"), strict=True):
+            value = getattr(body, field)
+            keep_ns = old_ns if value is UNSET else KEEP_DEFAULT
+            if value is not UNSET and value is not None:
+                keep_ns = validate.retention_ns(value, field)
+            values.append(keep_ns + 1)  # the op has 0 for "as the server says"
+        request.context = "ok"
+        self._service.submit(ops.SET_QUEUE_OPTIONS, (name, values, 0), (on_done, request))
+
+    def concurrency(self, request: Request) -> None:
+        """Bound the active jobs over all workers; 0 or less removes the bound."""
+        body = decode(request.body, ConcurrencyBody)
+        if body.max > CONCURRENCY_MAX:
+            raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")
+        request.context = "ok"
+        values = (validate.queue_name(request.params[0]), max(0, body.max))
+        self._service.submit(ops.SET_CONCURRENCY, values, (on_done, request))
+
+    def _propose(self, request: Request, op: ops.Op, word: str) -> None:
+        request.context = word
+        name = validate.queue_name(request.params[0])
+        self._service.submit(op, (name,), (on_done, request))

@@ -1,0 +1,186 @@
+"""Cron schedules: list, make, change, pause, run by hand."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from corvo import limits, ops
+from corvo._fast.codec.layouts import decode_fields, encode_fields
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.engine import validate
+from corvo.engine.schedule_runs import next_after_change
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, ValidationError
+from corvo.model import CATCH_UPS, OVERLAPS, Schedule
+from corvo.net.api.handlers.enqueue import Producer, on_enqueued
+from corvo.net.api.handlers.jobs import on_done
+from corvo.net.api.requests import EnqueueBody, ScheduleBody, decode
+from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
+from corvo.platform import cron
+from corvo.platform.ids import SCHEDULE_PREFIX
+
+# Members of a schedule that describe its job -> position in the Enqueue layout.
+_JOB_MEMBERS = {
+    "queue": 1,
+    "priority": 2,
+    "payload": 3,
+    "tags": 4,
+    "max_retries": 5,
+    "retry_backoff": 6,
+    "retry_base_delay": 7,
+    "retry_max_delay": 8,
+    "retry_jitter": 9,
+    "unique_key": 13,
+    "unique_until": 14,
+    "unique_period": 15,
+}
+
+
+class Schedules:
+    """Handlers of /schedules. `{id}` in a path is the id or the name."""
+
+    def __init__(self, service: Service, producer: Producer) -> None:
+        self._service = service
+        self._producer = producer
+
+    def list(self, request: Request) -> None:
+        """All schedules by name, without their next runs."""
+        schedules = self._service.machine.schedules()
+        reply_json(request, 200, [schedule_summary(schedule) for schedule in schedules])
+
+    def get(self, request: Request) -> None:
+        """One schedule and its next runs."""
+        schedule = self._service.schedule(request.params[0])
+        reply_json(request, 200, schedule_document(schedule))
+
+    def create(self, request: Request) -> None:
+        """201 with the new schedule."""
+        new = Schedule(self._service.new_schedule_id())
+        new.timezone = "UTC"
+        new.overlap = OVERLAPS.index("allow")
+        new.catch_up = CATCH_UPS.index("last")
+        new.catch_up_limit = limits.CATCH_UP_LIMIT_DEFAULT
+        request.context = 201
+        self._change(request, new, decode(request.body, ScheduleBody))
+
+    def update(self, request: Request) -> None:
+        """200 with the schedule; the next run is computed anew."""
+        self._update(request, decode(request.body, ScheduleBody))
+
+    def pause(self, request: Request) -> None:
+        """No more runs until it is resumed; slots that pass meanwhile are not caught up."""
+        self._update(request, ScheduleBody(enabled=False))
+
+    def resume(self, request: Request) -> None:
+        """Run again from the next slot on."""
+        self._update(request, ScheduleBody(enabled=True))
+
+    def _update(self, request: Request, body: ScheduleBody) -> None:
+        request.context = 200
+        self._change(request, self._service.schedule(request.params[0]), body)
+
+    def run(self, request: Request) -> None:
+        """A job now, beside the slots."""
+        self._service.run_schedule(self._id(request), (on_enqueued, request))
+
+    def delete(self, request: Request) -> None:
+        """No more runs; the jobs it made stay."""
+        request.context = "deleted"
+        self._service.submit(ops.DELETE_SCHEDULE, (self._id(request),), (on_done, request))
+
+    def _id(self, request: Request) -> str:
+        """The id of the schedule that is named. One that is gone is left to apply, which knows
+        whether this is a request that is sent again."""
+        key = request.params[0]
+        schedule = self._service.machine.schedule(key)
+        return key if schedule is None else schedule.id
+
+    def _change(self, request: Request, old: Schedule, body: ScheduleBody) -> None:
+        """Propose the old schedule with what the body changes."""
+        text = _required("cron", _given(body.cron, old.cron, ""))
+        timezone = _given(body.timezone, old.timezone, "UTC")
+        expression = cron.parse(text, timezone)
+        enabled = _given(body.enabled, old.enabled, True)
+        next_ns = 0
+        if enabled:
+            next_ns = next_after_change(expression, self._service.clock.stamp(), old.next_ns)
+        values = (
+            old.id,
+            old.revision,
+            _name(_required("name", _given(body.name, old.name, ""))),
+            text,
+            timezone,
+            self._job(old, body),
+            enabled,
+            _choice("overlap", _given(body.overlap, OVERLAPS[old.overlap], "allow"), OVERLAPS),
+            _choice("catch_up", _given(body.catch_up, CATCH_UPS[old.catch_up], "last"), CATCH_UPS),
+            _catch_up_limit(
+                _given(body.catch_up_limit, old.catch_up_limit, limits.CATCH_UP_LIMIT_DEFAULT)
+            ),
+            next_ns,
+        )
+        self._service.submit(ops.SET_SCHEDULE, values, (self._on_changed, request))
+
+    def _job(self, old: Schedule, body: ScheduleBody) -> bytes:
+        """The job template with what the body changes. Checks and defaults are those of an
+        enqueue."""
+        given = {name: getattr(body, name) for name in _JOB_MEMBERS}
+        given = {name: value for name, value in given.items() if value is not UNSET}
+        if not bytes(body.payload):
+            del given["payload"]
+        if not old.job:
+            values = self._producer.job_values(EnqueueBody(**given))[1]
+            return encode_fields(ops.ENQUEUE.layout, ("", *values))
+        template = list(decode_fields(ops.ENQUEUE.layout, old.job))
+        _, values = self._producer.job_values(EnqueueBody(**{"queue": template[1], **given}))
+        for name in given:
+            position = _JOB_MEMBERS[name]
+            template[position] = values[position - 1]
+        return encode_fields(ops.ENQUEUE.layout, tuple(template))
+
+    @staticmethod
+    def _on_changed(request: Request, result: Any) -> None:
+        if isinstance(result, CorvoError):
+            reply_error(request, result)
+        else:
+            reply_json(request, request.context, schedule_document(result))
+
+
+def _given(value: Any, old: Any, default: Any) -> Any:
+    """A member of a body: absent leaves the old value, null is the default."""
+    if value is UNSET:
+        return old
+    return default if value is None else value
+
+
+def _required(field: str, value: str) -> str:
+    if not value:
+        raise ValidationError(f"{field} is required", field=field)
+    return value
+
+
+def _name(name: str) -> str:
+    """A name as of a queue, which cannot be taken for an id."""
+    if name.startswith(SCHEDULE_PREFIX):
+        raise ValidationError(
+            f"name {validate.shown(name)} must not begin with {SCHEDULE_PREFIX}, as ids do",
+            field="name",
+        )
+    return validate.queue_name(name, "name")
+
+
+def _choice(field: str, value: str, known: tuple[str, ...]) -> int:
+    if value not in known:
+        raise ValidationError(
+            f"{field} {validate.shown(value)} is unknown (use {', '.join(known)})", field=field
+        )
+    return known.index(value)
+
+
+def _catch_up_limit(value: int) -> int:
+    if not 1 <= value <= limits.CATCH_UP_LIMIT_MAX:
+        raise ValidationError(
+            f"catch_up_limit {value} is out of range (1-{limits.CATCH_UP_LIMIT_MAX})",
+            field="catch_up_limit",
+        )
+    return value

@@ -1,0 +1,577 @@
+"""The JSON edge: request bodies as msgspec Structs, decoded strictly and with clear errors.
+
+A member that holds any JSON is kept as `Raw`, the bytes received. Unknown members are refused with
+the nearest known name; members of features that this version does not have are refused by name.
+
+This module is never compiled: Structs need their annotations as Python objects.
+"""
+
+import difflib
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from corvo import limits
+from corvo.engine.validate import Duration, shown
+from corvo.errors import ParseError, ValidationError
+
+Text = str | None
+Number = int | float
+NOTHING = Raw(b"")
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+class FollowerBody(_Body):
+    """A job that follows: a step or handler of a chain, or a callback of a batch."""
+
+    queue: Text = None
+    payload: Raw = NOTHING
+
+
+class ChainBody(_Body):
+    """A chain of an enqueue."""
+
+    steps: list[FollowerBody] = []
+    on_failure: FollowerBody | None = None
+    on_exit: FollowerBody | None = None
+
+
+class BatchBody(_Body):
+    """The batch that the jobs of an enqueue make."""
+
+    callback_queue: Text = None
+    callback_payload: Raw = NOTHING
+    on_success: FollowerBody | None = None
+    on_complete: FollowerBody | None = None
+    on_death: FollowerBody | None = None
+
+
+class HoldBody(_Body):
+    """POST /jobs/{id}/hold, and `hold` of an enqueue."""
+
+    reason: Text = None
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
+class EnqueueBody(_Body):
+    """POST /enqueue, and one item of POST /enqueue/batch."""
+
+    queue: Text = None
+    payload: Raw = NOTHING
+    priority: str | int | None = None
+    max_retries: int | None = None
+    retry_backoff: Text = None
+    retry_base_delay: Duration = None
+    retry_max_delay: Duration = None
+    retry_jitter: Number | None = None
+    scheduled_at: Text = None
+    tags: dict[str, Raw] | None = None
+    checkpoint: Raw = NOTHING
+    parent_id: Text = None
+    unique_key: Text = None
+    unique_until: Text = None
+    unique_period: Duration = None
+    wait: Duration = None
+    # Extras: what only some jobs have.
+    expire_after: Duration = None
+    group_key: Text = None
+    batch_id: Text = None
+    chain: ChainBody | None = None
+    chain_id: Text = None
+    chain_step: int | None = None
+    chain_config: ChainBody | None = None
+    depends_on: list[str] | None = None
+    on_dependency_failure: Text = None
+    hold: HoldBody | None = None
+    result_schema: Raw = NOTHING
+
+
+class _JsonText(_Body):
+    """A JSON value that came as a text."""
+
+    value: Raw = NOTHING
+
+
+class _Tags(_Body):
+    """Tags that came as a text."""
+
+    tags: dict[str, Raw] = {}
+
+
+class EnqueueBatchBody(_Body):
+    """POST /enqueue/batch."""
+
+    jobs: list[EnqueueBody] = []
+    batch: BatchBody | None = None
+    batch_id: Text = None
+
+
+class FetchBody(_Body):
+    """POST /fetch and POST /fetch/batch."""
+
+    queues: list[str] = []
+    worker_id: Text = None
+    hostname: Text = None
+    timeout: Duration = None
+    lease_duration: Duration = None
+    count: int | None = None
+
+
+class AckBody(_Body):
+    """POST /ack/{job_id}."""
+
+    lease_token: Text = None
+    result: Raw = NOTHING
+    checkpoint: Raw = NOTHING
+    step_status: Text = None
+    exit_reason: Text = None
+
+
+class AckItem(AckBody):
+    """One item of POST /ack/batch."""
+
+    job_id: Text = None
+
+
+class AckBatchBody(_Body):
+    """POST /ack/batch."""
+
+    acks: list[AckItem] = []
+
+
+class FailBody(_Body):
+    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives."""
+
+    lease_token: Text = None
+    error: Raw = NOTHING
+    backtrace: Raw = NOTHING
+    retry: bool | None = None
+    retry_after: Duration = None
+    provider_error: bool = False
+
+
+class Beat(_Body):
+    """One job of POST /heartbeat."""
+
+    lease_token: Text = None
+    progress: Raw = NOTHING
+    checkpoint: Raw = NOTHING
+    stream_delta: Text = None
+
+
+class HeartbeatBody(_Body):
+    """POST /heartbeat."""
+
+    jobs: dict[str, Beat] = {}
+
+
+class ReleaseBody(_Body):
+    """POST /release/{job_id}."""
+
+    lease_token: Text = None
+    delay: Duration = None
+    checkpoint: Raw = NOTHING
+
+
+class ScheduleBody(_Body):
+    """POST /schedules and PUT /schedules/{id}: what is absent stays as it is, null is the
+    default."""
+
+    name: Text | UnsetType = UNSET
+    cron: Text | UnsetType = UNSET
+    timezone: Text | UnsetType = UNSET
+    enabled: bool | UnsetType | None = UNSET
+    overlap: Text | UnsetType = UNSET
+    catch_up: Text | UnsetType = UNSET
+    catch_up_limit: int | UnsetType | None = UNSET
+    # The job, as in an enqueue.
+    queue: Text | UnsetType = UNSET
+    payload: Raw = NOTHING
+    priority: str | int | UnsetType | None = UNSET
+    max_retries: int | UnsetType | None = UNSET
+    retry_backoff: Text | UnsetType = UNSET
+    retry_base_delay: Duration | UnsetType = UNSET
+    retry_max_delay: Duration | UnsetType = UNSET
+    retry_jitter: Number | UnsetType | None = UNSET
+    tags: dict[str, Raw] | UnsetType | None = UNSET
+    unique_key: Text | UnsetType = UNSET
+    unique_until: Text | UnsetType = UNSET
+    unique_period: Duration | UnsetType = UNSET
+
+
+class CancelBody(_Body):
+    """POST /jobs/{id}/cancel."""
+
+    force: bool = False
+
+
+class ApproveBody(_Body):
+    """POST /jobs/{id}/approve."""
+
+    approved_by: Text = None
+    note: Text = None
+
+
+class RejectBody(_Body):
+    """POST /jobs/{id}/reject."""
+
+    rejected_by: Text = None
+    reason: Text = None
+    revise: bool = False
+    feedback: Raw = NOTHING
+
+
+class MoveBody(_Body):
+    """POST /jobs/{id}/move."""
+
+    queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+
+
+class PriorityBody(_Body):
+    """POST /jobs/{id}/priority."""
+
+    priority: str | int | None = None
+
+
+class UndoBody(_Body, rename={"async_": "async"}):
+    """POST /bulk/{id}/undo."""
+
+    async_: bool = False
+
+
+class BulkBody(_Body, rename={"async_": "async"}):
+    """POST /jobs/bulk."""
+
+    action: Text = None
+    job_ids: list[str] | None = None
+    filter: dict[str, Raw] | None = None
+    all: bool = False
+    dry_run: bool = False
+    async_: bool = False
+    move_to_queue: Text = None
+    reset_attempts: bool = False
+    keep_priority: bool = True
+    priority: str | int | None = None
+    force: bool = False
+    reason: Text = None
+    by: Text = None
+    note: Text = None
+    feedback: Raw = NOTHING
+    revise: bool = False
+    timeout: Duration = None
+    timeout_action: Text = None
+
+
+class RetentionBody(_Body):
+    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+
+    completed: Duration | UnsetType = UNSET
+    dead: Duration | UnsetType = UNSET
+    cancelled: Duration | UnsetType = UNSET
+
+
+class LineBody(_Body):
+    """One line of POST /jobs/{id}/logs. The message stays a JSON string."""
+
+    message: Raw = NOTHING
+    level: Text = None
+    at: Text = None
+
+
+class LogsBody(_Body):
+    """POST /jobs/{id}/logs."""
+
+    lease_token: Text = None
+    lines: list[LineBody] = []
+
+
+class ReleaseLockBody(_Body):
+    """POST /locks/release."""
+
+    queue: Text = None
+    unique_key: Text = None
+    job_id: Text = None
+
+
+class ConcurrencyBody(_Body):
+    """POST /queues/{name}/concurrency."""
+
+    max: int = 0
+
+
+class ThrottleBody(_Body):
+    """POST /queues/{name}/throttle: the length of the window in one of two ways."""
+
+    rate: int | None = None
+    window_ms: int | None = None
+    period: Duration = None
+
+
+class GroupsBody(_Body):
+    """POST /queues/{name}/groups; null removes the limit."""
+
+    concurrency: int | UnsetType | None = UNSET
+
+
+class AgingBody(_Body):
+    """POST /queues/{name}/aging; null switches it off."""
+
+    after: Duration | UnsetType = UNSET
+
+
+class JoinBody(_Body):
+    """POST /cluster/join: who wants to be a member, and that it knows the secret."""
+
+    node_id: str
+    addr: str
+    http_addr: str
+    cluster_id: str
+    proof: str
+
+
+class MemberBody(_Body):
+    """POST /cluster/remove, promote, transfer: which node."""
+
+    node_id: str = ""
+
+
+class ClockBody(_Body):
+    """POST /test/clock: one of the three, or none to read the clock."""
+
+    advance: Duration = None
+    set: Text = None
+    freeze: bool | None = None
+
+
+# Members of features that are not part of this version, by the body they belong to.
+_ACK_LATER = ("usage", "agent_status", "hold_reason", "trace")
+_NOT_HERE: dict[type, tuple[str, ...]] = {
+    EnqueueBody: (
+        "agent",
+        "routing",
+    ),
+    AckBody: _ACK_LATER,
+    AckItem: _ACK_LATER,
+    Beat: ("usage",),
+    ReleaseBody: ("usage",),
+    ApproveBody: ("max_iterations", "max_cost_usd"),
+}
+
+# Bodies inside others, by the name of their member.
+_PARTS: dict[str, type[_Body]] = {
+    "hold": HoldBody,
+    "chain": ChainBody,
+    "chain_config": ChainBody,
+    "batch": BatchBody,
+    "steps": FollowerBody,
+    "on_failure": FollowerBody,
+    "on_exit": FollowerBody,
+    "on_success": FollowerBody,
+    "on_complete": FollowerBody,
+    "on_death": FollowerBody,
+}
+
+_B = TypeVar("_B", bound=_Body | dict[str, Raw])
+_DECODERS: dict[type, Any] = {}
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
+_AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
+# Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
+_LONE_SURROGATE = re.compile(
+    rb"\\\\"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def decode(body: bytes, kind: type[_B]) -> _B:
+    """Decode a request body. Raises ParseError (not JSON) or ValidationError (wrong members)."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    if not body.isascii():
+        try:
+            str(body, "utf-8")
+        except UnicodeDecodeError as error:
+            raise ParseError(f"the body is not UTF-8 (byte {error.start})") from None
+    try:
+        decoded: _B = decoder.decode(body)
+        return decoded
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), kind) from None
+    except msgspec.DecodeError as error:
+        if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
+            return _decode_lone_surrogates(body, kind, decoder)
+        raise ParseError(f"invalid JSON: {error}" if body else "the body is empty") from None
+    except RecursionError:
+        raise ParseError("invalid JSON: nested too deeply") from None
+
+
+def decode_optional(body: bytes, kind: type[_B]) -> _B:
+    """Like `decode`, but an empty body counts as `{}`."""
+    return decode(body or b"{}", kind)
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Decode a body whose members are checked by somebody else; an empty one counts as `{}`."""
+    members = decode(body or b"{}", dict[str, Raw])
+    return {name: plain_value(raw, name) for name, raw in members.items()}
+
+
+def plain_value(raw: Raw, field: str) -> Any:
+    """A member that was kept as bytes, decoded."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"invalid JSON in {shown(field)}: {error}") from None
+
+
+def _decode_lone_surrogates(body: bytes, kind: type[_B], decoder: Any) -> _B:
+    r"""Decode a body whose texts hold escapes like \ud800 without a partner.
+
+    JSON's grammar allows them and users send them in backtraces, but the decoder refuses them.
+    Each distinct escape is swapped for an escape from the private use area that the body does not
+    hold, and swapped back in the values that are kept as bytes. Texts that are decoded (names,
+    keys) cannot hold them.
+    """
+    swaps: dict[bytes, bytes] = {}
+    code = 0xE000
+
+    def swap(match: re.Match[bytes]) -> bytes:
+        nonlocal code
+        escape = match.group(1)
+        if not escape:
+            return match.group()
+        if escape not in swaps:
+            while b"\\u%04x" % code in body:
+                code += 1
+            swaps[escape] = b"\\u%04x" % code
+            code += 1
+        return swaps[escape]
+
+    swapped = _LONE_SURROGATE.sub(swap, body)
+    try:
+        decoded = decoder.decode(swapped)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), kind) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"invalid JSON: {error}") from None
+    back = {new: old for old, new in swaps.items()}
+    restored: _B = _restore(decoded, back)
+    return restored
+
+
+def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
+    if isinstance(value, Raw):
+        pattern = re.compile(rb"\\\\|" + b"|".join(re.escape(new) for new in back))
+        return Raw(pattern.sub(lambda m: back.get(m.group(), m.group()), bytes(value)))
+    if isinstance(value, str):
+        if any(chr(int(new[2:], 16)) in value for new in back):
+            raise ParseError("invalid JSON: a name or key holds half of a surrogate pair")
+        return value
+    if isinstance(value, list):
+        return [_restore(item, back) for item in value]
+    if isinstance(value, dict):
+        return {_restore(key, back): _restore(item, back) for key, item in value.items()}
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            setattr(value, name, _restore(getattr(value, name), back))
+    return value
+
+
+def _explained(text: str, kind: type) -> ValidationError:
+    """A decoder's message, with the member first and a hint."""
+    unknown = _UNKNOWN.match(text)
+    if unknown is None:
+        at = _AT.match(text)
+        message = f"{at.group(2)}: {at.group(1)}" if at else text
+        return ValidationError(message.replace("`", ""))
+    name, path = unknown.group(1), unknown.group(2) or ""
+    struct = _struct_at(kind, path)
+    where = f" (at {path.lstrip('.')})" if path else ""
+    if name in _NOT_HERE.get(struct, ()):
+        return ValidationError(f"{name} is not part of this version{where}", field=name)
+    near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
+
+
+def _struct_at(kind: type, path: str) -> Any:
+    part = path.removesuffix("[...]").rpartition(".")[2]
+    if part in _PARTS:
+        return _PARTS[part]
+    if path.startswith((".jobs", "[...]")) and kind is EnqueueBatchBody:
+        return EnqueueBody
+    if path and kind is AckBatchBody:
+        return AckItem
+    if path and kind is HeartbeatBody:
+        return Beat
+    if path and kind is LogsBody:
+        return LineBody
+    return kind
+
+
+def json_text(text: str, field: str) -> Raw:
+    """The JSON value that a text holds, without white space around it; an empty text is none."""
+    data = text.strip(" \t\r\n").encode()
+    if not data:
+        return NOTHING
+    try:
+        value = decode(b'{"value":%b}' % data, _JsonText).value
+    except (ParseError, ValidationError):
+        value = NOTHING
+    if bytes(value) != data:  # or the text ended the value itself and went on behind it
+        raise ValidationError(f"invalid {field}: it is not JSON", field=field)
+    return value
+
+
+def tags_of_text(text: str) -> dict[str, Raw] | None:
+    """The tags that a text holds, none if it is empty."""
+    raw = json_text(text, "tags_json")
+    return decode(b'{"tags":%b}' % bytes(raw), _Tags).tags if bytes(raw) else None
+
+
+def text_json(text: str) -> Raw:
+    """A text as a JSON string, none if it is empty."""
+    return Raw(msgspec.json.encode(text)) if text else NOTHING
+
+
+def json_value(raw: Raw) -> bytes:
+    """The bytes of an optional JSON value; absent and null are empty."""
+    value = bytes(raw)
+    return b"" if value == b"null" else value
+
+
+def json_string(raw: Raw, field: str) -> bytes:
+    """The bytes of an optional JSON string, quotes included."""
+    value = bytes(raw)
+    if not value or value == b"null":
+        return b""
+    if value[:1] != b'"':
+        raise ValidationError(f"{field} must be a string")
+    return value
+
+
+def tags_object(tags: dict[str, Raw] | None) -> bytes:
+    """Tags as a JSON object of strings: numbers and booleans become text as they were written."""
+    if not tags:
+        return b""
+    if len(tags) > limits.TAGS_COUNT_MAX:
+        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
+    parts = []
+    for key, raw in tags.items():
+        value = bytes(raw)
+        first = value[:1]
+        if first != b'"':
+            if first in b"{[" or value == b"null":
+                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
+            value = b'"' + value + b'"'
+        parts.append(msgspec.json.encode(key) + b":" + value)
+    return b"{" + b",".join(parts) + b"}"

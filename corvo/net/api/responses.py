@@ -1,0 +1,461 @@
+"""JSON of jobs, queues, schedules and events, as the API shows them.
+
+Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
+"""
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from corvo import limits, ops
+from corvo._fast.codec.fields import Writer
+from corvo._fast.codec.layouts import decode_fields
+from corvo._fast.http.exchange import Request
+from corvo.events import EVENT_TYPES, Change
+from corvo.fsm.machine import Machine
+from corvo.fsm.ops.bulk_undo import UNDOABLE
+from corvo.fsm.state.groups import Group
+from corvo.limits import (
+    BULK_UNDO_NS,
+    DUE_MAX_NS,
+    MS_NS,
+    SECOND_NS,
+    WORKER_OFFLINE_NS,
+    WORKER_STALE_NS,
+)
+from corvo.model import (
+    ACTIONS,
+    ACTIVE,
+    BACKOFFS,
+    BULK,
+    CATCH_UPS,
+    COMPLETED,
+    CONFLICT,
+    DONE,
+    ENDINGS,
+    ERROR_KINDS,
+    HELD,
+    HOLD_ACTIONS,
+    KEEP_DEFAULT,
+    LOG_LEVELS,
+    OVERLAPS,
+    PRIORITIES,
+    PRIORITY_NAMES,
+    SKIPPED,
+    STATES,
+    TASK_KINDS,
+    TASK_STATES,
+    UNIQUE_UNTIL,
+    ErrorRecord,
+    Extras,
+    Fetched,
+    Job,
+    LogLine,
+    Queue,
+    Schedule,
+    Task,
+    UniqueLock,
+    Worker,
+)
+from corvo.net.api.relations import ties_document
+from corvo.platform import cron
+from corvo.platform.durations import format_duration, format_time
+
+_ENCODE = msgspec.json.Encoder().encode
+_SECOND_NS = SECOND_NS
+_writer = Writer()
+
+
+def reply_json(request: Request, status: int, document: Any) -> None:
+    """Answer with a document."""
+    request.reply(status, _ENCODE(document))
+
+
+def fetched_document(job: Fetched) -> bytes:
+    """A delivered job, as fetch answers it."""
+    w = _writer
+    w.begin_text()
+    w.raw(b'{"job_id":"')
+    w.text(job.job_id)
+    w.raw(b'","queue":')
+    w.raw(_ENCODE(job.queue))
+    w.raw(b',"payload":')
+    w.raw(job.payload)
+    w.raw(b',"attempt":')
+    w.decimal(job.attempt)
+    w.raw(b',"max_retries":')
+    w.decimal(job.max_retries)
+    w.raw(b',"lease_duration":')
+    w.decimal(job.lease_ns // _SECOND_NS)
+    w.raw(b',"fencing":')
+    w.decimal(job.fencing)
+    w.raw(b',"lease_token":"')
+    w.text(job.token)
+    w.raw(b'"')
+    if job.checkpoint:
+        w.raw(b',"checkpoint":')
+        w.raw(job.checkpoint)
+    if job.tags:
+        w.raw(b',"tags":')
+        w.raw(job.tags)
+    if job.feedback:
+        w.raw(b',"feedback":')
+        w.raw(job.feedback)
+    if job.schedule_id:
+        w.raw(b',"schedule_id":')
+        w.raw(_ENCODE(job.schedule_id))
+        if job.schedule_slot_ns:
+            w.raw(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
+    if job.result_schema:
+        w.raw(b',"result_schema":')
+        w.raw(job.result_schema)
+    w.raw(b"}")
+    return w.done()
+
+
+def job_document(machine: Machine, job: Job) -> dict[str, Any]:
+    """The whole job, errors included."""
+    document: dict[str, Any] = {
+        "id": job.id,
+        "queue": machine.queue_of(job).name,
+        "state": STATES[job.state],
+        "payload": Raw(job.payload),
+        "priority": job.priority,
+        "priority_name": PRIORITY_NAMES[job.priority],
+        "attempt": job.attempt,
+        "max_retries": job.max_retries,
+        "retry_backoff": BACKOFFS[job.backoff],
+        "retry_base_delay_ms": job.base_delay_ms,
+        "retry_max_delay_ms": job.max_delay_ms,
+        "retry_jitter": job.jitter_ppm / 1_000_000,
+    }
+    if job.unique_key:
+        document["unique_key"] = job.unique_key.decode()
+        document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
+    if job.extras is not None and job.extras.group_key:
+        document["group_key"] = job.extras.group_key
+    if job.parent_id:
+        document["parent_id"] = job.parent_id
+    document |= ties_document(machine, job)
+    if job.schedule_id:
+        document["schedule_id"] = job.schedule_id
+        if job.schedule_slot_ns:
+            document["schedule_slot"] = format_time(job.schedule_slot_ns)
+    if job.state == ACTIVE:
+        document["worker_id"] = job.worker_id
+        if job.hostname:
+            document["hostname"] = job.hostname
+        document["fencing"] = job.fencing
+    for name, value in (
+        ("tags", job.tags),
+        ("progress", job.progress),
+        ("checkpoint", job.checkpoint),
+        ("result", job.result),
+    ):
+        if value:
+            document[name] = Raw(value)
+    if job.provider_error:
+        document["provider_error"] = True
+    for name, at_ns in (
+        ("lease_expires_at", job.lease_expires_ns if job.state == ACTIVE else 0),
+        ("scheduled_at", job.scheduled_ns),
+        ("started_at", job.started_ns),
+        ("completed_at", job.completed_ns),
+        ("failed_at", job.failed_ns),
+        ("cancel_requested_at", job.cancel_requested_ns),
+        ("created_at", job.created_ns),
+    ):
+        if at_ns:
+            document[name] = format_time(at_ns)
+    if job.extras is not None:
+        _add_extras(document, job, job.extras)
+    if job.error_count:
+        document["error_count"] = job.error_count
+        document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
+    return document
+
+
+def _add_extras(document: dict[str, Any], job: Job, extras: Extras) -> None:
+    """What only some jobs have."""
+    if extras.expires_ns:
+        document["expire_at"] = format_time(extras.expires_ns)
+    if job.state == HELD:
+        document["hold_reason"] = extras.hold_reason
+        if extras.hold_ends_ns:
+            document["hold_timeout_at"] = format_time(extras.hold_ends_ns)
+            document["hold_timeout_action"] = HOLD_ACTIONS[extras.hold_action]
+    if extras.feedback:
+        document["feedback"] = Raw(extras.feedback)
+    if extras.result_schema:
+        document["result_schema"] = Raw(extras.result_schema)
+
+
+def outcome(machine: Machine, job: Job) -> dict[str, Any]:
+    """What came of a job: its result, or its last error."""
+    if job.state == COMPLETED:
+        return {"result": Raw(job.result)} if job.result else {}
+    errors = machine.errors(job.id, 1)
+    return {"last_error": Raw(errors[0].error or b'""')} if errors else {}
+
+
+def error_documents(machine: Machine, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
+    """The newest error records of a job, the oldest of them first, or those in front of the one
+    with the number `before`, as many as fit a page."""
+    records = machine.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
+    end = min(before, job.error_count + 1) if before else job.error_count + 1
+    first = end - len(records)
+    return [_error_document(job.id, number, row) for number, row in enumerate(records, first)]
+
+
+def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, Any]:
+    at = format_time(record.at_ns)
+    document: dict[str, Any] = {
+        "id": number,
+        "job_id": job_id,
+        "attempt": record.attempt,
+        "kind": ERROR_KINDS[record.kind],
+        "error": Raw(record.error or b'""'),
+        "at": at,
+        "created_at": at,
+    }
+    if record.backtrace:
+        document["backtrace"] = Raw(record.backtrace)
+    return document
+
+
+def schedule_summary(schedule: Schedule) -> dict[str, Any]:
+    """One schedule, as the list shows it."""
+    _, queue, priority, payload, tags, max_retries, backoff, base_ms, max_ms, jitter_ppm, *rest = (
+        decode_fields(ops.ENQUEUE.layout, schedule.job)
+    )
+    _, _, _, unique_key, unique_until, unique_period_ns = rest[:6]
+    document: dict[str, Any] = {
+        "id": schedule.id,
+        "name": schedule.name,
+        "queue": queue,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "enabled": schedule.enabled,
+        "overlap": OVERLAPS[schedule.overlap],
+        "catch_up": CATCH_UPS[schedule.catch_up],
+        "catch_up_limit": schedule.catch_up_limit,
+        "payload": Raw(payload),
+        "priority": priority,
+        "priority_name": PRIORITY_NAMES[priority],
+        "max_retries": max_retries,
+        "retry_backoff": BACKOFFS[backoff],
+        "retry_base_delay_ms": base_ms,
+        "retry_max_delay_ms": max_ms,
+        "retry_jitter": jitter_ppm / 1_000_000,
+    }
+    if tags:
+        document["tags"] = Raw(tags)
+    if unique_key:
+        document["unique_key"] = unique_key.decode()
+        document["unique_until"] = UNIQUE_UNTIL[unique_until]
+        if unique_period_ns:
+            document["unique_period"] = format_duration(unique_period_ns)
+    for name, at_ns in (
+        ("next_run", schedule.next_ns),
+        ("last_run", schedule.last_run_ns),
+        ("last_slot", schedule.last_slot_ns),
+        ("created_at", schedule.created_ns),
+    ):
+        if at_ns:
+            document[name] = format_time(at_ns)
+    if schedule.last_job_id:
+        document["last_job_id"] = schedule.last_job_id
+    return document
+
+
+def schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """One schedule with what it means in words and its next runs."""
+    document = schedule_summary(schedule)
+    expression = cron.parse(schedule.cron, schedule.timezone)
+    document["description"] = expression.explanation
+    runs: list[int] = []
+    if schedule.next_ns:
+        following = islice(expression.after(schedule.next_ns), limits.NEXT_RUNS - 1)
+        runs = [schedule.next_ns, *following]
+    document["next_runs"] = [format_time(slot_ns) for slot_ns in runs]
+    return document
+
+
+def event_document(change: Change) -> dict[str, Any]:
+    """One event of the event log."""
+    document: dict[str, Any] = {
+        "seq": change.seq,
+        "id": change.seq,
+        "type": EVENT_TYPES[change.type],
+    }
+    if change.job_id:
+        document["job_id"] = change.job_id
+    document["queue"] = change.queue
+    document["at_ns"] = change.at_ns
+    document["created_at"] = format_time(change.at_ns)
+    if change.data:
+        document["data"] = Raw(change.data)
+    return document
+
+
+def past_documents(machine: Machine, job: Job, before_ns: int) -> list[dict[str, Any]]:
+    """What the job itself knows of the time for which the event log has no events any more: when it
+    was made, and its failures."""
+    failures = [
+        ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
+        for record in machine.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
+        if record.at_ns < before_ns
+    ]
+    return [
+        {
+            "type": type_,
+            "job_id": job.id,
+            "queue": machine.queue_of(job).name,
+            "at_ns": at_ns,
+            "created_at": format_time(at_ns),
+            "data": data,
+            "reconstructed": True,
+        }
+        for type_, at_ns, data in [("enqueued", job.created_ns, {}), *failures]
+    ]
+
+
+def log_line_document(line: LogLine) -> dict[str, Any]:
+    """One log line."""
+    return {
+        "seq": line.seq,
+        "attempt": line.attempt,
+        "at": format_time(line.at_ns),
+        "level": LOG_LEVELS[line.level],
+        "message": Raw(line.message),
+    }
+
+
+def lock_document(lock: UniqueLock) -> dict[str, Any]:
+    """One unique key that is held."""
+    holder = lock.holder
+    document: dict[str, Any] = {
+        "queue": lock.queue,
+        "unique_key": lock.key.decode(),
+        "job_id": holder.id,
+        "state": STATES[holder.state],
+        "unique_until": UNIQUE_UNTIL[holder.unique_until],
+    }
+    if lock.expires_ns:
+        document["expires_at"] = format_time(lock.expires_ns)
+    return document
+
+
+def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any]:
+    """One queue with its counters; nothing is counted here."""
+    document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
+    if queue.max_concurrency:
+        document["max_concurrency"] = queue.max_concurrency
+    if queue.draining:
+        document["draining"] = True
+    if queue.cleared_seq:
+        document["clearing"] = True
+    retention = {
+        STATES[state]: "forever" if keep_ns == DUE_MAX_NS else format_duration(keep_ns)
+        for state, keep_ns in zip(ENDINGS, queue.retention_ns, strict=True)
+        if keep_ns != KEEP_DEFAULT
+    }
+    if retention:
+        document["retention"] = retention
+    _add_flow(document, machine, queue, now_ns)
+    document["created_at"] = format_time(queue.created_ns)
+    document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
+    document["blocked"] = machine.blocked_count(queue.name)
+    document["enqueued"] = queue.enqueued_total
+    document["failed"] = queue.failed_total
+    document["completed_total"] = queue.completed_total
+    document["dead_total"] = queue.dead_total
+    document["lease_expired_total"] = queue.expired_total
+    oldest = [
+        ready_ns
+        for priority in range(PRIORITIES)
+        if (ready_ns := machine.oldest_ready_ns(queue.name, priority))
+    ]
+    if oldest:
+        document["oldest_pending_at"] = format_time(min(oldest))
+    return document
+
+
+def task_document(task: Task) -> dict[str, Any]:
+    """How far a task on many jobs is."""
+    document: dict[str, Any] = {
+        "id": task.id,
+        "status": TASK_STATES[task.state],
+        "action": ACTIONS[task.action] if task.kind == BULK else TASK_KINDS[task.kind],
+    }
+    if task.queue:
+        document["queue"] = task.queue
+    document["total"] = task.total
+    document["processed"] = task.processed()
+    document |= task_counts(task)
+    document["created_at"] = format_time(task.created_ns)
+    document["updated_at"] = format_time(task.updated_ns)
+    if task.finished_ns:
+        document["finished_at"] = format_time(task.finished_ns)
+    if task.undoes:
+        document["undoes"] = task.undoes
+    if task.undone_by:
+        document["undone_by"] = task.undone_by
+    elif task.kind == BULK and task.action in UNDOABLE and task.finished_ns and not task.undoes:
+        document["undo_until"] = format_time(task.finished_ns + BULK_UNDO_NS)
+    return document
+
+
+def task_counts(task: Task) -> dict[str, int]:
+    """What came of the jobs of a task so far."""
+    done, skipped, conflicts = (task.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
+    return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
+
+
+def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: int) -> None:
+    """What a queue lets pass."""
+    if queue.rate_limit:
+        document["rate_limit"] = queue.rate_limit
+        document["rate_window_ms"] = queue.rate_window_ns // MS_NS
+        document["rate_used"] = machine.rate_used(queue.name, now_ns)
+        opens_ns = machine.opens_ns(queue.name, now_ns)
+        if opens_ns:
+            document["rate_opens_at"] = format_time(opens_ns)
+    if queue.group_concurrency:
+        document["group_concurrency"] = queue.group_concurrency
+    if queue.aging_after_ns:
+        seconds, rest_ns = divmod(queue.aging_after_ns, SECOND_NS)
+        document["aging_after"] = seconds + rest_ns / SECOND_NS if rest_ns else seconds
+    groups, blocked = machine.group_counts(queue.name)
+    if groups:
+        document["groups"] = groups
+        document["group_blocked"] = blocked
+
+
+def group_document(group: Group) -> dict[str, Any]:
+    """One group of a queue."""
+    return {
+        "group_key": group.key,
+        "ready": len(group.ready),
+        "active": len(group.active),
+        "waiting": len(group.waiting) + len(group.postponed),
+        "blocked": len(group.ready) > 0 and group.open == 0,
+    }
+
+
+def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
+    """One worker as it last showed itself."""
+    silent_ns = now_ns - worker.seen_ns
+    status = "healthy" if silent_ns <= WORKER_STALE_NS else "stale"
+    if silent_ns > WORKER_OFFLINE_NS:
+        status = "offline"
+    return {
+        "id": worker.id,
+        "hostname": worker.hostname,
+        "queues": worker.queues,
+        "last_heartbeat": format_time(worker.seen_ns),
+        "started_at": format_time(worker.started_ns),
+        "status": status,
+    }

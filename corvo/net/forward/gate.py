@@ -1,0 +1,229 @@
+"""Who serves a request: this node, or the leader.
+
+Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
+that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
+anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
+So is the text that workers stream, which is not replicated.
+
+While nobody leads, or the leader has become silent, requests are held, for a moment: an election
+takes less than that. So are requests whose op was lost with a leadership: they were not done, and
+are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too
+long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN, when its leader was lost with it.
+The moment begins when the leader was lost: a node that is cut off then says so at once, and its
+clients turn to another one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from corvo import limits
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.consensus.cluster.membership import http_address
+from corvo.consensus.raft_log import ClusterLog
+from corvo.engine.fetches import Wait
+from corvo.engine.leadership import Leadership
+from corvo.errors import CorvoError, NotReady
+from corvo.net.forward.proxy import refuse
+from corvo.net.rpc.worker_streams import is_lifecycle_stream
+
+# Passes a request on to an address; until then it may be asked for again.
+Forward = Callable[[Request, str, int], None]
+
+_LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+_CONSISTENT: Final = b"consistent=true"
+# Other than by their method: these change nothing either, or only this node.
+_LOCAL_PATHS: Final = frozenset(
+    (
+        b"/api/v1/admin/rebuild-sqlite",
+        b"/api/v1/cluster/snapshot",
+        b"/api/v1/jobs/facets",
+        b"/api/v1/jobs/search",
+        b"/api/v1/test/clock",
+        b"/corvo.v1.WorkerService/Subscribe",
+    )
+)
+_TEXT: Final = b"/stream"  # the end of its path
+_TICK_S: Final = 0.1
+
+
+def _is_local(request: Request) -> bool:
+    """Whether any node can serve it. A lifecycle stream is told where to go."""
+    if request.method in _LOCAL_METHODS:
+        return request.method != "GET" or not request.path.endswith(_TEXT)
+    return request.path in _LOCAL_PATHS or is_lifecycle_stream(request)
+
+
+class Gate:
+    """Stands before the router of a node in a cluster."""
+
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        log: ClusterLog,
+        leadership: Leadership,
+        forward: Forward,
+        loop: Any,
+        elapsed_ns: Callable[[], int],
+        flush: Callable[[], None],
+    ) -> None:
+        self._handle = handle
+        self._log = log
+        self._leadership = leadership
+        self._forward = forward
+        self._loop = loop
+        self._elapsed_ns = elapsed_ns
+        self._flush = flush
+        self._held: deque[tuple[int, Request]] = deque()  # until when
+        self._timer: Any = None
+        self._retry_due = False
+        self._reads: dict[Request, int] = {}  # consistent ones, and until when
+        self._leaderless_ns = 0  # since when nobody has led; 0: somebody does, or nobody ever did
+        leadership.on_change += [self._look, self._retry_soon]
+
+    @property
+    def held(self) -> int:
+        """Requests that wait for a leader."""
+        return len(self._held)
+
+    def handle(self, request: Request) -> None:
+        """Serve, pass on, or hold."""
+        if not self._log.started:
+            reply_error(request, NotReady("the server is starting"))
+        elif _is_local(request):
+            if request.query and _CONSISTENT in request.query.split(b"&"):
+                self._read(request, self._until_ns())
+            else:
+                self._handle(request)
+        elif self._leadership.serving:
+            self._handle(request)
+        elif request.forwarded is not None:
+            request.conn.context.refusals.count("forwarded")
+            self._refuse(request)  # the node that passed it on asks again
+        else:
+            self._pass_on(request, self._until_ns())
+
+    def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
+        """Take a request whose op was not done, if the slot is that of one."""
+        argument = slot[1]
+        request = argument.request if isinstance(argument, Wait) else argument
+        if not isinstance(request, Request):
+            return False
+        if request.abandoned or request.replied:
+            return True
+        request.context = None
+        request.on_abandoned = None
+        if request.forwarded is not None:
+            self._refuse(request)
+        else:
+            self._hold(request, self._until_ns())
+            if not self._leadership.serving:  # else it is being handed over
+                self._retry_soon()
+        return True
+
+    def returned(self, request: Request, until_ns: int) -> None:
+        """Take back a request that was passed on, and of which nothing was done."""
+        request.on_abandoned = None
+        self._hold(request, until_ns)
+
+    def close(self) -> None:
+        """Nobody will lead: say so to all that wait."""
+        while self._held:
+            self._refuse(self._held.popleft()[1])
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._flush()
+
+    def _look(self) -> None:
+        if self._reads:
+            self._log.forget_reads()  # whoever was asked may not be able to tell
+        if self._leadership.serving or self._log.leader_id:
+            self._leaderless_ns = 0
+        elif not self._leaderless_ns:
+            self._leaderless_ns = self._elapsed_ns()
+
+    def _until_ns(self) -> int:
+        """When it is too late for somebody to lead."""
+        since_ns = 0 if self._log.leader_id else self._leaderless_ns
+        return (since_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
+
+    def _pass_on(self, request: Request, until_ns: int) -> None:
+        leader_id = self._log.leader_id
+        address = http_address(self._log.conf, leader_id) if leader_id else ""
+        if address and self._log.hears_leader:
+            self._forward(request, address, until_ns)
+        else:
+            self._hold(request, until_ns)
+
+    def _hold(self, request: Request, until_ns: int) -> None:
+        self._held.append((until_ns, request))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is None and (self._held or self._reads):
+            self._timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ns = self._elapsed_ns()
+        if self._reads and min(self._reads.values()) <= now_ns:
+            self._log.forget_reads()
+        self._retry(now_ns)
+        self._arm()
+
+    def _retry_soon(self) -> None:
+        if self._held and not self._retry_due:
+            self._retry_due = True
+            self._loop.call_soon(self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry_due = False
+        self._retry(self._elapsed_ns())
+
+    def _retry(self, now_ns: int) -> None:
+        held, self._held = self._held, deque()
+        for until_ns, request in held:
+            if request.abandoned:
+                continue
+            local = _is_local(request)  # a read that is to be confirmed
+            if self._leadership.serving and not local:
+                self._serve(request)
+            elif until_ns <= now_ns:
+                self._refuse(request)
+            elif local:
+                self._read(request, until_ns)
+            else:
+                self._pass_on(request, until_ns)
+        if held:
+            self._flush()
+
+    def _serve(self, request: Request) -> None:
+        try:
+            self._handle(request)
+        except CorvoError as error:
+            reply_error(request, error)
+
+    def _refuse(self, request: Request) -> None:
+        if not request.abandoned and not request.replied:
+            refuse(request)
+
+    # Reads that see everything.
+
+    def _read(self, request: Request, until_ns: int) -> None:
+        self._reads[request] = until_ns
+        self._arm()
+        self._log.read(lambda ok: self._on_confirmed(request, ok))
+
+    def _on_confirmed(self, request: Request, ok: bool) -> None:
+        until_ns = self._reads.pop(request)
+        if request.abandoned:
+            return
+        if not ok and self._elapsed_ns() < until_ns:
+            self._hold(request, until_ns)
+            return
+        if ok:
+            self._serve(request)
+        else:
+            self._refuse(request)
+        self._flush()

@@ -1,0 +1,495 @@
+"""Passes requests on to the leader, on connections that are kept: what a follower does with writes.
+
+A request goes out with what the front end has kept of it (method, target, the fields that mean
+something, body), the id it has here, and `X-Corvo-Forwarded: 1`; who gets it with that header does
+not pass it on again. The answer comes back with status, fields and body; `X-Corvo-Index` is the
+leader's, so that a client can wait for it anywhere.
+
+One request at a time is on a connection. Fetches may wait for a minute there, and streams stay as
+long as somebody reads, so they get no more than their share of the connections. What finds none
+waits in line for a moment; too long a line is 429. When the client of a fetch or a stream goes away
+its connection to the leader is cut, which is how the leader learns that nobody waits any more. Jobs
+that came for a client that has gone are given back.
+
+What becomes of a request when its connection breaks:
+
+- It was never sent (no connection could be made), or the leader says NO_LEADER: nothing was done.
+  It goes to `on_unsent`, to be asked for again, for as long as somebody may wait for a leader.
+- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same, but if nobody is
+  found who does it, nobody knows whether what carries a key was done. A job that was handed out
+  into the broken connection comes back when its lease ends, without having used up an attempt.
+  What asks for a fetch again says how long it has waited already.
+- Some of its answer has been passed on: that ends there.
+- Anything else that was sent: 504 OUTCOME_UNKNOWN.
+
+A node that is stopped or cut off breaks no connection. When another one leads, what is safe to be
+asked again is taken from the connections to the old one; for the rest the old one has a second to
+say what became of it.
+
+There is no task or timer per request; tasks make connections.
+"""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote
+
+from corvo import limits
+from corvo._fast.http.exchange import Request, reply_error
+from corvo.errors import (
+    NOTHING_DONE,
+    CorvoError,
+    NoLeader,
+    OutcomeUnknown,
+    Overloaded,
+    maybe_done,
+)
+from corvo.limits import MS_NS
+from corvo.net.forward.upstream import FORWARDED, Answer, Errand, Upstream, connect
+
+logger = logging.getLogger(__name__)
+
+_RELEASE: Final = "/api/v1/release/"
+_TICK_S: Final = 0.25
+_NOT_DONE: Final = b'"code":"NO_LEADER"'
+
+
+class Proxy:
+    """Passes requests on to whoever leads."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        elapsed_ns: Callable[[], int],
+        on_unsent: Callable[[Request, int], None] | None = None,
+        connections_max: int = limits.PROXY_CONNECTIONS_MAX,
+        line_max: int = limits.PROXY_LINE_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`on_unsent` takes requests of which nothing was done, and until when somebody may be
+        found who does it; without it they are answered with NO_LEADER. `tls` is for leaders whose
+        address says that they speak it."""
+        self.passed_on = 0
+        self.asked_again = 0
+        self.unknown = 0  # answered with OUTCOME_UNKNOWN
+        self.refused = 0  # too many
+        self._loop = loop
+        self._elapsed_ns = elapsed_ns
+        self._on_unsent = on_unsent or refuse
+        self._connections_max = connections_max
+        self._lasting_max = connections_max - connections_max // 4
+        self._line_max = line_max
+        self._tls = tls
+        self._address = ""
+        self._turned_ns = 0  # to this address
+        self._idle: list[Upstream] = []  # the last one used is the next
+        self._busy: dict[Upstream, None] = {}
+        self._connecting = 0
+        self._lasting = 0  # fetches and streams on connections or in line for one
+        self._line: deque[Errand] = deque()
+        self._lasting_line: deque[Errand] = deque()  # those beyond their share
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # ---- what the gate calls ----
+
+    def forward(self, request: Request, address: str, until_ns: int = 0) -> None:
+        """Pass a request on to the leader at this address (host:port, behind https:// if it speaks
+        TLS); it will be answered.
+
+        `until_ns` is what `on_unsent` said when it was passed on before.
+        """
+        self.turn_to(address)
+        now_ns = self._elapsed_ns()
+        errand = Errand(request, _encode(request, address, now_ns), now_ns)
+        errand.until_ns = until_ns or now_ns + limits.LEADER_WAIT_NS
+        self.passed_on += 1
+        if errand.lasts:
+            request.on_abandoned = self._on_abandoned
+        self._start(errand)
+
+    @property
+    def connections(self) -> int:
+        """Open connections to the leader."""
+        return len(self._idle) + len(self._busy)
+
+    @property
+    def in_line(self) -> int:
+        """Requests that wait for a connection."""
+        return len(self._line) + len(self._lasting_line)
+
+    def turn_to(self, address: str) -> None:
+        """The node at this address leads, or this one (empty). What may be asked again is better
+        off there, and streams are over; what else is at the old leader is answered soon, one way or
+        the other."""
+        if address == self._address:
+            return
+        self._address = address
+        self._turned_ns = self._elapsed_ns()
+        idle, self._idle = self._idle, []
+        for upstream in idle:
+            upstream.close()
+        for upstream in list(self._busy):
+            if upstream.errand is not None and upstream.errand.repeatable:
+                upstream.abort()
+
+    def drain(self) -> None:
+        """The server stops: fetches are answered with what there is, nothing, and streams end. The
+        rest goes on."""
+        waiting = [upstream.errand for upstream in self._busy if upstream.errand is not None]
+        for errand in [*waiting, *self._line, *self._lasting_line]:
+            request = errand.request
+            if not errand.lasts or request is None or request.abandoned:
+                continue
+            if errand.started:
+                self._on_abandoned(request)
+            elif errand.wanted:
+                self._on_abandoned(request)  # which takes it from the leader
+                request.on_abandoned = None
+                _answer_empty(request)
+
+    async def close(self) -> None:
+        """Close all connections. Requests that are on them have no answer."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for upstream in [*self._idle, *self._busy]:
+            upstream.abort()
+
+    # ---- lines ----
+
+    def _start(self, errand: Errand) -> None:
+        """Send it, or let it wait in line for a connection."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(_TICK_S, self._tick)
+        line = self._line
+        if errand.lasts:
+            if self._lasting >= self._lasting_max:
+                line = self._lasting_line
+            else:
+                self._lasting += 1
+        elif self._idle and not line:
+            self._send(self._idle.pop(), errand)
+            return
+        if len(line) >= self._line_max:
+            if line is self._line:
+                self._end(errand)
+            self._too_many(errand)
+            return
+        line.append(errand)
+        if line is not self._line:
+            return
+        if self._idle:
+            self._free(self._idle.pop())
+        else:
+            self._connect_more()
+
+    def _end(self, errand: Errand) -> None:
+        """It is neither on a connection nor in line for one any more."""
+        if not errand.lasts:
+            return
+        self._lasting -= 1
+        while self._lasting_line and self._lasting < self._lasting_max:
+            following = self._lasting_line.popleft()
+            if following.wanted:
+                self._start(following)
+
+    def _next(self) -> Errand | None:
+        while self._line:
+            errand = self._line.popleft()
+            if errand.wanted:
+                return errand
+            self._end(errand)
+        return None
+
+    # ---- connections ----
+
+    def _connect_more(self) -> None:
+        count = self.connections + self._connecting
+        if self._connecting < len(self._line) and count < self._connections_max:
+            self._connecting += 1
+            task = self._loop.create_task(self._connect(self._address))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, address: str) -> None:
+        upstream = Upstream(self, address, self._elapsed_ns)
+        error: Exception | None = None
+        try:
+            await connect(self._loop, address, upstream, self._tls)
+        except (OSError, ValueError) as failure:
+            error = failure
+        finally:
+            self._connecting -= 1
+        if error is None or address != self._address:
+            self._free(upstream)
+            return
+        logger.info("cannot connect to the leader at %s: %s", address, error)
+        line, self._line = self._line, deque()
+        for errand in line:
+            self._end(errand)
+            self._not_done(errand)
+
+    def _free(self, upstream: Upstream) -> None:
+        """A connection has nothing to do: take the next in line."""
+        if upstream.address != self._address or not upstream.open:
+            upstream.close()
+            self._connect_more()
+            return
+        errand = self._next()
+        if errand is None:
+            upstream.idle_ns = self._elapsed_ns()
+            self._idle.append(upstream)
+        else:
+            self._send(upstream, errand)
+
+    def _send(self, upstream: Upstream, errand: Errand) -> None:
+        self._busy[upstream] = None
+        upstream.send(errand, self._elapsed_ns())
+
+    # ---- what connections call ----
+
+    def answered(self, upstream: Upstream, errand: Errand, answer: Answer) -> None:
+        """The answer to a request is complete."""
+        del self._busy[upstream]
+        self._end(errand)
+        if answer.status == 503 and _NOT_DONE in answer.body:
+            self._not_done(errand)
+        else:
+            self._reply(errand, answer)
+        self._free(upstream)
+
+    def began(self, errand: Errand, answer: Answer) -> bool:
+        """There is the head of an answer in chunks; False when nobody wants it."""
+        request = errand.request
+        if request is None or not errand.wanted:
+            return False
+        with self._index_of(request, answer):
+            request.start(answer.status, answer.headers, answer.content_type)
+        return True
+
+    def ended(self, upstream: Upstream, errand: Errand, trailers: bytes) -> None:
+        """The answer that began is complete."""
+        del self._busy[upstream]
+        self._end(errand)
+        request = errand.request
+        assert request is not None
+        request.on_abandoned = request.on_writable = None
+        request.end(trailers)
+        self._free(upstream)
+
+    def lost(self, upstream: Upstream, errand: Errand | None) -> None:
+        """A connection has ended, with or without a request on it."""
+        self._busy.pop(upstream, None)
+        if upstream in self._idle:
+            self._idle.remove(upstream)
+        if self._closed:
+            return
+        if errand is not None:
+            self._end(errand)
+            request = errand.request
+            if errand.started and request is not None:
+                request.on_abandoned = request.on_writable = None
+                request.end()
+            elif errand.lasts:
+                errand.until_ns = self._elapsed_ns() + limits.LEADER_WAIT_NS
+                self._not_done(errand)
+            elif errand.repeatable:
+                if request is not None:
+                    request.unsure = True
+                self._not_done(errand)
+            elif errand.wanted:
+                self.unknown += 1
+                self._fail(errand, OutcomeUnknown("the leader was lost; it may have been done"))
+        self._connect_more()
+
+    def _reply(self, errand: Errand, answer: Answer) -> None:
+        request = errand.request
+        if request is None:
+            return
+        if errand.is_fetch:
+            if request.abandoned:
+                self._give_back(request, answer.body)
+                return
+            request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
+        if request.unsure and answer.status in NOTHING_DONE:
+            self._fail(errand, maybe_done())
+        elif not request.replied:
+            with self._index_of(request, answer):
+                request.reply(answer.status, answer.body, answer.headers, answer.content_type)
+
+    @staticmethod
+    @contextmanager
+    def _index_of(request: Request, answer: Answer) -> Iterator[None]:
+        """A reply names the index at which it was made."""
+        context = request.conn.context
+        own_index = context.index
+        context.index = answer.index
+        try:
+            yield
+        finally:
+            context.index = own_index
+
+    # ---- what goes wrong ----
+
+    def _not_done(self, errand: Errand) -> None:
+        """Nothing has happened: ask again, unless that has gone on for too long."""
+        request = errand.request
+        if request is None or not errand.wanted:
+            return
+        now_ns = self._elapsed_ns()
+        request.on_abandoned = None
+        if now_ns >= errand.until_ns:
+            refuse(request)
+            return
+        self.asked_again += 1
+        self._on_unsent(request, errand.until_ns)
+
+    def _too_many(self, errand: Errand) -> None:
+        self.refused += 1
+        error = Overloaded(
+            "too many requests wait for the leader", retry_after_ms=limits.RETRY_AFTER_MAX_MS
+        )
+        self._fail(errand, error)
+
+    def _fail(self, errand: Errand, error: CorvoError) -> None:
+        request = errand.request
+        if request is not None and errand.wanted:
+            request.on_abandoned = None
+            reply_error(request, error)
+
+    def _on_abandoned(self, request: Request) -> None:
+        """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
+        for upstream in self._busy:
+            if upstream.errand is not None and upstream.errand.request is request:
+                upstream.abort()
+                return
+
+    def _give_back(self, request: Request, body: bytes) -> None:
+        """Jobs came for a client that has gone."""
+        for job in _parse_jobs(body):
+            target = (_RELEASE + quote(job["job_id"], safe="")).encode()
+            token = json.dumps({"lease_token": job["lease_token"]}).encode()
+            data = _encode_for(request, self._address, target, token)
+            self._start(Errand(None, data, self._elapsed_ns()))
+
+    # ---- time ----
+
+    def _tick(self) -> None:
+        """End what takes too long, and connections that nobody needs."""
+        now_ns = self._elapsed_ns()
+        for upstream in list(self._busy):
+            errand = upstream.errand
+            if errand is not None and not upstream.paused:
+                wait_ns = limits.PROXY_FETCH_NS if errand.lasts else limits.PROXY_ANSWER_NS
+                until_ns = errand.since_ns + wait_ns
+                if upstream.address != self._address:
+                    until_ns = min(until_ns, self._turned_ns + limits.PROXY_OLD_LEADER_NS)
+                if now_ns > until_ns:
+                    upstream.abort()
+        for line in (self._line, self._lasting_line):
+            while line and now_ns - line[0].since_ns > limits.PROXY_LINE_NS:
+                errand = line.popleft()
+                if line is self._line:
+                    self._end(errand)
+                if errand.wanted:
+                    self._too_many(errand)
+        while self._idle and now_ns - self._idle[0].idle_ns > limits.PROXY_IDLE_NS:
+            self._idle.pop(0).close()
+        self._timer = None
+        if self.connections or self.in_line or self._connecting:
+            self._timer = self._loop.call_later(_TICK_S, self._tick)
+
+
+def _encode(request: Request, address: str, now_ns: int) -> bytes:
+    """The request as it goes to the leader."""
+    target = request.path + b"?" + request.query if request.query else request.path
+    waited = b"X-Corvo-Waited: %d\r\n" % ((now_ns - request.arrived_ns) // MS_NS)
+    rare = b"".join(name + b": " + value + b"\r\n" for name, value in _rare_fields(request))
+    return _encode_for(request, address, target, request.body, waited + rare)
+
+
+def passed_on(request: Request) -> list[tuple[bytes, bytes]]:
+    """The fields of a request as it goes to the leader."""
+    name, _, value = FORWARDED.rstrip().partition(b": ")
+    return [(name, value), *_fields(request), *_rare_fields(request)]
+
+
+def _fields(request: Request) -> list[tuple[bytes, bytes]]:
+    """Fields that many requests have."""
+    fields = (
+        (b"Content-Type", request.content_type),
+        (b"Authorization", request.authorization),
+        (b"X-API-Key", request.api_key),
+        (b"Cookie", request.cookie),
+        (b"X-Request-Id", request.request_id),
+        (b"Idempotency-Key", request.idempotency_key),
+        (b"X-Corvo-Namespace", request.namespace),
+        (b"X-Corvo-Client-Name", request.client_name),
+        (b"X-Corvo-Client-Version", request.client_version),
+        (b"X-Forwarded-For", request.peer.encode()),
+    )
+    return [(name, value) for name, value in fields if value]
+
+
+def _rare_fields(request: Request) -> list[tuple[bytes, bytes]]:
+    """Those that few have. How long a request has waited is said anew."""
+    return [field for field in (request.rare or {}).items() if field[0] != b"x-corvo-waited"]
+
+
+def _encode_for(
+    request: Request, address: str, target: bytes, body: bytes, more: bytes = b""
+) -> bytes:
+    """Another request, in the name of who sent this one."""
+    parts = [
+        request.method.encode(),
+        b" ",
+        target,
+        b" HTTP/1.1\r\nHost: ",
+        address.rpartition("//")[2].encode(),
+        b"\r\n",
+        FORWARDED,
+        more,
+    ]
+    for name, value in _fields(request):
+        parts += (name, b": ", value, b"\r\n")
+    parts += (b"Content-Length: %d\r\n\r\n" % len(body), body)
+    return b"".join(parts)
+
+
+def _answer_empty(request: Request) -> None:
+    """No job came, or there is nothing to read."""
+    if request.path.endswith(b"/fetch/batch"):
+        request.reply(200, b'{"jobs":[]}')
+    elif request.path.endswith(b"/fetch"):
+        request.reply(204)
+    else:
+        refuse(request)
+
+
+def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
+    """The jobs in the answer to a fetch. Those in other forms come back when their leases end."""
+    try:
+        found = json.loads(body) if body else None
+    except ValueError:
+        return []
+    jobs = found.get("jobs", [found]) if isinstance(found, dict) else []
+    return [job for job in jobs if "job_id" in job and "lease_token" in job]
+
+
+def refuse(request: Request, _until_ns: int = 0) -> None:
+    """Nobody was found in time who leads."""
+    error = NoLeader(
+        "nobody leads the cluster now; nothing was done",
+        retry_after_ms=limits.RETRY_AFTER_MAX_MS,
+    )
+    reply_error(request, error)

@@ -1,0 +1,343 @@
+"""One connection to the leader, and one request at a time on it.
+
+An answer comes whole, or in chunks. A whole one is handed over when it is there. One in chunks is
+passed on as it comes: its head first, then each piece, then its end with the trailers. While the
+client does not take the pieces the connection is not read from, so that whoever writes them at the
+other end learns about it: nothing piles up here.
+
+Our own servers are at the other end. What they say is looked at all the same; what cannot be read
+ends the connection.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from corvo import limits
+from corvo._fast.http.exchange import Request
+from corvo.limits import SECOND_NS
+
+logger = logging.getLogger(__name__)
+
+FORWARDED: Final = b"X-Corvo-Forwarded: 1\r\n"
+_FETCHES: Final = (b"/api/v1/fetch", b"/corvo.v1.WorkerService/Fetch")
+_JSON: Final = b"application/json"
+# Fields of an answer that the front end writes itself.
+OWN_FIELDS: Final = frozenset(
+    (
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"date",
+        b"keep-alive",
+        b"server-timing",
+        b"transfer-encoding",
+        b"x-corvo-forwarded",
+        b"x-corvo-index",
+        b"x-request-id",
+    )
+)
+_CHUNK_LINE_MAX: Final = 18
+
+
+async def connect(
+    loop: asyncio.AbstractEventLoop,
+    address: str,
+    protocol: asyncio.Protocol,
+    trust: ssl.SSLContext | None,
+) -> None:
+    """Connect to the leader at this address (host:port, behind https:// if it speaks TLS). OSError
+    or ValueError when that fails, or takes too long."""
+    scheme, _, authority = address.rpartition("//")
+    host, _, port = authority.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    tls = trust if scheme == "https:" else None
+    async with asyncio.timeout(limits.PROXY_CONNECT_NS / SECOND_NS):
+        await loop.create_connection(
+            lambda: protocol,
+            host,
+            int(port),
+            ssl=tls,
+            server_hostname=host if tls is not None else None,
+        )
+
+
+class Errand:
+    """A request on its way to the leader. `request` is None when nobody waits for the answer."""
+
+    __slots__ = ("data", "is_fetch", "is_read", "request", "since_ns", "started", "until_ns")
+
+    def __init__(self, request: Request | None, data: bytes, now_ns: int) -> None:
+        self.request = request
+        self.data = data
+        self.is_fetch = request is not None and request.path.startswith(_FETCHES)
+        self.is_read = request is not None and request.method == "GET"
+        self.since_ns = now_ns  # it came, or it was sent, or there was more of its answer
+        self.until_ns = 0  # then it is too late to ask anew
+        self.started = False  # some of the answer has been passed on
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it may keep its connection for long: fetches wait, and what the leader alone can
+        be asked for are streams."""
+        return self.is_fetch or self.is_read
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be asked twice."""
+        request = self.request
+        return self.lasts or (request is not None and request.idempotency_key is not None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits for it to be answered."""
+        return self.request is None or not (self.request.abandoned or self.request.replied)
+
+
+class Answer:
+    """What the leader said."""
+
+    __slots__ = ("body", "chunked", "content_type", "headers", "index", "last", "length", "status")
+
+    def __init__(self, head: bytes) -> None:
+        """Raises ValueError when this is not the head of an answer of ours."""
+        lines = head.split(b"\r\n")
+        if not lines[0].startswith(b"HTTP/1.1 "):
+            raise ValueError("not HTTP/1.1")
+        self.status = int(lines[0][9:12])
+        self.content_type = _JSON
+        self.index = -1
+        self.length = 0
+        self.chunked = False
+        self.last = False  # on its connection
+        self.headers = FORWARDED
+        self.body = b""
+        for line in lines[1:]:
+            name, _, value = line.partition(b": ")
+            name = name.lower()
+            if name == b"content-length":
+                self.length = int(value)
+            elif name == b"content-type":
+                self.content_type = value
+            elif name == b"x-corvo-index":
+                self.index = int(value)
+            elif name == b"connection":
+                self.last = value == b"close"
+            elif name == b"transfer-encoding":
+                self.chunked = value == b"chunked"
+                if not self.chunked:
+                    raise ValueError("a transfer coding that nobody asked for")
+            elif name not in OWN_FIELDS:
+                self.headers += line + b"\r\n"
+        if self.length == 0 and not self.chunked and self.content_type is not _JSON:
+            # A reply without a body names no type by itself.
+            self.headers += b"Content-Type: " + self.content_type + b"\r\n"
+
+
+class Chunks:
+    """Reads a body in chunks."""
+
+    def __init__(self) -> None:
+        self.trailers: bytes | None = None  # lines; then it has ended
+        self.behind = b""  # the end
+        self._rest = b""
+        self._left = 0  # of a chunk and the end of its line
+        self._ending = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Pieces of the body; ValueError when these are no chunks."""
+        pieces: list[bytes] = []
+        data = self._rest + data
+        at = 0
+        while at < len(data) and not self._ending:
+            if self._left:
+                end = min(at + self._left, len(data))
+                piece = data[at : min(end, max(at, at + self._left - 2))]
+                if piece:
+                    pieces.append(piece)
+                self._left -= end - at
+                at = end
+                continue
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                break
+            size = int(data[at:end], 16)
+            at = end + 2
+            self._ending = size == 0
+            self._left = size + 2 if size else 0
+        self._rest = data[at:]
+        if self._ending:
+            self._end()
+        elif not self._left and len(self._rest) > _CHUNK_LINE_MAX:
+            raise ValueError("a chunk without a size")
+        return pieces
+
+    def _end(self) -> None:
+        lines, blank, behind = (b"\r\n" + self._rest).partition(b"\r\n\r\n")
+        if blank:
+            self.trailers = lines[2:] + b"\r\n" if len(lines) > 2 else b""
+            self.behind = behind
+        elif len(self._rest) > limits.TRAILER_SIZE_MAX:
+            raise ValueError("trailers without an end")
+
+
+class Sender(Protocol):
+    """Who sends requests, and is told what becomes of them."""
+
+    def answered(self, upstream: "Upstream", errand: Errand, answer: Answer) -> None:
+        """The answer to a request is complete."""
+
+    def began(self, errand: Errand, answer: Answer) -> bool:
+        """There is the head of an answer in chunks; False when nobody wants it."""
+
+    def ended(self, upstream: "Upstream", errand: Errand, trailers: bytes) -> None:
+        """The answer that began is complete."""
+
+    def lost(self, upstream: "Upstream", errand: Errand | None) -> None:
+        """A connection has ended, with or without a request on it."""
+
+
+class Upstream(asyncio.Protocol):
+    """A connection to the leader, with at most one request on it."""
+
+    def __init__(self, sender: Sender, address: str, elapsed_ns: Callable[[], int]) -> None:
+        self.address = address
+        self.errand: Errand | None = None
+        self.idle_ns = 0
+        self.paused = False
+        self._sender = sender
+        self._elapsed_ns = elapsed_ns
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._pieces: list[bytes] = []  # of a body that comes in several
+        self._missing = 0
+        self._answer: Answer | None = None
+        self._chunks: Chunks | None = None
+
+    # Called by the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ready for a request."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Collect an answer."""
+        try:
+            self._take(data)
+        except ValueError as error:
+            logger.warning("the answer of %s cannot be read: %s", self.address, error)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone, whoever closed it."""
+        self._transport = None
+        errand, self.errand = self.errand, None
+        self._sender.lost(self, errand)
+
+    # Called by the proxy.
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, errand: Errand, now_ns: int) -> None:
+        """Send a request; its answer, or the end of the connection, will come."""
+        assert self.errand is None and self._transport is not None
+        self.errand = errand
+        errand.since_ns = now_ns
+        self._transport.write(errand.data)
+        errand.data = b""  # the request has all that is needed to ask again
+
+    def close(self) -> None:
+        """Close, now that nothing is awaited."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # An answer.
+
+    def _take(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:
+            if self._buffer:
+                data = self._buffer + data
+            end = data.find(b"\r\n\r\n")
+            if end < 0 and len(data) <= limits.HEAD_SIZE_MAX:
+                self._buffer = data
+                return
+            answer = self._answer = Answer(data[:end])
+            data = data[end + 4 :]
+            self._buffer = b""
+            self._missing = answer.length
+            if answer.chunked and not self._begin(answer):
+                return
+        if self._chunks is not None:
+            self._pass_on(self._chunks, data)
+            return
+        self._missing -= len(data)
+        if self._missing > 0:
+            self._pieces.append(data)
+            return
+        if self._missing < 0 or self.errand is None:
+            raise ValueError("more than was asked for")
+        if self._pieces:
+            data = b"".join([*self._pieces, data])
+            self._pieces = []
+        answer.body = data
+        self._sender.answered(self, self._done(answer), answer)
+
+    def _done(self, answer: Answer) -> Errand:
+        errand, self.errand = self.errand, None
+        assert errand is not None
+        self._answer = None
+        if answer.last:
+            self.close()
+        return errand
+
+    def _begin(self, answer: Answer) -> bool:
+        errand = self.errand
+        if errand is None:
+            raise ValueError("more than was asked for")
+        if not self._sender.began(errand, answer):
+            self.abort()
+            return False
+        errand.started = True
+        self._chunks = Chunks()
+        request = errand.request
+        assert request is not None
+        request.on_abandoned = lambda _request: self.abort()
+        request.on_writable = self._on_writable
+        return True
+
+    def _pass_on(self, chunks: Chunks, data: bytes) -> None:
+        errand, answer = self.errand, self._answer
+        if errand is None or errand.request is None or answer is None:
+            raise ValueError("more than was asked for")
+        errand.since_ns = self._elapsed_ns()
+        request = errand.request
+        for piece in chunks.feed(data):
+            request.send(piece)
+        if chunks.trailers is not None:
+            if chunks.behind:
+                raise ValueError("more than was asked for")
+            self._chunks = None
+            self._sender.ended(self, self._done(answer), chunks.trailers)
+        elif request.unsent_size > limits.STREAM_UNSENT_SIZE_MAX and self.open:
+            assert self._transport is not None
+            self.paused = True
+            self._transport.pause_reading()
+
+    def _on_writable(self, request: Request) -> None:
+        """The client has taken something."""
+        if self.paused and request.unsent_size <= limits.STREAM_UNSENT_SIZE_MAX and self.open:
+            assert self._transport is not None
+            self.paused = False
+            if self.errand is not None:
+                self.errand.since_ns = self._elapsed_ns()
+            self._transport.resume_reading()

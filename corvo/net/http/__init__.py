@@ -1,0 +1,8 @@
+"""HTTP server: sockets, TLS and routing.
+
+server        the asyncio protocol; one write per connection and loop turn
+tls           certificates and ALPN
+router        finds the route of a request and counts it
+query         query parameters
+open_streams  responses that stay open
+"""

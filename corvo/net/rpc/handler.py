@@ -1,0 +1,216 @@
+"""The worker service over HTTP: by Connect and gRPC, in both forms of messages.
+
+POST /corvo.v1.WorkerService/<Method>; the content type says which protocol and which form. A stream
+that both sides write needs HTTP/2, but a single frame of it, as plain JSON, can be exchanged by
+HTTP/1.1 too: some clients do that.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from corvo._fast.codec import protobuf
+from corvo._fast.http.exchange import ReplyQueue, Request
+from corvo.engine.pipeline import Loop
+from corvo.errors import CorvoError, VersionNotSupported, honest
+from corvo.events import EVENT_TYPES, Change
+from corvo.limits import SECOND_NS
+from corvo.net.hub import Live
+from corvo.net.rpc.codecs import CODECS, Codec
+from corvo.net.rpc.envelopes import envelope
+from corvo.net.rpc.status import RpcError, connect_error, rpc_error
+from corvo.net.rpc.wire import STREAMING, UNARY, Wire, find_wire, header, media_type
+from corvo.net.rpc.worker_service import Call, Values, WorkerCalls
+from corvo.net.rpc.worker_session import LifecycleSession
+from corvo.net.rpc.worker_streams import is_lifecycle_stream
+from corvo.net.streams.events import Form
+from corvo.net.streams.handlers import read_filter
+
+_LIFECYCLE: Final = "StreamLifecycle"
+_SUBSCRIBE: Final = "Subscribe"
+# One frame alone, or a stream of them.
+_FRAMES: Final = {b"application/json": UNARY[b"application/json"], **STREAMING}
+
+
+class Unary(Call):
+    """A call of one message each way."""
+
+    def __init__(self, wire: Wire, codec: Codec, type: str) -> None:
+        super().__init__(wire.request, wire.timeout_ns)
+        self._wire = wire
+        self._codec = codec
+        self._type = type
+        self.timer: Any = None
+
+    def answer(self, values: Values) -> None:
+        """See `Call`."""
+        if self._finish():
+            self._wire.send(self._codec.encode(self._type, values))
+            self._wire.end()
+
+    def fail(self, error: Exception) -> None:
+        """See `Call`."""
+        if self._finish():
+            if isinstance(error, CorvoError):
+                error = honest(error, self.request.unsure)
+            self._wire.end(rpc_error(error))
+
+    def _finish(self) -> bool:
+        """Whether this is the one answer."""
+        if self.timer is not None:
+            self.timer.cancel()
+        first = not self.done
+        self.done = True
+        return first
+
+
+class Rpc:
+    """Handlers of the worker service."""
+
+    def __init__(self, loop: Loop, calls: WorkerCalls, live: Live) -> None:
+        self._loop = loop
+        self._calls = calls
+        self._live = live
+
+    def call(self, request: Request) -> None:
+        """Any method."""
+        method = request.params[0]
+        known = UNARY
+        serve: Callable[[Wire, str], None] = self._unary
+        if method == _SUBSCRIBE:
+            known, serve = STREAMING, self._subscribe
+        elif method == _LIFECYCLE:
+            known, serve = _FRAMES, self._lifecycle
+        elif method not in self._calls.methods:
+            serve = _no_method
+            if media_type(request) not in UNARY:
+                request.reply(404, connect_error(RpcError("unimplemented", "no such method")))
+                return
+        wire = find_wire(request, known)
+        if wire is None:
+            return
+        try:
+            serve(wire, method)
+        except VersionNotSupported:
+            raise
+        except Exception as error:
+            known_error = isinstance(error, CorvoError | RpcError | protobuf.ProtobufError)
+            if request.replied or not known_error:
+                raise
+            wire.end(rpc_error(error))
+
+    # ---- one message each way ----
+
+    def _unary(self, wire: Wire, method: str) -> None:
+        wire.read_head()
+        codec = CODECS[wire.form]
+        values = codec.decode(f"{method}Request", wire.message())
+        call = Unary(wire, codec, f"{method}Response")
+        self._run(call, lambda: self._calls.methods[method](values, call))
+
+    def _run(self, call: Unary, start: Callable[[], None]) -> None:
+        """Start a call, and its time if there is a bound."""
+        try:
+            start()
+        except CorvoError as error:
+            call.fail(error)
+        if call.timeout_ns and not call.done:
+            call.timer = self._loop.call_later(call.timeout_ns / SECOND_NS, self._too_late, call)
+
+    def _too_late(self, call: Unary) -> None:
+        if call.request.replied:  # let go, because its client sends no more
+            return
+        abandoned = call.request.on_abandoned
+        call.request.on_abandoned = None
+        call.fail(RpcError("deadline_exceeded", "there was no answer in time; it may still happen"))
+        if abandoned is not None:
+            abandoned(call.request)
+
+    # ---- streams ----
+
+    def _lifecycle(self, wire: Wire, _method: str) -> None:
+        """A stream of frames, or one frame."""
+        request, codec = wire.request, CODECS[wire.form]
+        if is_lifecycle_stream(request):
+            if isinstance(request.conn, ReplyQueue):
+                raise VersionNotSupported("StreamLifecycle with more than one frame needs HTTP/2")
+            self._live.lifecycles.open(wire, codec, self._calls)
+            return
+        wire.read_head()
+        values = codec.decode("LifecycleStreamRequest", wire.message())
+        call = Unary(wire, codec, "LifecycleStreamResponse")
+        session = LifecycleSession(self._calls, request.peer, call.answer, _nothing, codec.jobs)
+        request.on_abandoned = lambda _request: session.close()
+        self._run(call, lambda: session.receive(values))
+
+    def _subscribe(self, wire: Wire, _method: str) -> None:
+        """Events, as messages of a stream."""
+        wire.read_head()
+        values = CODECS[wire.form].decode("SubscribeRequest", wire.message())
+        filter = read_filter(*(values.get(name, []) for name in ("queues", "job_ids", "types")))
+        after = values.get("last_event_id") or _from_start(wire.request)
+        events, streams = self._live.events, self._live.streams
+        timer: Any = None
+
+        def gone(request: Request, error: RpcError | None = None) -> None:
+            events.forget(request)
+            wire.end(error)
+            if timer is not None:
+                timer.cancel()
+
+        def too_late() -> None:
+            gone(wire.request, RpcError("deadline_exceeded", "the time of the call is over"))
+            streams.end(wire.request)
+
+        if streams.start(wire.request, gone, events.keepalive, b"", wire.content_type()):
+            events.subscribe(wire.request, filter, _FORMS[wire.form], after)
+            if wire.timeout_ns:
+                timer = self._loop.call_later(wire.timeout_ns / SECOND_NS, too_late)
+
+
+class EnvelopeForm(Form):
+    """Events as messages of a stream; one without a type only says that the stream is alive."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def event(self, change: Change) -> bytes:
+        """See `Form`."""
+        values: Values = {
+            "seq": change.seq,
+            "type": EVENT_TYPES[change.type],
+            "job_id": change.job_id,
+            "queue": change.queue,
+            "at_ns": change.at_ns,
+            "data_json": change.data.decode(),
+        }
+        return self._envelope(values)
+
+    def gap(self, after: int, resumed_after: int, reason: str) -> bytes:
+        """See `Form`."""
+        data = f'{{"after":{after},"resumed_after":{resumed_after},"reason":"{reason}"}}'
+        return self._envelope({"seq": resumed_after, "type": "gap", "data_json": data})
+
+    def keepalive(self, seq: int) -> bytes:
+        """See `Form`."""
+        return self._envelope({"seq": seq})
+
+    def _envelope(self, values: Values) -> bytes:
+        return envelope(self._codec.encode("SubscribeEvent", values))
+
+
+_FORMS: Final = {name: EnvelopeForm(codec) for name, codec in CODECS.items()}
+
+
+def _no_method(wire: Wire, _method: str) -> None:
+    if wire.content_type().startswith(b"application/grpc"):
+        raise RpcError("unimplemented", "no such method")
+    wire.request.reply(404, connect_error(RpcError("unimplemented", "no such method")))
+
+
+def _nothing(_error: RpcError | None) -> None:
+    pass
+
+
+def _from_start(request: Request) -> int | None:
+    """Where a stream of events begins that does not name one: now, or at the oldest."""
+    return 0 if header(request, b"x-corvo-from") == b"start" else None

@@ -1,0 +1,445 @@
+"""The methods of the worker service, on messages as dicts, whatever protocol they came by.
+
+They say the same to the service as the routes of the HTTP API do, through the same bodies and
+checks. A method is given a `Call` and answers it, now or later.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from corvo import __version__, limits, ops
+from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues, PlainFrames
+from corvo._fast.codec.fields import Writer
+from corvo._fast.codec.layouts import encode_fields
+from corvo._fast.codec.protobuf import varint_size
+from corvo._fast.http.exchange import Request
+from corvo.engine import validate
+from corvo.engine.fetches import Wait
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, ValidationError
+from corvo.limits import SECOND_NS
+from corvo.model import STATES, Acked, Enqueued, Failed, Fetched
+from corvo.net.api.handlers.enqueue import Producer
+from corvo.net.api.handlers.worker import WorkerVerbs
+from corvo.net.api.requests import (
+    AckItem,
+    Beat,
+    ChainBody,
+    EnqueueBody,
+    FailBody,
+    FetchBody,
+    decode,
+    json_text,
+    tags_of_text,
+    text_json,
+)
+from corvo.platform.durations import format_time
+from corvo.platform.ids import check_job_id
+
+Values = dict[str, Any]
+
+_QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
+_JOB_AND_TOKEN: Final = 2  # of a plain ack
+# What an enqueue by message calls as the HTTP API does, and means by it.
+_ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
+_EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
+_REQUEST: Final = "LifecycleStreamRequest"
+# Tags of the fields of a delivered job, and of the field of the response that has it.
+_JOBS: Final = 0x12
+_JOB_ID: Final = 0x0A
+_QUEUE: Final = 0x12
+_PAYLOAD: Final = 0x1A
+_ATTEMPT: Final = 0x20
+_MAX_RETRIES: Final = 0x28
+_LEASE: Final = 0x30
+_CHECKPOINT: Final = 0x3A
+_TAGS: Final = 0x42
+_TOKEN: Final = 50 << 3 | 2
+_FENCING: Final = 51 << 3
+_writer = Writer()
+
+
+class Call:
+    """One call: how it is answered, once."""
+
+    def __init__(self, request: Request, timeout_ns: int) -> None:
+        self.request = request
+        self.timeout_ns = timeout_ns  # 0 = the caller waits as long as it takes
+        self.done = False
+
+    def answer(self, values: Values) -> None:
+        """The response message."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """The call did not succeed."""
+        raise NotImplementedError
+
+    def settle(self, result: Any, values: Callable[[Any], Values]) -> None:
+        """Answer with what apply made of an op."""
+        if isinstance(result, CorvoError):
+            self.fail(result)
+        else:
+            self.answer(values(result))
+
+
+class WorkerCalls:
+    """The unary methods, and what the streams are made of."""
+
+    def __init__(self, service: Service, producer: Producer, verbs: WorkerVerbs) -> None:
+        self._service = service
+        self._producer = producer
+        self._verbs = verbs
+        self._plain = producer.plain_frames()
+        self.methods: dict[str, Callable[[Values, Call], None]] = {
+            "Enqueue": self.enqueue,
+            "Fetch": self.fetch,
+            "FetchBatch": self.fetch_batch,
+            "Ack": self.ack,
+            "AckBatch": self.ack_batch,
+            "Fail": self.fail,
+            "Heartbeat": self.heartbeat,
+            "GetServerInfo": self.server_info,
+        }
+
+    def enqueue(self, values: Values, call: Call) -> None:
+        """One job."""
+        queue, job = self._producer.job_values(enqueue_body(values))
+
+        def on_enqueued(call: Call, result: Any) -> None:
+            call.settle(result, _enqueued_values)
+
+        self._service.enqueue(queue, job, (on_enqueued, call))
+
+    def fetch(self, values: Values, call: Call) -> None:
+        """One job, if one comes."""
+
+        def answer(jobs: list[Fetched]) -> Values:
+            return {"found": True, **job_values(jobs[0])} if jobs else {}
+
+        self._wait(values, call, 0, answer)
+
+    def fetch_batch(self, values: Values, call: Call) -> None:
+        """Some jobs, if some come."""
+        count = min(max(values.get("count", 1), 1), limits.FETCH_BATCH_MAX)
+        self._wait(values, call, count, lambda jobs: {"jobs": [job_values(job) for job in jobs]})
+
+    def _wait(
+        self, values: Values, call: Call, count: int, answer: Callable[[Any], Values]
+    ) -> None:
+        def on_fetched(wait: Wait, result: Any) -> None:
+            if call.done:  # nobody takes them any more
+                self._service.pipeline.abandon(wait)
+            else:
+                call.settle(result, answer)
+
+        wait_ns = limits.FETCH_WAIT_DEFAULT_S * SECOND_NS
+        if call.timeout_ns:
+            wait_ns = min(wait_ns, max(call.timeout_ns - _EARLY_NS, call.timeout_ns // 2))
+        self._verbs.wait(call.request, fetch_body(values, wait_ns / SECOND_NS), count, on_fetched)
+
+    def ack(self, values: Values, call: Call) -> None:
+        """One job is completed."""
+        body = ack_item(values)
+        job_id = check_job_id(values.get("job_id", ""))
+        slot = (lambda call, result: call.settle(result, _nothing)), call
+        self._service.submit(ops.ACK, self._verbs.ack_values(job_id, body), slot)
+
+    def ack_batch(self, values: Values, call: Call) -> None:
+        """Many jobs are completed; those that are refused are named."""
+        items = values.get("items", [])
+        if not items:
+            raise ValidationError("items is required", field="items")
+        payloads, ids, refused = self._verbs.ack_payloads([ack_item(item) for item in items])
+
+        def answer(result: Acked) -> Values:
+            failed = []
+            for position, error in result.refused:
+                reason = refused.get(position, error)
+                names = {"job_id": ids[position], "error": reason.message, "code": reason.code}
+                failed.append(names)
+            return {"acked": result.count, "failed": failed}
+
+        slot = (lambda call, result: call.settle(result, answer)), call
+        self._service.submit(ops.ACK_BATCH, (payloads,), slot)
+
+    def fail(self, values: Values, call: Call) -> None:
+        """An attempt failed."""
+
+        def answer(result: Failed) -> Values:
+            reply: Values = {
+                "status": STATES[result.state],
+                "attempts_remaining": result.attempts_remaining,
+            }
+            if result.next_attempt_ns:
+                seconds, nanos = divmod(result.next_attempt_ns, SECOND_NS)
+                reply["next_attempt_at"] = {"seconds": seconds, "nanos": nanos}
+            return reply
+
+        self.fail_job(values, lambda result: call.settle(result, answer))
+
+    # What a lifecycle stream is made of: `answer` is called with the result of the op.
+
+    def read_frame(self, codec: Any, data: bytes) -> Values:
+        """A frame; acks and enqueues that are all plain are ops already."""
+        return read_frame(self._plain, codec, data, self._service.machine.result_schemas)
+
+    def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
+        """Propose the end of an attempt."""
+        body = FailBody(
+            lease_token=values.get("lease_token"),
+            error=text_json(values.get("error", "")),
+            backtrace=text_json(values.get("backtrace", "")),
+            retry=values.get("retry"),
+            retry_after=values.get("retry_after"),
+            provider_error=values.get("provider_error", False),
+        )
+        op_values = self._verbs.fail_values(values.get("job_id", ""), body)
+        self._service.submit(ops.FAIL, op_values, (_call, answer))
+
+    def ack_items(self, items: list[Values] | PlainAcks, answer: Callable[[Any], None]) -> None:
+        """Propose acks; those that are refused do not count."""
+        if isinstance(items, PlainAcks):
+            self._service.submit_encoded(ops.ACK_BATCH, items.payload, (_call, answer))
+            return
+        payloads = [self._plain_ack(item) for item in items]
+        if not all(payloads):
+            payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
+        self._service.submit(ops.ACK_BATCH, (payloads,), (_call, answer))
+
+    def _plain_ack(self, item: Values) -> bytes:
+        """The op of an ack that says nothing but whose it is; empty = it says more."""
+        if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
+            return b""
+        job_id = check_job_id(item["job_id"])
+        token = validate.lease_token(item["lease_token"])
+        if self._service.machine.result_schema(job_id, token):
+            return b""
+        return encode_fields(ops.ACK.layout, (job_id, token, b"{}", b"", b""))
+
+    def enqueue_all(
+        self,
+        items: list[Values] | PlainEnqueues,
+        refuse: Callable[[CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> bool:
+        """Propose those of the jobs that are right, all or none; whether there are any."""
+        stamp_ns = self._service.clock.stamp()
+        if isinstance(items, PlainEnqueues):
+            payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
+            self._service.enqueue_encoded(items.queues, payload, (_call, answer))
+            return True
+        queues: list[str] = []
+        payloads: list[bytes] = []
+        for item in items:
+            try:
+                payload = b""
+                if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
+                    queue = item["queue"]
+                    payload = self._producer.plain_op(queue, item["payload_json"], stamp_ns)
+                if not payload:
+                    queue, values = self._producer.job_values(enqueue_body(item))
+                    job_id = self._service.new_job_id(stamp_ns)
+                    payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
+            except CorvoError as error:
+                refuse(error)
+            else:
+                queues.append(queue)
+                payloads.append(payload)
+        if payloads:
+            self._service.enqueue_payloads(queues, payloads, b"", (_call, answer))
+        return bool(payloads)
+
+    def fetch_for(
+        self, caller: Any, body: FetchBody, count: int, answer: Callable[[Any], None]
+    ) -> Wait:
+        """Wait for jobs on behalf of a caller."""
+        return self._verbs.wait_for(caller, body, count, lambda _wait, result: answer(result))
+
+    def abandon(self, wait: Wait) -> None:
+        """The caller is gone: it takes no jobs."""
+        self._service.pipeline.abandon(wait)
+
+    # ---- others ----
+
+    def heartbeat(self, values: Values, call: Call) -> None:
+        """Jobs are still worked on."""
+
+        def on_beaten(_request: Request, result: Any) -> None:
+            call.settle(
+                result, lambda jobs: {"jobs": {name: {"status": jobs[name]} for name in jobs}}
+            )
+
+        jobs = {job_id: _beat(job_id, item) for job_id, item in values.get("jobs", {}).items()}
+        self._verbs.beat(jobs, on_beaten, call.request)
+
+    def server_info(self, _values: Values, call: Call) -> None:
+        """What this server is."""
+        call.answer({"server_version": __version__, "api_version": __version__})
+
+
+def read_frame(plain: PlainFrames, codec: Any, data: bytes, schemas: bool) -> Values:
+    """A frame. With `schemas` results have to be looked at, so that no ack is plain."""
+    found = None
+    if codec.name == "proto":
+        found = plain.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
+    if found is None or (schemas and found[0] is not None):
+        values: Values = codec.decode(_REQUEST, data)
+        return values
+    acks, enqueues, rest = found
+    items = (acks.count if acks else 0) + (enqueues.count if enqueues else 0)
+    values = codec.decode(_REQUEST, rest, limits.RPC_ITEMS_MAX - items)
+    if acks:
+        values["acks"] = acks
+    if enqueues:
+        values["enqueues"] = enqueues
+    return values
+
+
+def enqueue_body(values: Values) -> EnqueueBody:
+    """An EnqueueRequest, or one enqueue of a lifecycle stream, as a body of the HTTP API."""
+    _refuse(values, "agent")
+    scheduled_at = values.get("scheduled_at")
+    same = {name: values[name] for name in values if name in _ENQUEUE_SAME}
+    body = EnqueueBody(
+        payload=json_text(values.get("payload_json", ""), "payload_json"),
+        tags=tags_of_text(values.get("tags_json", "")),
+        checkpoint=json_text(values.get("checkpoint_json", ""), "checkpoint_json"),
+        result_schema=json_text(values.get("result_schema_json", ""), "result_schema_json"),
+        **same,
+    )
+    if scheduled_at is not None:
+        body.scheduled_at = _time(scheduled_at)
+    if values.get("chain_json"):
+        body.chain = decode(values["chain_json"].encode(), ChainBody)
+    return body
+
+
+def fetch_body(values: Values, wait_s: float) -> FetchBody:
+    """A fetch as a body of the HTTP API."""
+    queues = values.get("queues", [])
+    if not queues:
+        raise ValidationError("at least one queue is required", field="queues")
+    lease_duration = values.get("lease_duration", 0)
+    return FetchBody(
+        queues=queues,
+        worker_id=values.get("worker_id"),
+        hostname=values.get("hostname"),
+        timeout=wait_s,
+        lease_duration=lease_duration if lease_duration > 0 else None,
+    )
+
+
+def ack_item(values: Values) -> AckItem:
+    """An ack as a body of the HTTP API; no result is an empty one."""
+    _refuse(values, "usage", "agent_status", "hold_reason", "trace_json")
+    return AckItem(
+        job_id=values.get("job_id"),
+        lease_token=values.get("lease_token"),
+        result=json_text(values.get("result_json", "{}"), "result_json"),
+        checkpoint=json_text(values.get("checkpoint_json", ""), "checkpoint_json"),
+        step_status=values.get("step_status"),
+        exit_reason=values.get("exit_reason"),
+    )
+
+
+def job_values(job: Fetched) -> Values:
+    """A delivered job as a message."""
+    values: Values = {
+        "job_id": job.job_id,
+        "queue": job.queue,
+        "payload_json": job.payload.decode(),
+        "attempt": job.attempt,
+        "max_retries": job.max_retries,
+        "lease_duration": job.lease_ns // SECOND_NS,
+        "lease_token": job.token,
+        "fencing": job.fencing,
+    }
+    if job.checkpoint:
+        values["checkpoint_json"] = job.checkpoint.decode()
+    if job.tags:
+        values["tags_json"] = job.tags.decode()
+    return values
+
+
+def jobs_field(jobs: list[Fetched]) -> bytes:
+    """The same of many, as the bytes of the field in the response of a stream: most of what a
+    server writes are these. Ids and tokens are ASCII."""
+    w = _writer
+    w.begin()
+    for job in jobs:
+        queue = job.queue.encode()
+        size = 6 + len(job.job_id) + varint_size(len(job.job_id)) + len(job.token)
+        size += varint_size(len(job.token)) + len(queue) + varint_size(len(queue))
+        size += len(job.payload) + varint_size(len(job.payload)) + varint_size(job.fencing)
+        lease_s = job.lease_ns // SECOND_NS
+        size += 3 + varint_size(job.attempt) + varint_size(lease_s)
+        size += 1 + varint_size(job.max_retries) if job.max_retries else 0
+        for text in (job.checkpoint, job.tags):
+            size += 1 + varint_size(len(text)) + len(text) if text else 0
+        w.u(_JOBS)
+        w.u(size)
+        w.u(_JOB_ID)
+        w.s(job.job_id)
+        w.u(_QUEUE)
+        w.b(queue)
+        w.u(_PAYLOAD)
+        w.b(job.payload)
+        w.u(_ATTEMPT)
+        w.u(job.attempt)
+        if job.max_retries:
+            w.u(_MAX_RETRIES)
+            w.u(job.max_retries)
+        w.u(_LEASE)
+        w.u(lease_s)
+        if job.checkpoint:
+            w.u(_CHECKPOINT)
+            w.b(job.checkpoint)
+        if job.tags:
+            w.u(_TAGS)
+            w.b(job.tags)
+        w.u(_TOKEN)
+        w.s(job.token)
+        w.u(_FENCING)
+        w.u(job.fencing)
+    return w.done()[1:]  # without the version byte of documents
+
+
+def _beat(job_id: str, values: Values) -> Beat:
+    _refuse(values, "usage")
+    progress = json_text(values.get("progress_json", ""), f"progress_json for {job_id}")
+    if bytes(progress)[:1] not in (b"", b"{"):
+        raise ValidationError(f"invalid progress_json for {job_id}: it is not an object")
+    return Beat(
+        lease_token=values.get("lease_token"),
+        progress=progress,
+        checkpoint=json_text(values.get("checkpoint_json", ""), f"checkpoint_json for {job_id}"),
+        stream_delta=values.get("stream_delta"),
+    )
+
+
+def _enqueued_values(result: Enqueued) -> Values:
+    status = "duplicate" if result.duplicate else STATES[result.state]
+    return {"job_id": result.job_id, "status": status, "unique_existing": result.duplicate}
+
+
+def _call(answer: Callable[[Any], None], result: Any) -> None:
+    answer(result)
+
+
+def _nothing(_result: Any) -> Values:
+    return {}
+
+
+def _time(values: Values) -> str:
+    at_ns = values.get("seconds", 0) * SECOND_NS + values.get("nanos", 0)
+    if not 0 <= at_ns <= limits.TIME_MAX_NS:
+        raise ValidationError("scheduled_at must be a time from 1970 to 9999", field="scheduled_at")
+    return format_time(at_ns)
+
+
+def _refuse(values: Values, *names: str) -> None:
+    """What is ignored would be missed."""
+    for name in names:
+        if name in values:
+            raise ValidationError(f"{validate.shown(name)} is not part of this version", field=name)

@@ -1,0 +1,378 @@
+"""One lifecycle stream of a worker: a request frame in, a response frame out, in order.
+
+A frame carries acks, fails, a fetch and enqueues. All of them are proposed at once, so that they
+land in one log entry, together with those of all other streams of that turn; there the acks come
+first, so that the slots they free are there for the fetch. The response goes out when the last
+result is in. A fetch that finds nothing waits a moment for work, unless the frame had other work
+to do: long only if the caller has no jobs to acknowledge, since it says nothing while it waits.
+
+Errors of a part are named in the response, the first of them only, and the other parts stand.
+After too many frames in a row with errors the stream ends, and so it does when this node leads no
+more. Nothing here knows how frames travel.
+
+By credit, which a caller has to ask for when it opens the stream, `fetch_count` asks for so many
+jobs more, whenever they come: frames with `request_id` 0 bring them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from corvo import limits
+from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues
+from corvo.engine.fetches import Wait
+from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
+from corvo.limits import SECOND_NS
+from corvo.model import Acked, EnqueuedBatch, Fetched
+from corvo.net.rpc.status import RpcError, rpc_error
+from corvo.net.rpc.worker_service import Values, WorkerCalls, fetch_body
+
+_OVERLOADED: Final = "resource_exhausted"
+NOT_LEADER: Final = "NOT_LEADER"
+
+# Where the leader is, None = here, empty = nobody knows.
+Leader = Callable[[], str | None]
+
+
+class Caller:
+    """Who a fetch is for: a wait looks at `abandoned`."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.abandoned = False
+
+
+class _Frame:
+    """One request and what has become of it so far."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.open = 1  # results that are awaited; one for reading the frame
+        self.response: Values = {"request_id": values.get("request_id", 0)}
+        self.wait: Wait | None = None
+        self.error = ""
+        self.overloaded = False
+        self.strayed = False  # this node does not lead
+
+    def note(self, part: str, error: Exception) -> None:
+        """An error of a part."""
+        self.strayed = self.strayed or isinstance(error, NoLeader)
+        found = rpc_error(error)
+        overloaded = found.code == _OVERLOADED
+        if not self.error:
+            prefix = "OVERLOADED: " if overloaded else ""
+            self.error = f"{prefix}{part}: {found.message}"
+            self.overloaded = overloaded
+
+
+class LifecycleSession:
+    """The server's end of a lifecycle stream.
+
+    `send` is called with each response, `end` once when the stream ends from this side; `shape`
+    makes of delivered jobs what a response has of them.
+    """
+
+    def __init__(
+        self,
+        calls: WorkerCalls,
+        peer: str,
+        send: Callable[[Values], None],
+        end: Callable[[RpcError | None], None],
+        shape: Callable[[list[Fetched]], Any],
+        leader: Leader = lambda: None,
+        by_credit: bool = False,
+    ) -> None:
+        self._calls = calls
+        self._shape = shape
+        self._leader = leader
+        self._pushes: Pushes | None = None
+        if by_credit:
+            self._pushes = Pushes(calls, Caller(peer), self._push, self._lost)
+        self._caller = Caller(peer)
+        self._send = send
+        self._end = end
+        self._frames: deque[_Frame] = deque()
+        self._sent: list[Wait] = []  # their jobs are under way to the caller
+        self._held = 0  # jobs that the caller has yet to acknowledge, as far as we can tell
+        self.strikes = 0  # frames in a row with errors
+        self._input_ended = False
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Frames that have no response yet: whoever feeds the session should not run ahead."""
+        return len(self._frames)
+
+    def receive(self, values: Values) -> None:
+        """A request frame."""
+        if self._closed:
+            return
+        self._frames.append(_Frame(values))
+        if len(self._frames) == 1:
+            self._begin()
+
+    def end_of_input(self) -> None:
+        """The caller sends no more: what it sent is answered, then the stream ends."""
+        self._input_ended = True
+        if not self._frames:
+            self._finish(None)
+
+    def close(self) -> None:
+        """The caller is gone. Jobs that a fetch still brings go back to their queues."""
+        self._closed = True
+        self._caller.abandoned = True
+        if self._pushes is not None:
+            self._pushes.close()
+        waits = [frame.wait for frame in self._frames if frame.wait is not None]
+        for wait in self._sent + waits:
+            self._calls.abandon(wait)
+        self._sent = []
+        self._let_go()
+
+    def delivered(self) -> None:
+        """Everything that was sent has left."""
+        self._sent = []
+        if self._pushes is not None:
+            self._pushes.go_on()
+
+    def refuse(self, values: Values, error: str) -> None:
+        """Answer a frame with an error before it begins; there is none in front of it."""
+        self._send({"request_id": values.get("request_id", 0), "error": error})
+
+    def leave(self, error: RpcError | None) -> None:
+        """End the stream from this side, now that no frame is at work."""
+        self._finish(error)
+
+    def _push(self, wait: Wait, jobs: list[Fetched]) -> None:
+        """Jobs on credit."""
+        self._sent.append(wait)
+        self._send({"request_id": 0, "jobs": self._shape(jobs)})
+
+    def _lost(self) -> None:
+        """No more jobs on credit, as this node does not lead; a frame is told so itself."""
+        if not self._frames and not self._closed:
+            self._stray(_Frame({}))
+
+    # ---- one frame ----
+
+    def _begin(self) -> None:
+        frame = self._frames[0]
+        values = frame.values
+        if self._leader() is not None:
+            frame.strayed = True
+            self._done(frame)
+            return
+        self._ack(frame, values.get("acks", []))
+        for item in values.get("fails", []):
+            self._fail(frame, item)
+        self._enqueue(frame, values.get("enqueues", []))
+        if values.get("fetch_count", 0) > 0:
+            if self._pushes is None:
+                self._fetch(frame)
+            else:
+                self._pushes.add(frame, values)
+        self._done(frame)
+
+    def _propose(
+        self,
+        frame: _Frame,
+        part: str,
+        propose: Callable[[Callable[[Any], None]], None],
+        take: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Have something proposed, of which the result belongs to the frame."""
+
+        def answer(result: Any) -> None:
+            if isinstance(result, CorvoError):
+                frame.note(part, result)
+            elif take is not None:
+                take(result)
+            self._done(frame)
+
+        frame.open += 1
+        try:
+            propose(answer)
+        except CorvoError as error:
+            frame.open -= 1
+            frame.note(part, error)
+
+    def _ack(self, frame: _Frame, acks: list[Values] | PlainAcks) -> None:
+        if len(acks) > limits.ACK_BATCH_MAX:
+            frame.note("ack", RpcError("invalid_argument", "too many items"))
+            return
+        items = acks
+        if not isinstance(acks, PlainAcks):
+            items = [item for item in acks if item.get("job_id")]
+            if len(items) < len(acks):
+                frame.note("ack", RpcError("invalid_argument", "job_id is required"))
+        if items:
+            self._held = max(0, self._held - len(items))
+
+            def take(result: Acked) -> None:
+                frame.response["acked"] = result.count
+
+            self._propose(frame, "ack", lambda answer: self._calls.ack_items(items, answer), take)
+
+    def _fail(self, frame: _Frame, item: Values) -> None:
+        self._held = max(0, self._held - 1)
+        self._propose(frame, "fail", lambda answer: self._calls.fail_job(item, answer))
+
+    def _enqueue(self, frame: _Frame, enqueues: list[Values] | PlainEnqueues) -> None:
+        if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
+            frame.note("enqueue", RpcError("invalid_argument", "too many items"))
+            return
+        if not enqueues:
+            return
+
+        def take(result: EnqueuedBatch) -> None:
+            if isinstance(enqueues, PlainEnqueues):  # none of them can be a duplicate
+                frame.response["enqueued_job_ids"] = enqueues.ids
+            else:
+                frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
+
+        def refuse(error: CorvoError) -> None:
+            frame.note("enqueue", error)
+
+        def propose(answer: Callable[[Any], None]) -> None:
+            if not self._calls.enqueue_all(enqueues, refuse, answer):
+                frame.open -= 1
+
+        self._propose(frame, "enqueue", propose, take)
+
+    def _fetch(self, frame: _Frame) -> None:
+        values = frame.values
+        wait_ns = limits.LIFECYCLE_IDLE_NS if self._held else limits.LIFECYCLE_IDLE_FREE_NS
+        if frame.open > 1 or frame.error:
+            wait_ns = 0
+        count = min(values["fetch_count"], limits.FETCH_BATCH_MAX)
+
+        def propose(answer: Callable[[Any], None]) -> None:
+            body = fetch_body(values, wait_ns / SECOND_NS)
+            frame.wait = self._calls.fetch_for(self._caller, body, count, answer)
+
+        def take(result: list[Fetched]) -> None:
+            self._held += len(result)
+            if result:
+                frame.response["jobs"] = self._shape(result)
+
+        self._propose(frame, "fetch", propose, take)
+
+    def _done(self, frame: _Frame) -> None:
+        """One result less to wait for."""
+        frame.open -= 1
+        if frame.open or self._closed:
+            return
+        self._frames.popleft()
+        if frame.strayed:
+            self._stray(frame)
+            return
+        if frame.error:
+            frame.response["error"] = frame.error
+        self.strikes = self.strikes + 1 if frame.error and not frame.overloaded else 0
+        if frame.wait is not None:
+            self._sent.append(frame.wait)
+            frame.wait = None  # the two would keep each other alive
+        self._send(frame.response)
+        if self.strikes >= limits.LIFECYCLE_STRIKES_MAX:
+            self._finish(RpcError("resource_exhausted", "too many consecutive errors"))
+        elif self._frames:
+            self._begin()
+        elif self._input_ended:
+            self._finish(None)
+
+    def _stray(self, frame: _Frame) -> None:
+        """Another node leads: say which one, and end."""
+        frame.response |= {"error": NOT_LEADER, "leader_addr": self._leader() or ""}
+        self._send(frame.response)
+        self._finish(None)
+
+    def _finish(self, error: RpcError | None) -> None:
+        if not self._closed:
+            self._closed = True
+            self._frames.clear()
+            if self._pushes is not None:
+                self._pushes.close()
+            end = self._end
+            self._let_go()
+            end(error)
+
+    def _let_go(self) -> None:
+        """Forget who is told: the two would keep each other alive."""
+        self._send = self._end = _nobody
+        self._pushes = None
+
+
+def _nobody(_said: Any) -> None:
+    pass
+
+
+class Pushes:
+    """Jobs that a caller has asked for in advance, sent as they come."""
+
+    def __init__(
+        self,
+        calls: WorkerCalls,
+        caller: Caller,
+        push: Callable[[Wait, list[Fetched]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._calls = calls
+        self._caller = caller
+        self._push = push
+        self._lost = lost
+        self._asked: Values = {}  # the last frame that asked says for whom, and from which queues
+        self._wait: Wait | None = None
+        self._fetching = False
+        self._held_up = False  # until what was sent has left
+        self.credit = 0
+
+    def add(self, frame: _Frame, values: Values) -> None:
+        """So many jobs more."""
+        try:
+            fetch_body(values, 0)
+        except CorvoError as error:
+            frame.note("fetch", error)
+            return
+        self._asked = values
+        self.credit = min(self.credit + values["fetch_count"], limits.LIFECYCLE_CREDIT_MAX)
+        self._fetch()
+
+    def go_on(self) -> None:
+        """What was sent has left."""
+        self._held_up = False
+        self._fetch()
+
+    def close(self) -> None:
+        """The stream is over."""
+        self.credit = 0
+        self._caller.abandoned = True
+        if self._wait is not None:
+            self._calls.abandon(self._wait)
+
+    def _fetch(self) -> None:
+        if self.credit == 0 or self._fetching or self._held_up:
+            return
+        body = fetch_body(self._asked, limits.LIFECYCLE_CREDIT_WAIT_NS / SECOND_NS)
+        count = min(self.credit, limits.FETCH_BATCH_MAX)
+        self._fetching = True
+        try:
+            self._wait = self._calls.fetch_for(self._caller, body, count, self._take)
+        except CorvoError:
+            self._fetching = False  # the next frame is told why
+
+    def _take(self, result: Any) -> None:
+        wait, self._wait = self._wait, None
+        self._fetching = False
+        if self._caller.abandoned:
+            return
+        if isinstance(result, CorvoError):
+            if isinstance(result, NoLeader):
+                self._lost()
+            elif isinstance(result, OutcomeUnknown):  # if it got jobs, their leases end
+                self._fetch()
+        elif result and wait is not None:
+            self.credit = max(0, self.credit - len(result))
+            self._held_up = True
+            self._push(wait, result)
+        else:
+            self._fetch()

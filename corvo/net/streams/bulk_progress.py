@@ -1,0 +1,75 @@
+"""How far tasks on many jobs are, for those who watch them.
+
+A task belongs to the replicated state, so every node can tell. One timer looks at all tasks that
+are watched, and each reader is told what has changed since it was told last.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from corvo._fast.http.exchange import Request
+from corvo.engine.pipeline import Loop
+from corvo.fsm.machine import Machine
+from corvo.limits import MS_NS, SECOND_NS
+from corvo.model import TASK_CANCELLED, Task
+from corvo.net.api.responses import task_document
+from corvo.net.http.open_streams import OpenStreams
+from corvo.net.streams.job_output import keepalive
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_LOOK_S: Final = 200 * MS_NS / SECOND_NS
+
+
+class TaskStreams:
+    """Who watches which task."""
+
+    def __init__(self, loop: Loop, machine: Machine, streams: OpenStreams) -> None:
+        self._loop = loop
+        self._machine = machine
+        self._streams = streams
+        self._readers: dict[Request, tuple[str, int]] = {}  # task id, processed as told last
+        self._timer: Any = None
+
+    def subscribe(self, request: Request, task: Task) -> None:
+        """Tell how far the task is until it has ended."""
+        if not self._streams.start(request, self._forget, keepalive):
+            return
+        if not task.finished_ns:
+            request.send(_event("started", task))
+        self._readers[request] = task.id, task.processed()
+        self._tell(request)
+        if self._readers and self._timer is None:
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
+
+    def _forget(self, request: Request) -> None:
+        self._readers.pop(request, None)
+
+    def _look(self) -> None:
+        self._timer = None
+        for request in list(self._readers):
+            self._tell(request)
+        if self._readers:
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
+
+    def _tell(self, request: Request) -> None:
+        task_id, told = self._readers[request]
+        task = self._machine.task(task_id)
+        if task is None or task.finished_ns:
+            self._forget(request)
+            if task is not None:
+                ended = "cancelled" if task.state == TASK_CANCELLED else "completed"
+                request.send(_event(ended, task))
+            self._streams.end(request)
+        elif task.processed() != told and request.unsent_size == 0:
+            self._readers[request] = task_id, task.processed()
+            request.send(_event("progress", task))
+
+
+def _event(name: str, task: Task) -> bytes:
+    kind = f"bulk.async.{name}"
+    document = {"type": kind, "task_id": task.id, **task_document(task)}
+    del document["id"]
+    document["percent"] = 100 if task.finished_ns else 100 * task.processed() // max(1, task.total)
+    document["created_at_ns"] = task.created_ns
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _ENCODE(document))

@@ -1,0 +1,318 @@
+"""Events as they happen, for those who subscribe to them.
+
+Subscribers with the same filter share a *topic*. A change record is looked up by its job and queue
+among the topics, and encoded once, when the first of them wants it.
+
+A subscriber is live, or behind. Live ones are sent what an entry left as soon as its requests are
+answered. One that has STREAM_UNSENT_SIZE_MAX unread is sent no more and is behind from then on, as
+is one that begins in the past. Those behind read the stored event log, page by page, as fast as
+they take it, until they have caught up. What the log does not have any more is named as a gap. So
+nobody loses an event without being told, and nobody makes the server keep more than a little.
+
+Pages are read one at a time, with a pause as long as each took: however many subscribers are
+behind, at least half of the loop is left to the others. Without subscribers nothing is done at all.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from corvo import limits
+from corvo._fast.http.exchange import Request
+from corvo.engine.pipeline import Loop, Pipeline
+from corvo.events import EVENT_TYPES, Change
+from corvo.fsm.machine import Machine
+from corvo.net.api.responses import event_document
+from corvo.platform.clock import Clock
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
+
+TRIMMED: Final = "trimmed"  # the log does not go back so far
+UNKNOWN: Final = "unknown"  # it has not come so far: it is another log, or a copy that lags
+
+
+class Filter(NamedTuple):
+    """Which events somebody wants; an empty set means all."""
+
+    queues: frozenset[str] = frozenset()
+    job_ids: frozenset[str] = frozenset()
+    types: frozenset[int] = frozenset()
+
+    def wants(self, change: Change) -> bool:
+        """Whether the event is one of those."""
+        return (
+            (not self.job_ids or change.job_id in self.job_ids)
+            and (not self.queues or change.queue in self.queues)
+            and (not self.types or change.type in self.types)
+        )
+
+
+class Form:
+    """How events look on the wire."""
+
+    def event(self, change: Change) -> bytes:
+        """One event."""
+        raise NotImplementedError
+
+    def gap(self, after: int, resumed_after: int, reason: str) -> bytes:
+        """Events that are not there: those behind `after`, up to and with `resumed_after`."""
+        raise NotImplementedError
+
+    def keepalive(self, seq: int) -> bytes:
+        """No event; the reader has got everything up to this one, of what it wants."""
+        raise NotImplementedError
+
+
+class SseForm(Form):
+    """Server-sent events, whose names are the types of the events unless all are messages."""
+
+    def __init__(self, named: bool) -> None:
+        self._named = named
+
+    def event(self, change: Change) -> bytes:
+        """See `Form`."""
+        # A line break in JSON is white space, as inside strings there is none.
+        document = _ENCODE(event_document(change)).translate(_TO_SPACES)
+        return self._frame(change.seq, EVENT_TYPES[change.type], document)
+
+    def gap(self, after: int, resumed_after: int, reason: str) -> bytes:
+        """See `Form`."""
+        document = {"type": "gap", "after": after, "resumed_after": resumed_after, "reason": reason}
+        return self._frame(resumed_after, "gap", _ENCODE(document))
+
+    def keepalive(self, seq: int) -> bytes:
+        """See `Form`. An id without data is remembered by readers, and they see no event."""
+        return b":keepalive\nid: %d\n\n" % seq
+
+    def _frame(self, seq: int, name: str, document: bytes) -> bytes:
+        if self._named:
+            return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, name.encode(), document)
+        return b"id: %d\ndata: %b\n\n" % (seq, document)
+
+
+NAMED: Final = SseForm(named=True)
+MESSAGES: Final = SseForm(named=False)
+
+
+class Topic:
+    """The subscribers with the same filter who want the same form."""
+
+    __slots__ = ("filter", "form", "live", "new", "subscribers")
+
+    def __init__(self, filter: Filter, form: Form) -> None:
+        self.filter = filter
+        self.form = form
+        self.live: dict[Subscriber, None] = {}
+        self.subscribers = 0
+        self.new: list[bytes] = []  # events of this turn
+
+
+class Subscriber:
+    """One reader of a topic."""
+
+    __slots__ = ("after", "queued", "request", "topic")
+
+    def __init__(self, request: Request, topic: Topic, after: int) -> None:
+        self.request = request
+        self.topic = topic
+        self.after = after  # seq of the last event that it was given, while it is behind
+        self.queued = False  # for its next page
+
+
+class EventStreams:
+    """All subscribers to events of this server."""
+
+    def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._machine = machine
+        self._pipeline = pipeline
+        self._subscribers: dict[Request, Subscriber] = {}
+        self._topics: dict[tuple[Filter, Form], Topic] = {}
+        self._by_job: dict[str, list[Topic]] = {}
+        self._by_queue: dict[str, list[Topic]] = {}
+        self._by_neither: list[Topic] = []
+        self._changes: list[Change] = []
+        self._seq = 0  # of the last event that live subscribers were given
+        self._queue: deque[Subscriber] = deque()
+        self._reading = False
+        self.gaps = 0
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    @property
+    def behind(self) -> int:
+        """How many of the subscribers are not live."""
+        return len(self._subscribers) - sum(len(topic.live) for topic in self._topics.values())
+
+    def subscribe(self, request: Request, filter: Filter, form: Form, after: int | None) -> None:
+        """Make a started reply a subscriber, to what comes behind an event (None = the newest)."""
+        if not self._subscribers:
+            self._seq = self._machine.event_seq
+            self._changes = []
+            self._pipeline.watch = self._take
+        topic = self._topics.get((filter, form))
+        if topic is None:
+            topic = self._topics[filter, form] = Topic(filter, form)
+            for topics in self._places(filter):
+                topics.append(topic)
+        topic.subscribers += 1
+        subscriber = self._subscribers[request] = Subscriber(request, topic, 0)
+        request.on_writable = self._on_writable
+        if after is None:
+            topic.live[subscriber] = None
+            request.send(form.keepalive(self._seq))
+        else:
+            subscriber.after = after
+            self._enqueue(subscriber)
+
+    def forget(self, request: Request) -> None:
+        """A subscriber is gone."""
+        subscriber = self._subscribers.pop(request)
+        topic = subscriber.topic
+        topic.live.pop(subscriber, None)
+        topic.subscribers -= 1
+        if not topic.subscribers:
+            del self._topics[topic.filter, topic.form]
+            for topics in self._places(topic.filter):
+                topics.remove(topic)
+            for index, names in (
+                (self._by_job, topic.filter.job_ids),
+                (self._by_queue, topic.filter.queues),
+            ):
+                for name in names:
+                    if name in index and not index[name]:
+                        del index[name]
+        if not self._subscribers:
+            self._pipeline.watch = None
+
+    def keepalive(self, request: Request) -> bytes:
+        """What to send to a subscriber that has taken everything, so that it comes back to where it
+        was even if nothing happened that it wants."""
+        subscriber = self._subscribers[request]
+        live = subscriber in subscriber.topic.live
+        return subscriber.topic.form.keepalive(self._seq if live else subscriber.after)
+
+    def _places(self, filter: Filter) -> Iterable[list[Topic]]:
+        """The lists that a topic stands in."""
+        if filter.job_ids:
+            return [self._by_job.setdefault(job_id, []) for job_id in filter.job_ids]
+        if filter.queues:
+            return [self._by_queue.setdefault(queue, []) for queue in filter.queues]
+        return [self._by_neither]
+
+    # ---- live ----
+
+    def _take(self, changes: list[Change]) -> None:
+        self._changes += changes
+
+    def dispatch(self) -> None:
+        """Give the live subscribers what was applied; called when its requests are answered. Those
+        whose state was replaced by that of another node find in its log what they lack."""
+        changes = self._changes
+        if not changes:
+            if self._subscribers and self._machine.event_seq > self._seq:
+                self._fall_behind(list(self._subscribers.values()))
+                self._seq = self._machine.event_seq
+            return
+        self._changes = []
+        if changes[0].seq != self._seq + 1:
+            self._fall_behind(list(self._subscribers.values()))
+        touched: dict[Topic, None] = {}
+        for change in changes:
+            encoded: dict[Form, bytes] = {}
+            for topics in (
+                self._by_neither,
+                self._by_queue.get(change.queue, ()),
+                self._by_job.get(change.job_id, ()),
+            ):
+                for topic in topics:
+                    if topic.live and topic.filter.wants(change):
+                        event = encoded.get(topic.form)
+                        if event is None:
+                            event = encoded[topic.form] = topic.form.event(change)
+                        topic.new.append(event)
+                        touched[topic] = None
+        for topic in touched:
+            self._send(topic)
+        self._seq = changes[-1].seq
+
+    def _send(self, topic: Topic) -> None:
+        data = b"".join(topic.new)
+        topic.new = []
+        slow: list[Subscriber] = []
+        for subscriber in topic.live:
+            if subscriber.request.unsent_size > limits.STREAM_UNSENT_SIZE_MAX:
+                slow.append(subscriber)
+            else:
+                subscriber.request.send(data)
+        self._fall_behind(slow)
+
+    # ---- behind ----
+
+    def _fall_behind(self, subscribers: Iterable[Subscriber]) -> None:
+        """Have subscribers read the log once they have taken what they were sent."""
+        for subscriber in subscribers:
+            if subscriber in subscriber.topic.live:
+                del subscriber.topic.live[subscriber]
+                subscriber.after = self._seq
+                if subscriber.request.unsent_size == 0:
+                    self._enqueue(subscriber)
+
+    def _on_writable(self, request: Request) -> None:
+        subscriber = self._subscribers.get(request)
+        if subscriber is not None and subscriber not in subscriber.topic.live:
+            self._enqueue(subscriber)
+
+    def _enqueue(self, subscriber: Subscriber) -> None:
+        if not subscriber.queued:
+            subscriber.queued = True
+            self._queue.append(subscriber)
+            if not self._reading:
+                self._reading = True
+                self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """The next page of whoever has waited longest for it."""
+        began_ns = self._clock.monotonic_ns()
+        subscriber = self._queue.popleft()
+        subscriber.queued = False
+        if subscriber.request in self._subscribers:
+            self._read_page(subscriber)
+        self._reading = bool(self._queue)
+        if self._reading:
+            took_ns = self._clock.monotonic_ns() - began_ns
+            self._loop.call_later(took_ns / limits.SECOND_NS, self._read)
+
+    def _read_page(self, subscriber: Subscriber) -> None:
+        machine = self._machine
+        topic = subscriber.topic
+        found = self._gap(subscriber)
+        changes = machine.events_after(
+            subscriber.after, limits.STREAM_PAGE_EVENTS, limits.STREAM_PAGE_SIZE
+        )
+        found += [topic.form.event(change) for change in changes if topic.filter.wants(change)]
+        subscriber.after = changes[-1].seq if changes else machine.event_seq
+        if subscriber.after == machine.event_seq:
+            topic.live[subscriber] = None
+        elif not found:
+            self._enqueue(subscriber)
+        subscriber.request.send(b"".join(found))
+
+    def _gap(self, subscriber: Subscriber) -> list[bytes]:
+        """The gap in front of the next event that there is, if there is one."""
+        machine = self._machine
+        after = subscriber.after
+        if after > machine.event_seq:
+            resumed_after, reason = machine.event_seq, UNKNOWN
+        elif after + 1 < machine.event_first_seq:
+            resumed_after, reason = machine.event_first_seq - 1, TRIMMED
+        else:
+            return []
+        self.gaps += 1
+        subscriber.after = resumed_after
+        return [subscriber.topic.form.gap(after, resumed_after, reason)]

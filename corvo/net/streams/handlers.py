@@ -1,0 +1,101 @@
+"""Streams: events and text as they happen."""
+
+import difflib
+from typing import Final
+
+from corvo import limits
+from corvo._fast.http.exchange import Request
+from corvo.engine import validate
+from corvo.engine.fetches import EndWait
+from corvo.engine.service import Service
+from corvo.errors import ValidationError
+from corvo.events import EVENT_TYPES
+from corvo.net.http.query import Query
+from corvo.net.hub import Live
+from corvo.net.streams.events import MESSAGES, NAMED, Filter
+from corvo.net.streams.job_output import end_event, keepalive
+from corvo.platform.ids import check_job_id
+
+_LAST_EVENT_ID: Final = b"last-event-id"
+_TYPES: Final = {name: number for number, name in enumerate(EVENT_TYPES)}
+
+
+class Streams:
+    """Handlers of streams."""
+
+    def __init__(self, service: Service, live: Live) -> None:
+        self._service = service
+        self._streams = live.streams
+        self._events = live.events
+        self._texts = live.texts
+        self._tasks = live.tasks
+
+    def events(self, request: Request) -> None:
+        """Events of everything, or of what the filters name, from now on or behind an event."""
+        query = Query(request, "last_event_id", "from", "queues", "job_ids", "types", "format")
+        after = _last_event_id(request, query)
+        start = query.choice("from", ("now", "start"))
+        if after is None and start == "start":
+            after = 0
+        form = MESSAGES if query.choice("format", ("event", "message")) == "message" else NAMED
+        filter = read_filter(query.names("queues"), query.names("job_ids"), query.names("types"))
+        if self._streams.start(request, self._events.forget, self._events.keepalive):
+            self._events.subscribe(request, filter, form, after)
+
+    def job(self, request: Request) -> None:
+        """The text of a job as its worker sends it, until the job has ended."""
+        query = Query(request, "last_event_id")
+        after = _last_event_id(request, query) or 0
+        service, machine = self._service, self._service.machine
+        job_id = service.job(check_job_id(request.params[0])).id
+        ends = service.pipeline.ends
+
+        def gone(request: Request) -> None:
+            self._texts.forget(request)
+            ends.drop(wait)
+
+        def end(request: Request) -> None:
+            self._texts.forget(request)
+            request.send(end_event(machine, job_id))
+            self._streams.end(request)
+
+        now_ns = service.clock.elapsed_ns()
+        wait = EndWait(job_id, now_ns + limits.STREAM_LASTS_NS, request, end)
+        if self._streams.start(request, gone, keepalive):
+            self._texts.subscribe(request, job_id, after, now_ns)
+            if service.may_end(job_id):
+                ends.park(wait)
+            else:
+                end(request)
+
+    def task(self, request: Request) -> None:
+        """How far a task on many jobs is, until it has ended."""
+        Query(request)
+        self._tasks.subscribe(request, self._service.task(request.params[0]))
+
+
+def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filter:
+    """A filter by its names."""
+    numbers = []
+    for name in types:
+        if name not in _TYPES:
+            near = difflib.get_close_matches(name, _TYPES, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValidationError(f"unknown event type {validate.shown(name)}{hint}", field="types")
+        numbers.append(_TYPES[name])
+    return Filter(
+        frozenset(validate.queue_name(name, "queues") for name in queues),
+        frozenset(check_job_id(job_id, "job_ids") for job_id in job_ids),
+        frozenset(numbers),
+    )
+
+
+def _last_event_id(request: Request, query: Query) -> int | None:
+    """What the client has got already. Browsers repeat the first request when they come back, so
+    the header is newer than the query."""
+    given = (request.rare or {}).get(_LAST_EVENT_ID)
+    if given is None:
+        return query.seq("last_event_id") if query.has("last_event_id") else None
+    if not given.isdigit() or len(given) > 18:
+        raise ValidationError("the header Last-Event-ID is not the id of an event")
+    return int(given)

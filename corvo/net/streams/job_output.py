@@ -1,0 +1,138 @@
+"""Text that workers send bit by bit while their jobs run, for those who read along.
+
+It lives in memory only: the newest part of it for each job, some minutes beyond the end of the job.
+Each piece has an offset, in bytes of UTF-8, at which it begins; a reader that comes late, or again,
+is sent what there is behind the offset that it names. A reader that does not keep up is cut off,
+and can come again. In a cluster the leader has the texts, as it hears the workers; a new one begins
+with none.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from corvo import limits
+from corvo._fast.http.exchange import Request
+from corvo.fsm.machine import Machine
+from corvo.model import ENDED, STATES
+from corvo.net.http.open_streams import OpenStreams
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_PIECE_SIZE: Final = 200  # in memory, beside its text
+_SWEPT: Final = 2  # texts looked at with each piece
+
+
+class _Text:
+    """What is kept of the text of one job."""
+
+    __slots__ = ("end", "pieces", "readers", "size", "touched_ns")
+
+    def __init__(self) -> None:
+        self.pieces: deque[tuple[int, str, int]] = deque()  # offset, text, size
+        self.end = 0  # the offset behind the last piece
+        self.size = 0  # in memory
+        self.touched_ns = 0
+        self.readers: dict[Request, None] = {}
+
+
+class TextStreams:
+    """The texts of all jobs, and who reads them."""
+
+    def __init__(self, machine: Machine, streams: OpenStreams) -> None:
+        self._machine = machine
+        self._streams = streams
+        self._texts: dict[str, _Text] = {}  # the one added to last is the last
+        self._readers: dict[Request, str] = {}
+        self._size = 0
+
+    def add(self, job_id: str, delta: str, now_ns: int) -> None:
+        """More text of a job."""
+        text = self._texts.pop(job_id, None) or _Text()
+        self._texts[job_id] = text
+        text.touched_ns = now_ns
+        size = len(delta.encode())
+        piece = text.end, delta, size
+        text.end += size
+        text.pieces.append(piece)
+        text.size += size + _PIECE_SIZE
+        self._size += size + _PIECE_SIZE
+        while text.size > limits.STREAM_TEXT_SIZE_MAX + _PIECE_SIZE:
+            self._drop_piece(text)
+        if text.readers:
+            event = _event(job_id, *piece)
+            for reader in list(text.readers):
+                if reader.unsent_size > limits.STREAM_UNSENT_SIZE_MAX:
+                    self._streams.cut(reader)
+                else:
+                    reader.send(event)
+        self._sweep(now_ns)
+
+    def subscribe(self, request: Request, job_id: str, after: int, now_ns: int) -> None:
+        """Send what there is of a text behind an offset, and then what comes."""
+        text = self._texts.get(job_id)
+        if text is None:
+            text = self._texts[job_id] = _Text()
+            text.touched_ns = now_ns
+        text.readers[request] = None
+        self._readers[request] = job_id
+        found = [piece for piece in text.pieces if piece[0] >= after or after > text.end]
+        if found:
+            whole = "".join(delta for _, delta, _ in found)
+            request.send(_event(job_id, found[0][0], whole, text.end - found[0][0]))
+
+    def cut_all(self) -> None:
+        """Workers send their text to another node from now on; readers come again and get there."""
+        for reader in list(self._readers):
+            self._streams.cut(reader)
+
+    def forget(self, request: Request) -> None:
+        """A reader is gone."""
+        job_id = self._readers.pop(request, None)
+        if job_id is not None:
+            text = self._texts[job_id]
+            del text.readers[request]
+            if not text.readers and not text.pieces:
+                del self._texts[job_id]
+
+    def _drop_piece(self, text: _Text) -> None:
+        _, _, size = text.pieces.popleft()
+        text.size -= size + _PIECE_SIZE
+        self._size -= size + _PIECE_SIZE
+
+    def _sweep(self, now_ns: int) -> None:
+        """Look at the texts that were added to least lately: those of jobs that ended some time
+        ago go, and any while there is too much in all."""
+        for _ in range(_SWEPT):
+            job_id, text = next(iter(self._texts.items()))
+            full = self._size > limits.STREAM_TEXTS_SIZE_MAX
+            if not full and now_ns - text.touched_ns <= limits.STREAM_TEXT_KEPT_NS:
+                return
+            job = self._machine.job(job_id)
+            if full or job is None or ENDED[job.state]:
+                while text.pieces:
+                    self._drop_piece(text)
+            del self._texts[job_id]
+            if text.pieces or text.readers:
+                text.touched_ns = now_ns
+                self._texts[job_id] = text
+
+
+def keepalive(_request: Request) -> bytes:
+    """A comment."""
+    return b":keepalive\n\n"
+
+
+def end_event(machine: Machine, job_id: str) -> bytes:
+    """The last event of a stream, or none while the job goes on."""
+    job = machine.job(job_id)
+    if job is not None and not ENDED[job.state]:
+        return b""
+    state = "deleted" if job is None else STATES[job.state]
+    document = _ENCODE({"job_id": job_id, "state": state})
+    return b"event: job.%b\ndata: %b\n\n" % (state.encode(), document)
+
+
+def _event(job_id: str, offset: int, delta: str, size: int) -> bytes:
+    document = _ENCODE({"job_id": job_id, "delta": delta, "offset": offset})
+    return b"id: %d\nevent: job.stream\ndata: %b\n\n" % (offset + size, document)

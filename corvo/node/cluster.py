@@ -1,0 +1,371 @@
+"""What a node of a cluster has beside what every server has, wired together.
+
+transport -> log -> leadership -> pipeline, scheduler, background
+HTTP -> gate -> router, or the leader
+members: joining, promotion, addresses
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from corvo._fast.http.exchange import Request
+from corvo.config import Address, Config
+from corvo.consensus.cluster.discovery import Seeds, raft_tls
+from corvo.consensus.cluster.divergence import Agreement
+from corvo.consensus.cluster.membership import (
+    Members,
+    decode_whereabouts,
+    encode_whereabouts,
+    http_address,
+    node_name,
+    peers_of,
+    raft_address,
+    whereabouts,
+)
+from corvo.consensus.cluster.peer_connection import Channel
+from corvo.consensus.cluster.snapshots import Snapshots
+from corvo.consensus.cluster.transport import Transport
+from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
+from corvo.consensus.raft.ready import LEADER, PeerStatus, RaftStatus
+from corvo.consensus.raft_log import ELECTION_TICKS, TICK_S, ClusterLog, raft_id
+from corvo.engine.leadership import Leadership
+from corvo.engine.pipeline import Pipeline
+from corvo.errors import ConfigError, Conflict
+from corvo.fsm.machine import Machine
+from corvo.limits import SECOND_NS
+from corvo.net.forward.gate import Gate
+from corvo.net.forward.proxy import Proxy
+from corvo.net.forward.stream_relay import StreamRelays
+from corvo.net.http.router import Router
+from corvo.net.http.server import Server
+from corvo.net.hub import Live
+from corvo.platform.clock import Clock
+from corvo.storage.data_dir import Identity
+
+logger = logging.getLogger(__name__)
+
+_HAND_OVER_S: Final = 2.0
+_POLL_S: Final = 0.005
+_COMPARE_S: Final = 1.0
+_MISSING_AFTER_NS: Final = int(2 * ELECTION_TICKS * TICK_S * SECOND_NS)
+STATES: Final = ("Follower", "Candidate", "Candidate", "Leader")
+
+
+class Cluster:
+    """The parts of a node that know of other nodes."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        identity: Identity,
+        log: ClusterLog,
+        machine: Machine,
+        pipeline: Pipeline,
+        leadership: Leadership,
+        seeds: Seeds,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._clock = clock
+        self._identity = identity
+        self._log = log
+        self._machine = machine
+        self._pipeline = pipeline
+        self._started = False
+        self.loading = False  # a snapshot is being read
+        self.leadership = leadership
+        self._seeds = seeds
+        self.members = Members(config, identity.cluster_id, log, loop, seeds)
+        self.gate: Gate | None = None
+        self.proxy: Proxy | None = None
+        self._relays: StreamRelays | None = None
+        self.transport = Transport(
+            raft_id(identity),
+            identity.cluster_id,
+            identity.incarnation,
+            config.cluster_secret.encode(),
+            str(raft_address(config)),
+            self._on_message,
+            self._on_unreachable,
+            clock=clock,
+            on_channel=self._on_channel,
+            tls=seeds.raft_tls,
+        )
+        self.agreement = Agreement(machine, self.transport.tell_state)
+        self.transport.on_state = self.agreement.heard
+        self._timer: asyncio.TimerHandle | None = None
+        self.snapshots = Snapshots(
+            config.data_dir,
+            log.node_id,
+            log,
+            self.transport.open_channel,
+            clock,
+            cluster_id=identity.cluster_id,
+        )
+        log.peers = self.transport
+        log.snapshots = self.snapshots
+        log.on_members = self._on_members
+
+    # Life.
+
+    async def listen(self, http: Address) -> None:
+        """Open the port for other nodes; `http` is where the API listens."""
+        bind = raft_address(self._config)
+        try:
+            await self.transport.start()
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {bind} for other nodes: {error}") from None
+        where = whereabouts(self._config, http)
+        if bind.port == 0 and self._config.raft_advertise is None:
+            host, _, _ = where.raft.rpartition(":")
+            where = where._replace(raft=f"{host}:{self.transport.port}")
+        self._where = where
+        self.transport.api = where.http
+        self._log.first_conf = self._first_conf()
+
+    def _first_conf(self) -> ConfState:
+        """The members that the base names. Where it names none, a new cluster begins with this
+        node, unless it has been told to join one."""
+        stored = self._machine.configuration
+        if stored:
+            return decode_conf_state(stored)
+        if self._identity.joined:
+            return ConfState([])
+        own = self._log.node_id
+        return ConfState([own], contexts={own: encode_whereabouts(self._where)})
+
+    def start(self) -> None:
+        """The log has started."""
+        self._started = True
+        self.snapshots.clean()
+        self.members.start(self._where)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Once a second: see whether all have the same state. Who has another one does not lead,
+        if there is somebody else."""
+        self._timer = self._loop.call_later(_COMPARE_S, self._compare)
+        self.agreement.tick()
+        if self.is_wrong and self._log.leading:
+            try:
+                self._log.transfer()
+            except Conflict as error:
+                logger.warning("the state of this leader is wrong: %s", error)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the state of this node differs from that of a majority."""
+        return self._started and self.agreement.is_wrong(self._log.conf.voters)
+
+    def guard(self, router: Router, server: Server, live: Live) -> None:
+        """Stand between the front end and the router."""
+        proxy = self.proxy = Proxy(
+            self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
+        )
+        self.gate = Gate(
+            router.handle,
+            self._log,
+            self.leadership,
+            proxy.forward,
+            self._loop,
+            self._clock.elapsed_ns,
+            server.flush,
+        )
+        server.handle = self.gate.handle
+        self._pipeline.on_lost = self.gate.again
+        self._relays = live.lifecycles.relays = StreamRelays(self._loop, self._seeds.stream_trust)
+        live.lifecycles.leader = self.leader_url
+        self.leadership.on_change += [self._turn_proxy, live.texts.cut_all]
+
+    def _turn_proxy(self) -> None:
+        """Requests go to whoever leads now."""
+        leader_id = self._log.leader_id
+        if not leader_id and self._relays is not None:
+            self._relays.turn_to("")  # it may have been cut off, and would never say so
+        if self.proxy is not None and leader_id:
+            own = leader_id == self._log.node_id
+            address = "" if own else http_address(self._log.conf, leader_id)
+            self.proxy.turn_to(address)
+            if self._relays is not None:
+                self._relays.turn_to(address)
+
+    def _on_returned(self, request: Request, until_ns: int) -> None:
+        assert self.gate is not None
+        self.gate.returned(request, until_ns)
+
+    def renew_certificate(self) -> None:
+        """Read the certificate for other nodes again, if there is one; ConfigError, and all stays
+        as it is, if the files are not right."""
+        shown = self._seeds.raft_tls
+        if shown is not None and raft_tls(self._config) is not None:
+            shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
+
+    def leader_url(self) -> str | None:
+        """Where the leader serves, None = here, empty = nowhere that is known."""
+        if self.leadership.serving:
+            return None
+        leader_id = self._log.leader_id
+        if leader_id in ("", self._log.node_id):
+            return ""
+        address = http_address(self._log.conf, leader_id)
+        return address if not address or "://" in address else f"http://{address}"
+
+    def drain(self) -> None:
+        """The server stops: nobody waits for jobs any more."""
+        if self.proxy is not None:
+            self.proxy.drain()
+
+    async def hand_over(self) -> None:
+        """Before a stop: let another node lead, if there is one that can."""
+        if not self._log.leading or self._log.conf.voters == [self._log.node_id]:
+            return
+        try:
+            self._log.transfer()
+            async with asyncio.timeout(_HAND_OVER_S):
+                while self._log.leader_id in ("", self._log.node_id):
+                    await asyncio.sleep(_POLL_S)
+        except Conflict as error:
+            logger.warning("stopping as the leader: %s", error)
+        except TimeoutError:
+            logger.warning("stopping as the leader: nobody took over in time")
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.leadership.close()
+        if self.gate is not None:
+            self.gate.close()
+        if self.proxy is not None:
+            await self.proxy.close()
+        self.members.close()
+        await self.snapshots.close()
+        await self.transport.close()
+
+    # Between transport and log.
+
+    def _on_message(self, message: Message) -> None:
+        if self._started:
+            self._log.take_message(message)
+
+    def _on_unreachable(self, node_id: str) -> None:
+        if self._started:
+            self._log.peer_unreachable(node_id)
+
+    def _on_channel(self, channel: Channel) -> None:
+        if self._started:
+            self.snapshots.accept(channel)
+        else:
+            channel.close()
+
+    def _on_members(self, conf: ConfState, index: int) -> None:
+        own = self._log.node_id
+        incarnations = {member: member.rpartition("/")[2] for member in conf.members}
+        self.transport.set_peers(peers_of(conf, own), index, incarnations)
+        self.agreement.forget(conf.members)
+
+    # What is told.
+
+    def status(self) -> dict[str, Any]:
+        """What /cluster/status says beside the status of a single server."""
+        raft = self._log.status()
+        conf = raft.conf
+        leader = raft.leader_id
+        lone = leader == self._log.node_id and not self.leadership.serving
+        missing = [peer for node_id, peer in raft.peers.items() if self._is_missing(node_id, peer)]
+        health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
+        if self.agreement.differing:
+            health = "diverged"
+        return {
+            "mode": "cluster",
+            "status": health,
+            "state": STATES[raft.role],
+            "cluster_id": self._identity.cluster_id,
+            "leader_id": node_name(leader),
+            "leader_addr": http_address(conf, leader),
+            "term": raft.term,
+            "applied_index": self._machine.applied_index,
+            "commit_index": raft.commit,
+            "durable_index": raft.durable,
+            "last_index": raft.last_index,
+            "state_hash": self._machine.hash.hex(),
+            "state_is_wrong": self.is_wrong,
+            "serving": self.leadership.serving,
+            "transferring_to": node_name(raft.transferee),
+            "requests_held": 0 if self.gate is None else self.gate.held,
+            "requests_passed_on": 0 if self.proxy is None else self.proxy.passed_on,
+            "snapshot": {
+                "loading": self.loading,
+                "prepared": self.snapshots.prepared,
+                "sent": self.snapshots.sent,
+                "failed": self.snapshots.failed,
+                "received": self.snapshots.received,
+                "installed": self.snapshots.installed,
+                "sending": {
+                    node_name(member): progress._asdict()
+                    for member, progress in sorted(self.snapshots.sending.items())
+                },
+            },
+            "peer_refusals": {
+                reason: count for reason, count in self.transport.refusals.items() if count
+            },
+            "nodes": [self._node(member, raft) for member in conf.members],
+        }
+
+    def _is_missing(self, node_id: str, peer: PeerStatus) -> bool:
+        """Whether nothing comes from a peer. A new leader has not heard answers of anybody yet,
+        but their votes, or what they said to it before."""
+        heard_ns = self._log.heard_ns.get(node_id)
+        return not peer.active and (
+            heard_ns is None or self._log.now_ns() - heard_ns > _MISSING_AFTER_NS
+        )
+
+    def _connection(self, member: str) -> dict[str, Any]:
+        """How another node is reached."""
+        for peer in self.transport.status():
+            if peer.node_id == member:
+                trouble = {} if peer.connected else {"error": peer.error}
+                round_trip_ms = peer.round_trip_ns / 1e6
+                return {"connected": peer.connected, "round_trip_ms": round_trip_ms} | trouble
+        return {}
+
+    def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
+        """One row of the list of nodes. Only a leader knows how far the others are."""
+        where = decode_whereabouts(raft.conf.contexts[member])
+        own = member == self._log.node_id
+        is_leader = member == raft.leader_id
+        voter = member in raft.conf.voters
+        differs = member in self.agreement.differing
+        row: dict[str, Any] = {
+            "id": node_name(member),
+            "member_id": member,
+            "address": where.raft,
+            "http_addr": where.http,
+            "role": "leader" if is_leader else "follower" if voter else "learner",
+            "voter": voter,
+            "self": own,
+            "state_differs": differs,
+        }
+        if own:
+            lag = raft.commit - self._machine.applied_index
+            return row | {"status": "healthy", "lag": lag, "last_contact_ms": 0}
+        row |= self._connection(member)
+        heard_ns = self._log.heard_ns.get(member)
+        if heard_ns is not None:
+            passed_ns = self._log.now_ns() - heard_ns
+            row["last_contact_ms"] = passed_ns // 1_000_000
+        peer = raft.peers.get(member)
+        if raft.role == LEADER and peer is not None:
+            row |= {
+                "status": "unreachable" if self._is_missing(member, peer) else "healthy",
+                "lag": raft.last_index - peer.match,
+                "match_index": peer.match,
+                "next_index": peer.next,
+                "inflight": peer.inflight,
+                "progress": peer.state,
+                "snapshot_index": peer.snapshot,
+            }
+        return row

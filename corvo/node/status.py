@@ -1,0 +1,268 @@
+"""What this node says about itself: the bodies of /cluster/status and /metrics."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from corvo._fast.meters import Histogram
+from corvo.config import Address, Config
+from corvo.consensus.cluster.divergence import Agreement
+from corvo.consensus.log import Log
+from corvo.engine.pipeline import ENTRY_BOUNDS_NS, Pipeline
+from corvo.fsm.machine import Machine
+from corvo.limits import WORKER_OFFLINE_NS
+from corvo.model import PENDING, PRIORITIES, STATES, Queue
+from corvo.net.api import prometheus
+from corvo.net.http.router import Route
+from corvo.net.http.server import Server
+from corvo.net.hub import Live
+from corvo.platform.clock import Clock
+from corvo.sidecar.supervisor import Supervisor
+
+_STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
+
+
+class Report:
+    """Reads the parts of a node; changes nothing."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        log: Log,
+        machine: Machine,
+        pipeline: Pipeline,
+        live: Live,
+        sidecar: Supervisor | None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._machine = machine
+        self._pipeline = pipeline
+        self._live = live
+        self._sidecar = sidecar
+        self._server: Server | None = None
+        self._routes: Sequence[Route] = ()
+        self._address = config.bind
+        self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
+        self.cluster: Callable[[], dict[str, Any]] | None = None  # on nodes of a cluster
+        self.agreement: Agreement | None = None  # the same
+
+    def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
+        """The front end is up."""
+        self._server = server
+        self._routes = routes
+        self._address = address
+
+    def state(self) -> tuple[str, str]:
+        """The role of this node, and what keeps it from being of use; empty if nothing does."""
+        if self.cluster is None:
+            return "leader", ""
+        status = self.cluster()
+        trouble = "" if status["leader_id"] else "no leader is known"
+        if status["snapshot"]["loading"]:
+            trouble = "a copy of the state is being read"
+        if status["state_is_wrong"]:
+            trouble = "the state of this node differs from that of the others"
+        return status["state"].lower(), trouble
+
+    def status(self) -> dict[str, Any]:
+        """The body of /cluster/status."""
+        status = self._own_status()
+        if self.cluster is not None:
+            status |= self.cluster()
+            if self._pipeline.flusher.disk_full and status["status"] == "healthy":
+                status["status"] = "degraded"
+        return status
+
+    def _own_status(self) -> dict[str, Any]:
+        """What a single server says."""
+        config, pipeline, meters = self._config, self._pipeline, self._pipeline.meters
+        flusher = pipeline.flusher
+        node = {
+            "id": config.node_id,
+            "address": "",
+            "http_addr": str(self._address),
+            "role": "leader",
+            "voter": True,
+            "self": True,
+            "status": "healthy",
+            "lag": 0,
+        }
+        return {
+            "mode": "single",
+            "status": "degraded" if flusher.disk_full else "healthy",
+            "state": "Leader",
+            "node_id": config.node_id,
+            "leader_id": config.node_id,
+            "leader_addr": str(self._address),
+            "term": self._log.term,
+            "applied_index": self._machine.applied_index,
+            "commit_index": self._log.commit_index,
+            "durable": config.durable,
+            "raft_nosync": not config.durable,
+            "disk_full": flusher.disk_full,
+            "apply_max_pending": config.max_pending,
+            "apply_pending_now": pipeline.pending,
+            "waiting_fetches": pipeline.waiting.count,
+            "waiting_for_ends": pipeline.ends.count,
+            "overload_total": meters.overloads,
+            "applied_total": meters.ops,
+            "entries_total": meters.entries,
+            "queue_time_hist": _histogram(meters.queue_time),
+            "apply_time_hist": _histogram(meters.apply_time),
+            "log_flush_time_hist": _histogram(self.wal_flush),
+            "base_flushes_total": flusher.flushes,
+            **self._mirror_status(),
+            "nodes": [node],
+        }
+
+    def _mirror_status(self) -> dict[str, Any]:
+        sidecar = self._sidecar
+        if sidecar is None:
+            return {"sqlite_mirror": {"enabled": False}}
+        state = sidecar.state
+        mirror = {
+            "enabled": True,
+            "async": True,
+            "available": bool(state.get("ready")),
+            "stale": bool(state.get("stale")),
+            "pid": sidecar.pid,
+            "starts": sidecar.starts,
+            "dropped": 0,
+            "applied": state.get("watermark", -1),
+            "lag": sidecar.lag,
+            "jobs": state.get("jobs", 0),
+            "file_size": state.get("file_size", 0),
+            "wal_size": state.get("wal_size", 0),
+            "error": state.get("error", ""),
+        }
+        rebuild = {
+            "ran": state.get("rebuilds", 0) > 0,
+            "running": bool(state.get("building")),
+            "scanned": state.get("scanned", 0),
+            "last_duration_ms": state.get("rebuild_ms", 0),
+        }
+        return {"sqlite_mirror": mirror, "sqlite_rebuild": rebuild}
+
+    def metrics(self) -> bytes:
+        """The body of /metrics."""
+        now_ns = self._clock.stamp()
+        queues = sorted(self._machine.queues(), key=lambda queue: queue.number)
+        meters, flusher = self._pipeline.meters, self._pipeline.flusher
+        turns = flusher.turns
+        snapshot = prometheus.Snapshot(
+            queues=[self._queue_sample(queue, now_ns) for queue in queues],
+            routes=[
+                prometheus.RouteSample(
+                    route.method,
+                    route.name,
+                    route.meter.requests,
+                    route.meter.errors,
+                    route.meter.duration,
+                )
+                for route in self._routes
+                if route.meter.requests
+            ],
+            values=self._values(queues, now_ns),
+            histograms={
+                "corvo_raft_queue_time_seconds": meters.queue_time,
+                "corvo_raft_apply_time_seconds": meters.apply_time,
+                "corvo_wal_flush_seconds": self.wal_flush,
+                "corvo_base_flush_seconds": flusher.flush_time,
+                **({} if turns is None else {"corvo_loop_turn_seconds": turns.duration}),
+            },
+            refusals=self._server.context.refusals.counts if self._server is not None else {},
+        )
+        return prometheus.render(snapshot)
+
+    def _queue_sample(self, queue: Queue, now_ns: int) -> prometheus.QueueSample:
+        ages = []
+        for priority in range(PRIORITIES):
+            ready_ns = self._machine.oldest_ready_ns(queue.name, priority)
+            ages.append(max(0, now_ns - ready_ns) / 1e9 if ready_ns else 0.0)
+        jobs = [queue.jobs(state) for state in range(len(STATES))]
+        groups, group_blocked = self._machine.group_counts(queue.name)
+        closed = self._machine.opens_ns(queue.name, now_ns) > 0
+        ready = queue.jobs(PENDING) - self._machine.blocked_count(queue.name)
+        rate_blocked = ready - group_blocked if closed else 0
+        return prometheus.QueueSample(queue.name, jobs, ages, groups, group_blocked, rate_blocked)
+
+    def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
+        machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
+        live = self._live
+        workers = machine.workers()
+        state, _ = self.state()
+        values: dict[str, float] = {
+            "corvo_throughput_enqueued": sum(queue.enqueued_total for queue in queues),
+            "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
+            "corvo_throughput_failed": sum(queue.failed_total for queue in queues),
+            "corvo_leases_expired": sum(queue.expired_total for queue in queues),
+            "corvo_streams_open": len(live.streams),
+            "corvo_lifecycle_streams_open": len(live.lifecycles),
+            "corvo_lifecycle_streams": live.lifecycles.opened,
+            "corvo_lifecycle_relays_open": len(live.lifecycles.relays or ()),
+            "corvo_lifecycle_frames": live.lifecycles.frames,
+            "corvo_lifecycle_frames_in_flight": live.lifecycles.at_work,
+            "corvo_lifecycle_overloads": live.lifecycles.overloads,
+            "corvo_event_subscribers": len(live.events),
+            "corvo_event_subscribers_behind": live.events.behind,
+            "corvo_event_gaps": live.events.gaps,
+            "corvo_raft_apply_overload": meters.overloads,
+            "corvo_raft_applied": meters.ops,
+            "corvo_raft_entries": meters.entries,
+            "corvo_raft_apply_pending": pipeline.pending,
+            "corvo_raft_apply_max_pending": self._config.max_pending,
+            "corvo_raft_state": _STATE_NUMBERS[state],
+            "corvo_raft_applied_index": machine.applied_index,
+            "corvo_raft_commit_index": self._log.commit_index,
+            "corvo_cluster_is_leader": state == "leader",
+            "corvo_workers_registered": len(workers),
+            "corvo_workers_active": sum(now_ns - w.seen_ns <= WORKER_OFFLINE_NS for w in workers),
+            "corvo_fetches_waiting": pipeline.waiting.count,
+            "corvo_base_flushes": pipeline.flusher.flushes,
+            "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
+            "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
+            "corvo_overlay_bytes": machine.overlay_size,
+            "corvo_idempotency_entries": machine.replays,
+            "corvo_clock_pauses": self._clock.pauses,
+        }
+        if self._sidecar is not None:
+            mirror = self._sidecar.state
+            values["corvo_sqlite_mirror_available"] = int(bool(mirror.get("ready")))
+            values["corvo_sqlite_mirror_lag_updates"] = self._sidecar.lag
+            values["corvo_sqlite_mirror_bytes"] = mirror.get("file_size", 0)
+            values["corvo_sqlite_mirror_wal_bytes"] = mirror.get("wal_size", 0)
+            values["corvo_sqlite_mirror_rebuilds"] = mirror.get("rebuilds", 0)
+            values["corvo_sidecar_starts"] = self._sidecar.starts
+        if self.cluster is not None:
+            values["corvo_peer_refusals"] = sum(self.cluster()["peer_refusals"].values())
+        if self.agreement is not None:
+            values["corvo_cluster_state_comparisons"] = self.agreement.compared
+            values["corvo_cluster_state_mismatches"] = self.agreement.mismatches
+            values["corvo_cluster_state_differs"] = len(self.agreement.differing)
+        if self._server is not None:
+            values["corvo_http_connections"] = len(self._server.connections)
+        return values
+
+
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    if not histogram.count:
+        return {"count": 0}
+    buckets = histogram.buckets()
+    summary: dict[str, Any] = {
+        "count": histogram.count,
+        "avg": _milliseconds(histogram.sum_ns // histogram.count),
+    }
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99)):
+        bound = next(b for b, count in buckets if count * 100 >= histogram.count * share)
+        summary[name] = "+Inf" if bound is None else _milliseconds(bound)
+    summary["buckets"] = [
+        {"le": "+Inf" if bound is None else _milliseconds(bound), "count": count}
+        for bound, count in buckets
+    ]
+    return summary
+
+
+def _milliseconds(length_ns: int) -> str:
+    return f"{length_ns / 1e6:g}ms"

@@ -1,0 +1,167 @@
+"""Time and randomness: the only importer of `time` and of the system's random source.
+
+Stamps are the unix nanoseconds that the leader writes into entries. They follow the monotonic
+clock and are slewed towards the wall clock, so that a wall clock that was set back does not make
+them stand still:
+
+- a stamp moves by half to twice the time that really passed, and never back;
+- a wall clock that is ahead by more than STAMP_STEP_MAX_NS is followed in steps, at most one a
+  second, each twice as long as the one before. A clock that is wrong for a moment so does little
+  harm (stamps cannot go back afterwards), and one that was right takes seconds, not hours, to be
+  followed. Each step counts as a pause;
+- a *pause* is a time in which this process did not run though time passed, so that heartbeats
+  of workers may be waiting unread: leases get a grace after it. Whoever calls `tick` each second
+  makes them noticed.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from corvo import limits
+from corvo._fast.http.monotonic import Ticks
+from corvo.errors import ValidationError
+from corvo.platform.durations import format_time
+
+# A year before the last time that heaps hold, because leases end after the stamp.
+_SET_MAX_NS = limits.DUE_MAX_NS - 366 * limits.LEASE_MAX_S * limits.SECOND_NS
+
+
+class Clock(Ticks):
+    """The clock of a node. Tests pass their own sources in."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        Ticks.__init__(self, monotonic, monotonic is time.monotonic_ns)
+        self.random_bytes = entropy
+        self.pauses = 0
+        self.on_pause: list[Callable[[], None]] = []
+        self.on_jump: list[Callable[[], None]] = []  # time was set: timers have to be armed anew
+        self._wall = wall
+        self._last_ns = monotonic()
+        self._stamp_ns = wall()
+        self._tick_ns: int | None = None
+        self._step_ns = limits.STAMP_STEP_MAX_NS
+        self._stepped_ns = self._last_ns - limits.SECOND_NS
+
+    def seed64(self) -> int:
+        """64 random bits as a signed number, for one entry."""
+        return int.from_bytes(self.random_bytes(8), "big", signed=True)
+
+    def observe(self, stamp_ns: int) -> None:
+        """Never go below a stamp that the state has seen."""
+        self._stamp_ns = max(self._stamp_ns, stamp_ns)
+
+    def tick(self) -> None:
+        """Say that the loop runs; to be called each second."""
+        self.stamp()
+        self._tick_ns = self._last_ns
+
+    def stamp(self) -> int:
+        """The time now, in unix nanoseconds; never below an earlier one."""
+        now_ns = self.monotonic_ns()
+        passed_ns = now_ns - self._last_ns
+        self._last_ns = now_ns
+        stamp_ns = self._stamp_ns + passed_ns
+        ahead_ns = self._wall() - stamp_ns
+        paused = False
+        if ahead_ns < 0:
+            stamp_ns -= min(-ahead_ns, passed_ns // 2)
+        elif ahead_ns <= limits.STAMP_STEP_MAX_NS:
+            stamp_ns += min(ahead_ns, passed_ns)
+            self._step_ns = limits.STAMP_STEP_MAX_NS
+        elif now_ns - self._stepped_ns >= limits.SECOND_NS:
+            stamp_ns += min(ahead_ns, self._step_ns)
+            self._step_ns *= 2
+            self._stepped_ns = now_ns
+            paused = True
+        self._stamp_ns = stamp_ns
+        if self._tick_ns is not None and now_ns - self._tick_ns > limits.PAUSE_NOTICED_NS:
+            self._tick_ns = now_ns
+            paused = True
+        if paused:
+            self.pauses += 1
+            for listener in self.on_pause:
+                listener()
+        return stamp_ns
+
+
+class TestClock(Clock):
+    """A clock that can be set. It runs from real time, is not kept over a restart, and a jump
+    by hand is no pause."""
+
+    __test__: ClassVar[bool] = False  # not a test, whatever its name
+
+    _shift_ns = 0
+    _frozen_ns: int | None = None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether time stands still."""
+        return self._frozen_ns is not None
+
+    def stamp(self) -> int:
+        """The shown time, in unix nanoseconds; never below an earlier one."""
+        real_ns = super().stamp()
+        return real_ns + self._shift_ns if self._frozen_ns is None else self._frozen_ns
+
+    def elapsed_ns(self) -> int:
+        """The shown time, which never goes back either."""
+        return self.stamp()
+
+    def observe(self, stamp_ns: int) -> None:
+        """Never go below a stamp that the state has seen: go on from there."""
+        behind_ns = stamp_ns - self.stamp()
+        if behind_ns > 0:
+            self._move(behind_ns)
+
+    def advance(self, length_ns: int) -> None:
+        """Jump forward."""
+        if length_ns < 0:
+            raise ValidationError(f"advance must be 0 or more, not {length_ns} ns")
+        self._jump_to(self.stamp() + length_ns, "advance")
+
+    def set(self, stamp_ns: int) -> None:
+        """Jump to a time that is not in the past."""
+        now_ns = self.stamp()
+        if stamp_ns < now_ns:
+            raise ValidationError(
+                f"set must not be before now ({format_time(now_ns)}), not {format_time(stamp_ns)}"
+            )
+        self._jump_to(stamp_ns, "set")
+
+    def freeze(self, frozen: bool) -> None:
+        """Stand still, or go on from where the clock stands."""
+        if frozen == self.frozen:
+            return
+        shown_ns = self.stamp()
+        if frozen:
+            self._frozen_ns = shown_ns
+        else:
+            self._frozen_ns = None
+            self._shift_ns += shown_ns - self.stamp()
+        self._tell()
+
+    def _jump_to(self, stamp_ns: int, field: str) -> None:
+        if stamp_ns > _SET_MAX_NS:
+            raise ValidationError(
+                f"{field} must not lead beyond {format_time(_SET_MAX_NS)},"
+                f" not to {format_time(min(stamp_ns, limits.TIME_MAX_NS))}"
+            )
+        self._move(max(0, stamp_ns - self.stamp()))
+        self._tell()
+
+    def _move(self, length_ns: int) -> None:
+        if self._frozen_ns is None:
+            self._shift_ns += length_ns
+        else:
+            self._frozen_ns += length_ns
+
+    def _tell(self) -> None:
+        for listener in self.on_jump:
+            listener()

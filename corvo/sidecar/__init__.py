@@ -1,0 +1,6 @@
+"""The second process of a server: it runs the mirror, and anything else that waits for others.
+
+supervisor  starts, watches and restarts the sidecar (runs in the server)
+channel     framed msgpack requests over a Unix socket, used by both ends
+main        entry point of the sidecar process
+"""

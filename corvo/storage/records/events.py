@@ -1,0 +1,128 @@
+"""Event blocks: the events of one log entry, by columns.
+
+The events of a block carry one time (the entry's stamp) and consecutive seqs, of which the key of
+the block has the first. The fields, by `LAYOUT`: the time; the names of the queues, each once; then
+the columns: types, positions of queue names, job ids (front-coded), distances to the seq of the
+job's event before (0 = none), data. A job event takes 8 to 30 bytes and its data.
+
+A block is written while its entry is applied, straight into the columns; an event becomes an object
+when somebody asks for it.
+"""
+
+from typing import Any, Final
+
+from corvo._fast.codec.fields import Writer
+from corvo._fast.codec.layouts import I64_MAX
+from corvo.errors import StorageError
+from corvo.events import Change
+from corvo.storage.records.jobs import decode_document
+
+LAYOUT: Final = "uSUUPUB"
+
+
+class EventBlock:
+    """A block in the making; one object is used again and again, from `begin` to `done`."""
+
+    def __init__(self) -> None:
+        self.first_seq: int = 0
+        self.count: int = 0
+        self._at_ns: int = 0
+        self._queues: dict[str, int] = {}  # positions by name
+        self._queue: str = ""  # of the last event
+        self._position: int = -1
+        self._job_id: str = ""  # of the last event
+        self._whole = Writer()
+        self._types = Writer()
+        self._positions = Writer()
+        self._ids = Writer()
+        self._distances = Writer()
+        self._data = Writer()
+
+    def begin(self, first_seq: int, at_ns: int) -> None:
+        """Start the block of an entry with this stamp."""
+        self.first_seq = first_seq
+        self._at_ns = at_ns
+        self.count = 0
+        self._position = -1
+        self._job_id = ""
+        self._queues.clear()
+        self._types.begin()
+        self._positions.begin()
+        self._ids.begin()
+        self._distances.begin()
+        self._data.begin()
+
+    def add(self, type: int, job_id: str, queue: str, previous: int, data: bytes) -> None:
+        """Append an event; `previous` is the seq of the one before it of the same job, 0 = none."""
+        if self._position < 0 or queue is not self._queue:
+            self._queue = queue
+            self._position = self._queues.setdefault(queue, len(self._queues))
+        self._types.u(type)
+        self._positions.u(self._position)
+        self._ids.p(job_id, self._job_id)
+        self._job_id = job_id
+        self._distances.u(self.first_seq + self.count - previous if previous else 0)
+        self._data.b(data)
+        self.count += 1
+
+    def done(self) -> bytes:
+        """The block."""
+        w = self._whole
+        w.begin()
+        w.u(self._at_ns)
+        w.u(len(self._queues))
+        for name in self._queues:
+            w.s(name)
+        count = self.count
+        w.u(count)
+        w.fields(self._types)
+        w.u(count)
+        w.fields(self._positions)
+        w.u(count)
+        w.fields(self._ids)
+        w.u(count)
+        w.fields(self._distances)
+        w.u(count)
+        w.fields(self._data)
+        return w.done()
+
+
+def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
+    at_ns, queues, types, positions, ids, distances, data = columns
+    seq = first_seq + i
+    distance: int = distances[i]
+    return Change(
+        seq,
+        types[i],
+        ids[i],
+        queues[positions[i]],
+        at_ns,
+        data[i],
+        seq - distance if distance else 0,
+    )
+
+
+def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
+    columns = decode_document(LAYOUT, block, "event block", str(first_seq))
+    lengths = [len(column) for column in columns[2:]]
+    if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
+        raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
+    if max(columns[0], *columns[2], *columns[5], first_seq + lengths[0]) > I64_MAX:
+        raise StorageError(f"damaged event block '{first_seq}' in the base: numbers too large")
+    return columns
+
+
+def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Change]:
+    """The events of the block whose key has `first_seq`: those with a seq above `after`, and no
+    more than `limit` of them (0 = all)."""
+    columns = _columns(first_seq, block)
+    start = max(0, after + 1 - first_seq)
+    end = min(len(columns[2]), start + limit) if limit else len(columns[2])
+    return [_event(first_seq, columns, i) for i in range(start, end)]
+
+
+def decode_event(first_seq: int, block: bytes, seq: int) -> Change | None:
+    """The event of that seq, None when it is not in this block."""
+    columns = _columns(first_seq, block)
+    i = seq - first_seq
+    return _event(first_seq, columns, i) if 0 <= i < len(columns[2]) else None

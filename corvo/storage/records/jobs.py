@@ -1,0 +1,519 @@
+"""Documents: the values of the base's rows, as bytes.
+
+Each is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the tuples below. What
+the key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`,
+where unset costs one byte; only those that a user can set past the year 2554 are `t`.
+
+- *Job head*: place, state, attempt, times, lease, and at its end the data and the body, each unless
+  it is large and has a row of its own. Most fields of a waiting job are zero and take a byte each.
+- *Job body*: payload, tags, retry policy and everything else that never changes.
+- *Job data*: checkpoint, progress, result.
+- *Job extras*: group, expiry, hold, batch, chain, dependencies; most jobs have no such row, and
+  their head says so.
+- *Queue*, *group*, *grant*: see `corvo.storage.records.queues`. *Log*, *log block*: see
+  `corvo.storage.records.logs`. *Event block*: see `corvo.storage.records.events`.
+- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
+- *Task chunk*: job ids, a byte for each that says what came of it (none before it is done), and for
+  each what an undo of it needs (`corvo.fsm.ops.bulk_undo`; none of tasks that cannot be undone).
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
+  then the fields: stamp, full key, fingerprint of the request, outcome.
+
+A document that cannot be decoded means a damaged base: StorageError.
+"""
+
+from typing import Any, Final
+
+from corvo._fast.codec.fields import Reader, Writer
+from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
+from corvo.errors import StorageError
+from corvo.model import (
+    OUTCOMES,
+    Batch,
+    ErrorRecord,
+    Extras,
+    Job,
+    Schedule,
+    Task,
+    Worker,
+)
+
+HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuffbb"
+BODY_LAYOUT: Final = "bbuuuuuusbuusu"
+EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
+WORKER_LAYOUT: Final = "sSuu"
+SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
+TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfussuuu"
+CHUNK_LAYOUT: Final = "SbB"
+ERROR_LAYOUT: Final = "uubbu"
+LOCK_LAYOUT: Final = "stb"
+BATCH_LAYOUT: Final = "bbbuuuuuu"
+REPLAY_LAYOUT: Final = "ubbb"
+DIGEST_SIZE: Final = 8
+
+_writer = Writer()
+_part_writer = Writer()
+_reader = Reader()
+
+
+def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any, ...]:
+    """The fields of a document."""
+    try:
+        return decode_fields(layout, data)
+    except CodecError as error:
+        raise StorageError(f"damaged {what} {name!r} in the base: {error}") from None
+
+
+def encode_body(job: Job) -> bytes:
+    """What the job was enqueued with."""
+    _write_body(_part_writer, job)
+    return _part_writer.done()
+
+
+def _write_body(w: Writer, job: Job) -> None:
+    w.begin()
+    w.b(job.payload)
+    w.b(job.tags)
+    w.u(job.max_retries)
+    w.u(job.backoff)
+    w.u(job.base_delay_ms)
+    w.u(job.max_delay_ms)
+    w.u(job.jitter_ppm)
+    w.u(job.created_ns)
+    w.s(job.parent_id)
+    w.b(job.unique_key)
+    w.u(job.unique_until)
+    w.u(job.unique_period_ns)
+    w.s(job.schedule_id)
+    w.u(job.schedule_slot_ns)
+
+
+def encode_head(job: Job) -> bytes:
+    """The job's head, with data and body in it unless they are apart."""
+    w = _writer
+    w.begin()
+    w.u(job.queue_number)
+    w.u(job.seq)
+    w.u(job.priority)
+    w.u(job.state)
+    w.u(job.attempt)
+    w.t(job.scheduled_ns)
+    w.u(job.started_ns)
+    w.u(job.completed_ns)
+    w.u(job.failed_ns)
+    w.u(job.cancel_requested_ns)
+    w.u(job.lease_ns)
+    w.u(job.lease_expires_ns)
+    w.u(job.fencing)
+    w.i(job.lease_seed)
+    w.u(job.lease_term)
+    w.f(job.lease_touched)
+    w.u(job.releases)
+    w.s(job.worker_id)
+    w.s(job.hostname)
+    w.u(job.error_count)
+    w.u(job.event_seq)
+    w.f(job.provider_error)
+    w.f(job.keeps_place)
+    w.u(job.ready_ns)
+    w.f(job.has_extras)
+    w.f(job.data_apart)
+    if job.data_apart or not _has_data(job):
+        w.b(b"")
+    else:
+        _write_data(_part_writer, job)
+        w.w(_part_writer)
+    if job.body_apart:
+        w.b(b"")
+    else:
+        _write_body(_part_writer, job)
+        w.w(_part_writer)
+    return w.done()
+
+
+def decode_head(job_id: str, data: bytes) -> Job:
+    """A job with its head, and with its data and body unless they are apart; these and its extras
+    are at their defaults until they are read."""
+    job = Job(job_id)
+    try:
+        inside, body = _read_head(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job head {job_id!r} in the base: {error}") from None
+    if inside:
+        decode_data(job, inside)
+    job.body_apart = not body
+    if body:
+        decode_body(job, body)
+    return job
+
+
+def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
+    r = _reader
+    r.begin(data)
+    job.queue_number = r.u()
+    job.seq = r.u()
+    job.priority = r.u()
+    job.state = r.u()
+    job.attempt = r.u()
+    job.scheduled_ns = r.t()
+    job.started_ns = r.u()
+    job.completed_ns = r.u()
+    job.failed_ns = r.u()
+    job.cancel_requested_ns = r.u()
+    job.lease_ns = r.u()
+    job.lease_expires_ns = r.u()
+    job.fencing = r.u()
+    job.lease_seed = r.i()
+    job.lease_term = r.u()
+    job.lease_touched = r.f()
+    job.releases = r.u()
+    job.worker_id = r.s()
+    job.hostname = r.s()
+    job.error_count = r.u()
+    job.event_seq = r.u()
+    job.provider_error = r.f()
+    job.keeps_place = r.f()
+    job.ready_ns = r.u()
+    job.has_extras = r.f()
+    job.data_apart = r.f()
+    inside = r.b()
+    body = r.b()
+    r.done()
+    return inside, body
+
+
+def decode_body(job: Job, data: bytes) -> None:
+    """Fill in the job's body."""
+    try:
+        _read_body(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job body {job.id!r} in the base: {error}") from None
+
+
+def _read_body(job: Job, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    job.payload = r.b()
+    job.tags = r.b()
+    job.max_retries = r.u()
+    job.backoff = r.u()
+    job.base_delay_ms = r.u()
+    job.max_delay_ms = r.u()
+    job.jitter_ppm = r.u()
+    job.created_ns = r.u()
+    job.parent_id = r.s()
+    job.unique_key = r.b()
+    job.unique_until = r.u()
+    job.unique_period_ns = r.u()
+    job.schedule_id = r.s()
+    job.schedule_slot_ns = r.u()
+    r.done()
+
+
+def encode_data(job: Job) -> bytes:
+    """What the job's worker sent."""
+    _write_data(_part_writer, job)
+    return _part_writer.done()
+
+
+def _has_data(job: Job) -> bool:
+    return len(job.result) > 0 or len(job.checkpoint) > 0 or len(job.progress) > 0
+
+
+def _write_data(w: Writer, job: Job) -> None:
+    w.begin()
+    w.b(job.checkpoint)
+    w.b(job.progress)
+    w.b(job.result)
+
+
+def decode_data(job: Job, data: bytes) -> None:
+    """Fill in the job's data."""
+    try:
+        _read_data(job, data)
+    except CodecError as error:
+        raise StorageError(f"damaged job data {job.id!r} in the base: {error}") from None
+
+
+def _read_data(job: Job, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    job.checkpoint = r.b()
+    job.progress = r.b()
+    job.result = r.b()
+    r.done()
+
+
+def encode_extras(extras: Extras) -> bytes:
+    """What only some jobs have."""
+    return encode_fields(
+        EXTRAS_LAYOUT,
+        (
+            extras.group_key,
+            extras.batch_id,
+            extras.chain_id,
+            extras.chain_step,
+            extras.chain,
+            extras.depends_on,
+            extras.on_dependency_failure,
+            extras.result_schema,
+            extras.expires_ns,
+            extras.hold_reason,
+            extras.hold_ends_ns,
+            extras.hold_action,
+            extras.feedback,
+            extras.open_dependencies,
+            extras.has_dependents,
+            extras.has_logs,
+        ),
+    )
+
+
+def decode_extras(job_id: str, data: bytes) -> Extras:
+    """What this job has beyond the others."""
+    extras = Extras()
+    (
+        extras.group_key,
+        extras.batch_id,
+        extras.chain_id,
+        extras.chain_step,
+        extras.chain,
+        extras.depends_on,
+        extras.on_dependency_failure,
+        extras.result_schema,
+        extras.expires_ns,
+        extras.hold_reason,
+        extras.hold_ends_ns,
+        extras.hold_action,
+        extras.feedback,
+        extras.open_dependencies,
+        extras.has_dependents,
+        extras.has_logs,
+    ) = decode_document(EXTRAS_LAYOUT, data, "job extras", job_id)
+    return extras
+
+
+def encode_worker(worker: Worker) -> bytes:
+    """The worker's row."""
+    return encode_fields(
+        WORKER_LAYOUT, (worker.hostname, worker.queues, worker.started_ns, worker.seen_ns)
+    )
+
+
+def decode_worker(worker_id: str, data: bytes) -> Worker:
+    """The worker of that id."""
+    worker = Worker(worker_id)
+    try:
+        _read_worker(worker, data)
+    except CodecError as error:
+        raise StorageError(f"damaged worker {worker_id!r} in the base: {error}") from None
+    return worker
+
+
+def _read_worker(worker: Worker, data: bytes) -> None:
+    r = _reader
+    r.begin(data)
+    worker.hostname = r.s()
+    worker.queues = r.texts()
+    worker.started_ns = r.u()
+    worker.seen_ns = r.u()
+    r.done()
+
+
+def encode_schedule(schedule: Schedule) -> bytes:
+    """The schedule's row."""
+    return encode_fields(
+        SCHEDULE_LAYOUT,
+        (
+            schedule.revision,
+            schedule.name,
+            schedule.cron,
+            schedule.timezone,
+            schedule.job,
+            schedule.enabled,
+            schedule.overlap,
+            schedule.catch_up,
+            schedule.catch_up_limit,
+            schedule.created_ns,
+            schedule.next_ns,
+            schedule.last_slot_ns,
+            schedule.last_run_ns,
+            schedule.last_job_id,
+        ),
+    )
+
+
+def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
+    """The schedule of that id."""
+    schedule = Schedule(schedule_id)
+    (
+        schedule.revision,
+        schedule.name,
+        schedule.cron,
+        schedule.timezone,
+        schedule.job,
+        schedule.enabled,
+        schedule.overlap,
+        schedule.catch_up,
+        schedule.catch_up_limit,
+        schedule.created_ns,
+        schedule.next_ns,
+        schedule.last_slot_ns,
+        schedule.last_run_ns,
+        schedule.last_job_id,
+    ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
+    return schedule
+
+
+def encode_task(task: Task) -> bytes:
+    """The task's row."""
+    return encode_fields(
+        TASK_LAYOUT,
+        (
+            task.kind,
+            task.state,
+            task.queue_number,
+            task.queue,
+            task.action,
+            task.arguments,
+            task.total,
+            *task.counts,
+            task.next_chunk,
+            task.chunks,
+            task.cut_numbers,
+            task.cut_seqs,
+            task.family,
+            task.cursor,
+            task.stirred,
+            task.rounds,
+            task.undoes,
+            task.undone_by,
+            task.created_ns,
+            task.updated_ns,
+            task.finished_ns,
+        ),
+    )
+
+
+def decode_task(task_id: str, data: bytes) -> Task:
+    """The task of that id."""
+    values = decode_document(TASK_LAYOUT, data, "task", task_id)
+    task = Task(task_id, values[0])
+    (
+        task.state,
+        task.queue_number,
+        task.queue,
+        task.action,
+        task.arguments,
+        task.total,
+    ) = values[1:7]
+    task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    rest = values[7 + len(OUTCOMES) :]
+    (
+        task.next_chunk,
+        task.chunks,
+        task.cut_numbers,
+        task.cut_seqs,
+        task.family,
+        task.cursor,
+        task.stirred,
+        task.rounds,
+        task.undoes,
+        task.undone_by,
+        task.created_ns,
+        task.updated_ns,
+        task.finished_ns,
+    ) = rest
+    return task
+
+
+def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
+    """Some of the jobs of a task."""
+    return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
+
+
+def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
+    """(job ids, outcomes, what an undo needs)"""
+    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
+    return ids, outcomes, befores
+
+
+def encode_error(record: ErrorRecord) -> bytes:
+    """One failed attempt."""
+    return encode_fields(
+        ERROR_LAYOUT, (record.attempt, record.kind, record.error, record.backtrace, record.at_ns)
+    )
+
+
+def decode_error(job_id: str, data: bytes) -> ErrorRecord:
+    """One failed attempt of that job."""
+    attempt, kind, error, backtrace, at_ns = decode_document(
+        ERROR_LAYOUT, data, "error of job", job_id
+    )
+    return ErrorRecord(attempt, kind, error, backtrace, at_ns)
+
+
+def encode_lock(job_id: str, expires_ns: int, key: bytes) -> bytes:
+    """A unique lock; `expires_ns` 0 = it lives as long as its job says."""
+    return encode_fields(LOCK_LAYOUT, (job_id, expires_ns, key))
+
+
+def decode_lock(data: bytes) -> tuple[str, int, bytes]:
+    """(job id, expires_ns, full key)"""
+    job_id, expires_ns, key = decode_document(LOCK_LAYOUT, data, "unique lock", "")
+    return job_id, expires_ns, key
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The batch's row."""
+    return encode_fields(
+        BATCH_LAYOUT,
+        (
+            batch.on_success,
+            batch.on_complete,
+            batch.on_death,
+            batch.created_ns,
+            batch.finished_ns,
+            batch.total,
+            batch.pending,
+            batch.succeeded,
+            batch.failed,
+        ),
+    )
+
+
+def decode_batch(batch_id: str, data: bytes) -> Batch:
+    """The batch of that id."""
+    batch = Batch(batch_id)
+    (
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        batch.created_ns,
+        batch.finished_ns,
+        batch.total,
+        batch.pending,
+        batch.succeeded,
+        batch.failed,
+    ) = decode_document(BATCH_LAYOUT, data, "batch", batch_id)
+    return batch
+
+
+def encode_replay(
+    digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
+) -> bytes:
+    """What became of a request with an idempotency key."""
+    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    return digest.to_bytes(DIGEST_SIZE, "big") + fields
+
+
+def replay_digest(data: bytes) -> int:
+    """The digest of the key of such a request."""
+    return int.from_bytes(data[:DIGEST_SIZE], "big")
+
+
+def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(stamp_ns, full key, fingerprint, outcome)"""
+    stamp_ns, key, fingerprint, outcome = decode_document(
+        REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
+    )
+    return stamp_ns, key, fingerprint, outcome

@@ -1,0 +1,55 @@
+"""Documents of the log lines of jobs (see `corvo.storage.records.jobs`).
+
+- *Log*: number of the next line, how many were dropped, then its blocks by columns.
+- *Log block*: lines as the op that brought them has them (`ops.LINE_LAYOUT`).
+"""
+
+from typing import Final
+
+from corvo._fast.codec.layouts import encode_fields
+from corvo.errors import StorageError
+from corvo.model import Log, LogBlock
+from corvo.storage.records.jobs import decode_document
+
+LOG_LAYOUT: Final = "uuUUUUU"
+
+
+def encode_log(log: Log) -> bytes:
+    """What the blocks of log lines of a job add up to."""
+    blocks = log.blocks
+    return encode_fields(
+        LOG_LAYOUT,
+        (
+            log.next_seq,
+            log.dropped,
+            [block.first_seq for block in blocks],
+            [block.attempt for block in blocks],
+            [block.count for block in blocks],
+            [block.size for block in blocks],
+            [block.dropped for block in blocks],
+        ),
+    )
+
+
+def decode_log(job_id: str, data: bytes) -> Log:
+    """The log of that job, without its lines."""
+    log = Log()
+    log.next_seq, log.dropped, *columns = decode_document(LOG_LAYOUT, data, "log of job", job_id)
+    if len({len(column) for column in columns}) != 1:
+        raise StorageError(f"damaged log of job {job_id!r} in the base: columns do not match")
+    for first_seq, attempt, count, size, dropped in zip(*columns, strict=True):
+        block = LogBlock(first_seq, attempt)
+        block.count, block.size, block.dropped = count, size, dropped
+        log.blocks.append(block)
+    return log
+
+
+def encode_log_block(lines: list[bytes]) -> bytes:
+    """Log lines that were encoded by `ops.LINE_LAYOUT`."""
+    return encode_fields("B", (lines,))
+
+
+def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
+    """Encoded log lines of that job."""
+    lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
+    return lines

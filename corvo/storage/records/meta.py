@@ -1,0 +1,94 @@
+"""The meta row: what the rows beside it add up to.
+
+It is written in the transaction of every flush, so base and meta always agree. The value is the
+number of the base's format in 4 bytes (big-endian), which every later version can read, then the
+fields of `Meta` in the order of the layout.
+"""
+
+from typing import Final
+
+from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
+from corvo.errors import StorageError
+
+FORMAT: Final = 2
+LAYOUT: Final = "uubuuuuuubuufb"
+HASH_SIZE: Final = 16
+
+
+class Meta:
+    """Where the base stands in the log, and the counters that no other row carries."""
+
+    def __init__(self) -> None:
+        self.applied_index: int = 0
+        self.applied_term: int = 0
+        self.cluster_id: bytes = b""
+        self.stamp_ns: int = 0  # stamp clock: no later entry has an earlier stamp
+        self.fencing: int = 0  # last number given to a lease
+        self.event_seq: int = 0  # last event written
+        self.event_first_seq: int = 1  # first event that the log still has
+        self.event_log_size: int = 0  # bytes of all event blocks
+        self.next_queue_number: int = 1
+        self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
+        # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
+        self.first_replay: int = 1
+        self.next_replay: int = 1
+        self.result_schemas: bool = False  # some job had one: acks have to look
+        # The members of the cluster as of the last entry applied, as the log encodes them; empty
+        # where there never was one.
+        self.configuration: bytes = b""
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """The meta row."""
+    return FORMAT.to_bytes(4, "big") + encode_fields(
+        LAYOUT,
+        (
+            meta.applied_index,
+            meta.applied_term,
+            meta.cluster_id,
+            meta.stamp_ns,
+            meta.fencing,
+            meta.event_seq,
+            meta.event_first_seq,
+            meta.event_log_size,
+            meta.next_queue_number,
+            meta.hash,
+            meta.first_replay,
+            meta.next_replay,
+            meta.result_schemas,
+            meta.configuration,
+        ),
+    )
+
+
+def decode_meta(data: bytes) -> Meta:
+    """The meta row, if this version can read the base it describes."""
+    if len(data) < 4:
+        raise StorageError("damaged meta row in the base: no format number")
+    number = int.from_bytes(data[:4], "big")
+    if number != FORMAT:
+        raise StorageError(
+            f"the base has format {number}, this version of Corvo reads format {FORMAT}:"
+            " start the version that wrote it"
+        )
+    meta = Meta()
+    try:
+        (
+            meta.applied_index,
+            meta.applied_term,
+            meta.cluster_id,
+            meta.stamp_ns,
+            meta.fencing,
+            meta.event_seq,
+            meta.event_first_seq,
+            meta.event_log_size,
+            meta.next_queue_number,
+            meta.hash,
+            meta.first_replay,
+            meta.next_replay,
+            meta.result_schemas,
+            meta.configuration,
+        ) = decode_fields(LAYOUT, data[4:])
+    except (CodecError, OverflowError) as error:
+        raise StorageError(f"damaged meta row in the base: {error}") from None
+    return meta

@@ -1,0 +1,1 @@
+"""Shared test code: servers, clusters, clients, models and mutants that several folders use."""

@@ -1,0 +1,417 @@
+"""Whether a base tells one story: every row is there, once, and agrees with the others."""
+
+from collections import Counter
+from typing import Any
+
+from corvo._fast.codec import keys
+from corvo._fast.index.ready import SEQ_BITS, Places, ReadyIndex
+from corvo.fsm.machine import Machine
+from corvo.fsm.state import index_rows
+from corvo.fsm.state.groups import Groups, stands
+from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
+from corvo.model import (
+    ACTIVE,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    DESTROY,
+    ENDED,
+    HELD,
+    PENDING,
+    RETRYING,
+    SCHEDULED,
+    Job,
+    Queue,
+)
+from corvo.storage.records import (
+    events as event_records,
+)
+from corvo.storage.records import (
+    jobs as job_records,
+)
+from corvo.storage.records import (
+    logs as log_records,
+)
+from corvo.storage.records import (
+    queues as queue_records,
+)
+from corvo.storage.records.meta import Meta, decode_meta
+from corvo.storage.rows import Rows
+
+FINAL, START, SUCCESS, PERIOD = range(4)
+
+
+def read_jobs(base: Rows) -> dict[str, Job]:
+    """All jobs, whole."""
+    jobs: dict[str, Job] = {}
+    for key, head in base.scan(keys.JOB):
+        job = job_records.decode_head(keys.parse_job(key), head)
+        if job.body_apart:
+            body = base.get(keys.body(job.id))
+            assert body is not None, f"{job.id} has no body"
+            job_records.decode_body(job, body)
+        if job.data_apart:
+            data = base.get(keys.data(job.id))
+            assert data is not None, f"{job.id} has no data"
+            job_records.decode_data(job, data)
+        if job.has_extras:
+            extras = base.get(keys.extras(job.id))
+            assert extras is not None, f"{job.id} has no extras"
+            job.extras = job_records.decode_extras(job.id, extras)
+            job.extras.blocked = job.state == PENDING and bool(job.extras.open_dependencies)
+        jobs[job.id] = job
+    return jobs
+
+
+def check_rows(base: Rows) -> None:
+    """Check all rows of a base against each other."""
+    stored = base.get(keys.META)
+    meta = Meta() if stored is None else decode_meta(stored)
+    jobs = read_jobs(base)
+    queues = {
+        queue.number: queue
+        for queue in (
+            queue_records.decode_queue(keys.parse_queue(key), row)
+            for key, row in base.scan(keys.QUEUE)
+        )
+    }
+    check_tasks(base, queues)
+    check_index_rows(base, jobs)
+    check_parts(base, jobs)
+    check_queues(jobs, queues, meta)
+    check_groups(base, jobs, queues)
+    check_grants(base, queues)
+    check_locks(base, jobs, queues)
+    check_logs(base, jobs)
+    check_events(base, jobs, meta)
+    check_dependencies(base, jobs, queues)
+    check_batches(base, jobs)
+    check_replays(base, meta)
+    for job in jobs.values():
+        check_job(job, meta)
+
+
+def check_index_rows(base: Rows, jobs: dict[str, Job]) -> None:
+    """Each job has exactly the index row of its state, and each index row a job."""
+    families = (
+        keys.PENDING,
+        keys.BLOCKED,
+        keys.ACTIVE,
+        keys.SCHEDULED,
+        keys.RETRYING,
+        keys.HELD,
+        keys.FINISHED,
+    )
+    rows = [row for family in families for row in base.scan(family)]
+    wanted = {index_rows.index_key(job): index_rows.index_value(job) for job in jobs.values()}
+    assert len(wanted) == len(jobs), "two jobs in one place"
+    assert dict(rows) == wanted
+    expiring = {key: row for job in jobs.values() for key, row in expiry_rows(job)}
+    assert dict(base.scan(keys.EXPIRING)) == expiring
+
+
+def expiry_rows(job: Job) -> list[tuple[bytes, bytes]]:
+    """The row of the job's expiry, if it has one."""
+    if job.extras is None or not job.extras.expires_ns or ENDED[job.state]:
+        return []
+    value = keys.due(min(job.extras.expires_ns, DUE_MAX_NS), 0, job.id)
+    return [(keys.placed(keys.EXPIRING, job.queue_number, job.seq), value)]
+
+
+def check_tasks(base: Rows, queues: dict[int, Queue]) -> None:
+    """Each chunk has its task; what is doomed has a task that will delete it."""
+    tasks = {
+        keys.parse_task(key): job_records.decode_task(keys.parse_task(key), row)
+        for key, row in base.scan(keys.TASK)
+    }
+    wanted = {keys.task_chunk(row.id, n) for row in tasks.values() for n in range(row.chunks)}
+    assert {key for key, _ in base.scan(keys.TASK_CHUNK)} == wanted
+    running = [row for row in tasks.values() if row.running()]
+    for queue in queues.values():
+        own = [row for row in running if row.queue_number == queue.number]
+        if queue.destroyed:
+            assert any(row.kind == DESTROY for row in own)
+        if queue.cleared_seq and not queue.destroyed:
+            assert any(row.cut_seqs == [queue.cleared_seq] for row in own)
+
+
+def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
+    """No body, data or error record without its job, and all error records of each."""
+    apart = {job.id for job in jobs.values() if job.body_apart}
+    assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == apart
+    apart = {job.id for job in jobs.values() if job.data_apart}
+    assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} == apart
+    with_extras = {job.id for job in jobs.values() if job.has_extras}
+    assert {key[len(keys.EXTRAS) :].decode() for key, _ in base.scan(keys.EXTRAS)} == with_extras
+    slots = Counter(keys.parse_error(key)[0] for key, _ in base.scan(keys.ERROR))
+    assert slots == Counter({job.id: job.error_count for job in jobs.values() if job.error_count})
+
+
+def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> None:
+    """Counters are a recount; places are unique among live jobs and below the next one."""
+    counts: dict[int, list[int]] = {number: [0] * 24 for number in queues}
+    for job in jobs.values():
+        assert 0 < job.seq < queues[job.queue_number].next_seq
+        if not doomed(job, queues[job.queue_number]):
+            counts[job.queue_number][job.state * 3 + job.priority] += 1
+    assert counts == {number: queue.counts for number, queue in queues.items()}
+    assert all(number < meta.next_queue_number for number in queues)
+    places = [(job.queue_number, job.seq) for job in jobs.values()]
+    assert len(set(places)) == len(places)
+
+
+def doomed(job: Job, queue: Queue) -> bool:
+    """Whether a clear or the end of its queue has the job deleted."""
+    cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
+    return queue.destroyed or cleared
+
+
+def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
+    wanted = {
+        (job.queue_number, job.extras.group_key)
+        for job in jobs.values()
+        if job.extras is not None
+        and job.extras.group_key
+        and stands(job)
+        and not doomed(job, queues[job.queue_number])
+    }
+    found = set()
+    turns = set[tuple[int, int]]()
+    for key, row in base.scan(keys.GROUP):
+        number, group_number = keys.parse_group_key(key)
+        group_key, served = queue_records.decode_group(row)
+        found.add((number, group_key))
+        assert 0 < group_number <= served <= queues[number].turn
+        assert (number, served) not in turns and served != queues[number].served
+        turns.add((number, served))
+    assert found == wanted
+
+
+def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
+    """Grants are counted for queues with a rate limit only."""
+    for key, row in base.scan(keys.GRANT):
+        assert queues[keys.parse_grant(key)[0]].rate_limit and queue_records.decode_grant(row) > 0
+
+
+def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Each lock that still counts has an owner which still has a reason to hold it."""
+    for key, row in base.scan(keys.UNIQUE):
+        number, _ = keys.parse_unique(key)
+        job_id, _, unique_key = job_records.decode_lock(row)
+        assert number in queues
+        job = jobs[job_id]
+        assert job.unique_key == unique_key and job.queue_number == number
+        if job.unique_until == FINAL:
+            assert not ENDED[job.state]
+        elif job.unique_until == START:
+            assert job.state in (PENDING, SCHEDULED, HELD)
+        elif job.unique_until == SUCCESS:
+            assert job.state not in (COMPLETED, CANCELLED)
+
+
+def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
+    """The log of each job that has one names its blocks and what is in them, within the bounds."""
+    logs = {
+        job_id: log_records.decode_log(job_id, row)
+        for key, row in base.scan(keys.LOG)
+        if (job_id := key[len(keys.LOG) :].decode())
+    }
+    assert logs.keys() == {job.id for job in jobs.values() if job.extras and job.extras.has_logs}
+    rows = dict(base.scan(keys.LOG_BLOCK))
+    for job_id, log in logs.items():
+        seq = 1
+        sizes = Counter[int]()
+        for block in log.blocks:
+            lines = log_records.decode_log_block(
+                job_id, rows.pop(keys.log_block(job_id, block.first_seq))
+            )
+            assert (block.count, block.size) == (len(lines), sum(map(len, lines)))
+            assert block.first_seq >= seq
+            seq = block.first_seq + block.count
+            sizes[block.attempt] += block.size
+        assert seq == log.next_seq
+        lines_left = sum(block.count for block in log.blocks)
+        assert log.dropped_of(0) + lines_left == log.next_seq - 1
+        assert max(sizes.values()) <= LOG_ATTEMPT_SIZE_MAX
+        assert sum(sizes.values()) <= LOG_SIZE_MAX and len(log.blocks) <= LOG_BLOCKS_MAX
+    assert not rows, "log blocks without a log"
+
+
+def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:
+    """The log is without gap up to the last event; each job's newest event is its own."""
+    seq, size, owner = meta.event_first_seq, 0, dict[int, str]()
+    for key, block in base.scan(keys.EVENTS):
+        assert keys.parse_events(key) == seq
+        for change in event_records.decode_events(seq, block):
+            owner[change.seq] = change.job_id
+            assert change.previous < change.seq
+            if change.previous >= meta.event_first_seq:
+                assert owner[change.previous] == change.job_id
+            seq += 1
+        size += len(block)
+    assert seq == meta.event_seq + 1
+    assert size == meta.event_log_size
+    for job in jobs.values():
+        assert 0 < job.event_seq <= meta.event_seq
+        assert job.event_seq < meta.event_first_seq or owner[job.event_seq] == job.id
+
+
+def links(base: Rows, family: bytes) -> set[tuple[str, str]]:
+    """All links of a family, as (owner, member)."""
+    return {keys.parse_link(family, key) for key, _ in base.scan(family)}
+
+
+def check_dependencies(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+    """Who waits is known to those it waits for, and they have not ended, or not told it yet. What
+    is doomed is not told any more."""
+    dependents = links(base, keys.DEPENDENT)
+    unsettled = {keys.parse_unsettled(key) for key, _ in base.scan(keys.UNSETTLED)}
+    for owner, _ in dependents - {(o, m) for o, m in dependents if o in unsettled}:
+        dependency = jobs[owner]
+        assert not ENDED[dependency.state]
+        assert dependency.extras is not None and dependency.extras.has_dependents
+    for job in jobs.values():
+        if job.extras is None or ENDED[job.state]:
+            continue
+        assert job.state != ACTIVE or not job.extras.open_dependencies
+        assert set(job.extras.open_dependencies) <= set(job.extras.depends_on)
+        for job_id in job.extras.open_dependencies:
+            assert (job_id, job.id) in dependents or doomed(job, queues[job.queue_number])
+    children = {(job.parent_id, job.id) for job in jobs.values() if job.parent_id}
+    assert links(base, keys.CHILD) == children
+
+
+def check_batches(base: Rows, jobs: dict[str, Job]) -> None:
+    """Members are live jobs of their batch, and the counts are those of the members."""
+    members = links(base, keys.BATCH_MEMBER)
+    for batch_id, job_id in members:
+        job = jobs[job_id]
+        assert not ENDED[job.state] and job.extras is not None
+        assert job.extras.batch_id == batch_id
+    finished = {keys.parse_batch_finished(key) for key, _ in base.scan(keys.BATCH_FINISHED)}
+    for key, row in base.scan(keys.BATCH):
+        batch = job_records.decode_batch(keys.parse_batch(key), row)
+        assert batch.pending == sum(owner == batch.id for owner, _ in members)
+        assert batch.total == batch.pending + batch.succeeded + batch.failed
+        assert (batch.finished_ns > 0) == (batch.pending == 0)
+        members = {link for link in members if link[0] != batch.id}
+        finished -= {(batch.finished_ns, batch.id)}
+    assert not members and not finished
+
+
+def check_replays(base: Rows, meta: Meta) -> None:
+    """The outcomes that are kept are those between the oldest and the next."""
+    numbers = [keys.parse_replay(key) for key, _ in base.scan(keys.REPLAY)]
+    assert numbers == list(range(meta.first_replay, meta.next_replay))
+
+
+def check_job(job: Job, meta: Meta) -> None:
+    """Fields that only some states may have."""
+    active = job.state == ACTIVE
+    assert job.fencing <= meta.fencing
+    assert (job.lease_expires_ns > 0) == active
+    assert active or not (job.worker_id or job.hostname or job.cancel_requested_ns)
+    assert job.attempt >= (1 if active else 0)
+    assert (job.completed_ns > 0) == (job.state == COMPLETED)
+    assert job.failed_ns > 0 or job.state not in (DEAD, CANCELLED)
+    assert not job.keeps_place or job.state == SCHEDULED
+    assert (job.scheduled_ns > 0) == (job.state in (SCHEDULED, RETRYING))
+    extras = job.extras
+    held = job.state == HELD
+    assert held or extras is None or not (extras.hold_reason or extras.hold_ends_ns)
+
+
+def drain(index: ReadyIndex) -> list[int]:
+    """The places in a ready index in order; it is as before afterwards."""
+    places = []
+    while place := index.first():
+        places.append(place)
+        index.remove(place >> SEQ_BITS, place & ((1 << SEQ_BITS) - 1))
+    for place in places:
+        index.add(place >> SEQ_BITS, place & ((1 << SEQ_BITS) - 1))
+    return places
+
+
+def places(index: Places) -> list[int]:
+    """The numbers of an ordered set; it is as before afterwards."""
+    found = []
+    while place := index.first():
+        found.append(place)
+        index.remove(place)
+    for place in found:
+        index.add(place)
+    return found
+
+
+def group_memory(groups: Groups) -> Any:
+    """What is known about the groups of a queue, recounted where it can be."""
+    by_key = {
+        key: (
+            group.number,
+            group.served,
+            group.open,
+            group.spot,
+            group.normal,
+            places(group.ready),
+            places(group.waiting),
+            places(group.postponed),
+            places(group.active),
+        )
+        for key, group in sorted(groups.by_key.items())
+    }
+    assert groups.by_key, "an empty set of groups"
+    assert groups.open == sum(group.open for group in groups.by_key.values())
+    ready = sorted(place for row in by_key.values() for place in row[5])
+    assert drain(groups.ready) == ready
+    assert drain(groups._rotation) == sorted(row[3] for row in by_key.values() if row[3])
+    assert places(groups._normals) == sorted(row[4] for row in by_key.values() if row[4])
+    return by_key
+
+
+def memory(machine: Machine) -> dict[str, Any]:
+    """What a machine keeps in memory beside its rows, in a form that can be compared."""
+    core = machine._core
+    lanes = {
+        name: (
+            drain(lane.ready),
+            lane.blocked,
+            sorted(lane.active.items()),
+            queue_records.encode_queue(lane.queue),
+            None if lane.groups is None else group_memory(lane.groups),
+            None if lane.window is None else list(lane.window._stamps),
+        )
+        for name, lane in core.lanes.items()
+    }
+    assert not core.ended
+    assert sorted(core.next_unsettled) == sorted(core.unsettled)
+    workers = {worker.id: job_records.encode_worker(worker) for worker in core.workers.values()}
+    tasks = {row.id: job_records.encode_task(row) for row in core.tasks.values()}
+    numbered = {n: queue_records.encode_queue(lane.queue) for n, lane in core.numbered.items()}
+    assert sorted(row.id for row in core.running) == sorted(
+        row.id for row in core.tasks.values() if row.running()
+    )
+    assert core.doomed_queues == sum(lane.queue.doomed() for lane in core.numbered.values())
+    schedules = {row.id: job_records.encode_schedule(row) for row in machine.schedules()}
+    assert schedules.keys() == core.schedules.keys()
+    replays = {
+        number: core.replays.get(job_records.replay_digest(row))
+        for number in range(core.meta.first_replay, core.meta.next_replay)
+        if (row := core.store.rows.get(keys.replay(number)))
+    }
+    return {
+        "lanes": lanes,
+        "workers": workers,
+        "schedules": schedules,
+        "tasks": tasks,
+        "numbered": numbered,
+        "unsettled": core.unsettled,
+        "replays": (replays, len(core.replays)),
+    }
+
+
+def check_machine(machine: Machine, base: Rows) -> None:
+    """Check a machine that was just flushed, and its base."""
+    assert machine.overlay_documents == 0
+    check_rows(base)
+    assert memory(machine) == memory(Machine(base))

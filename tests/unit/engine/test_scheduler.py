@@ -1,0 +1,153 @@
+"""The leader's timers over a scripted machine and pipeline."""
+
+from typing import Any
+
+from corvo import limits, ops
+from corvo._fast.codec.layouts import decode_fields
+from corvo.engine.scheduler import Scheduler
+from corvo.errors import DiskFull
+from corvo.limits import SECOND_NS
+
+NOW_NS = 1_000 * SECOND_NS
+
+
+class Timer:
+    def cancel(self) -> None:
+        pass
+
+
+class Loop:
+    """Keeps what is to run: at once, and later with its delay."""
+
+    def __init__(self) -> None:
+        self.soon: list[Any] = []
+        self.later: list[tuple[float, Any, tuple[Any, ...]]] = []
+
+    def call_soon(self, callback: Any, *args: Any) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, delay_s: float, callback: Any, *args: Any) -> Timer:
+        self.later.append((delay_s, callback, args))
+        return Timer()
+
+
+class Clock:
+    """Stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now_ns = NOW_NS
+        self.on_jump: list[Any] = []
+        self.on_pause: list[Any] = []
+
+    def stamp(self) -> int:
+        return self.now_ns
+
+    def tick(self) -> None:
+        pass
+
+
+class Machine:
+    """One job is due for promotion."""
+
+    fencing = 0
+    unsettled = ""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, str]] = []  # when they finished
+
+    def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
+        return [name for at_ns, name in self.batches if at_ns <= cutoff_ns][:limit]
+
+    def next_due(self) -> int:
+        return NOW_NS - 1
+
+    def due_promotions(self, now_ns: int, limit: int) -> list[str]:
+        return ["job_1"]
+
+    def due_expiries(self, now_ns: int, limit: int) -> list[str]:
+        return []
+
+    def due_leases(self, now_ns: int, limit: int, grace_fencing: int) -> list[str]:
+        return []
+
+    def due_schedules(self, now_ns: int, limit: int) -> list[Any]:
+        return []
+
+    def trim_point(self) -> int:
+        return 0
+
+    def workers(self) -> list[Any]:
+        return []
+
+
+class Pipeline:
+    """Keeps the slots of what is proposed."""
+
+    def __init__(self) -> None:
+        self.on_applied: list[Any] = []
+        self.slots: list[Any] = []
+        self.purges: list[tuple[tuple[Any, ...], Any]] = []
+
+    def submit(self, op: ops.Op, payload: bytes, slot: Any) -> None:
+        if op is ops.PURGE_BATCHES:
+            self.purges.append((decode_fields(op.layout, payload), slot))
+            return
+        assert op is ops.PROMOTE_DUE
+        self.slots.append(slot)
+
+
+def test_what_is_refused_is_not_proposed_again_at_once() -> None:
+    loop, pipeline = Loop(), Pipeline()
+    parts: tuple[Any, ...] = (loop, Clock(), Machine(), pipeline)
+    scheduler = Scheduler(*parts)
+    scheduler.start()
+    callback, number = pipeline.slots.pop()
+    callback(number, DiskFull("no space"))
+    scheduler.check()
+    assert loop.soon == []
+    for delay_s, wake, args in list(loop.later):
+        if delay_s < 0.1:
+            wake(*args)
+    assert pipeline.slots == []
+    again = [(wake, args) for delay_s, wake, args in loop.later if delay_s == 0.1]
+    for wake, args in again:
+        wake(*args)
+    for wake in loop.soon:
+        wake()
+    assert len(pipeline.slots) == 1
+
+
+def test_batches_that_finished_long_ago_are_purged_once_a_minute() -> None:
+    loop, clock, machine, pipeline = Loop(), Clock(), Machine(), Pipeline()
+    keep_ns = 100 * SECOND_NS
+    young_ns = NOW_NS - keep_ns + 1
+    machine.batches = [(1, "old"), (NOW_NS - keep_ns, "just"), (young_ns, "young")]
+    parts: tuple[Any, ...] = (loop, clock, machine, pipeline, keep_ns)
+    scheduler = Scheduler(*parts)
+
+    def tick(seconds: int) -> None:
+        clock.now_ns += seconds * SECOND_NS
+        ticks = [row for row in loop.later if row[1] == scheduler._tick]
+        loop.later = [row for row in loop.later if row[1] != scheduler._tick]
+        for _, wake, args in ticks:
+            wake(*args)
+
+    def purged() -> Any:
+        values, (callback, number) = pipeline.purges.pop()
+        callback(number, len(values[0]))
+        return values
+
+    scheduler.start()
+    assert purged() == (["old", "just"], keep_ns)
+    machine.batches = machine.batches[2:]
+    tick(59)
+    assert pipeline.purges == []
+    tick(1)
+    assert len(pipeline.purges) == 1
+    tick(60)
+    assert len(pipeline.purges) == 1, "one at a time"
+    assert purged() == (["young"], keep_ns)
+    machine.batches = [(0, f"b{n}") for n in range(limits.PURGED_BATCHES_MAX + 1)]
+    tick(60)
+    assert len(purged()[0]) == limits.PURGED_BATCHES_MAX
+    scheduler.close()

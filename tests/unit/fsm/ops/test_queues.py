@@ -1,0 +1,244 @@
+"""Queues: pause, concurrency, counters, waking; workers."""
+
+from collections.abc import Callable
+
+from lib.fsm_driver import Driver, encode_step, enqueue_step
+
+from corvo import events, ops
+from corvo.errors import Conflict, NotFound
+from corvo.limits import QUEUES_MAX, SECOND_NS, WORKERS_MAX
+from corvo.model import ACTIVE, COMPLETED, DEAD, PENDING, RETRYING, SCHEDULED, STATES, Queue
+
+
+def queue(driver: Driver, name: str = "q") -> Queue:
+    found = driver.machine.queue(name)
+    assert found is not None
+    return found
+
+
+def counts(driver: Driver) -> dict[str, int]:
+    """Jobs by state, where there are any."""
+    sums = {state: queue(driver).jobs(n) for n, state in enumerate(STATES)}
+    return {state: number for state, number in sums.items() if number}
+
+
+def test_pause_stops_fetches_only() -> None:
+    driver = Driver()
+    driver.enqueue("a")
+    token = driver.take().token
+    driver.do(ops.PAUSE_QUEUE, "q", False)
+    driver.enqueue("b")
+    driver.restart()
+    assert driver.fetch() is None and driver.machine.fetchable("q") == 0
+    assert driver.ack("a", token) is None
+    driver.do(ops.RESUME_QUEUE, "q")
+    assert driver.take().job_id == "b"
+
+
+def test_pause_twice_is_one_event_and_resume_of_nothing_is_refused() -> None:
+    driver = Driver()
+    pause, resume = (ops.PAUSE_QUEUE, ("new", False)), (ops.RESUME_QUEUE, ("new",))
+    driver.entry(pause, pause, resume, resume)
+    types = [change.type for change in driver.machine.take_changes()]
+    assert types == [events.QUEUE_PAUSED, events.QUEUE_RESUMED]
+    assert isinstance(driver.do(ops.RESUME_QUEUE, "nope"), NotFound)
+    assert [q.name for q in driver.machine.queues()] == ["new"]
+
+
+def test_concurrency_counts_live_leases() -> None:
+    driver = Driver()
+    driver.do(ops.SET_CONCURRENCY, "q", 2)
+    for n in range(5):
+        driver.enqueue(f"j{n}")
+    tokens = [job.token for job in driver.fetch_batch()]
+    assert len(tokens) == 2 and driver.machine.fetchable("q") == 0
+    driver.restart()
+    assert driver.machine.active_count("q") == 2 and driver.fetch() is None
+    driver.do(ops.SET_CONCURRENCY, "q", 1)
+    driver.ack("j0", tokens[0])
+    assert driver.fetch() is None, "a lower limit only stops new fetches"
+    driver.ack("j1", tokens[1])
+    assert len(driver.fetch_batch()) == 1
+    driver.do(ops.SET_CONCURRENCY, "q", 0)
+    assert len(driver.fetch_batch()) == 2
+
+
+def test_slots_are_freed_in_every_way_a_lease_can_end() -> None:
+    driver = Driver()
+    driver.do(ops.SET_CONCURRENCY, "q", 1)
+    for n in range(7):
+        driver.enqueue(f"j{n}")
+    ways: tuple[Callable[[str], object], ...] = (
+        lambda job_id: driver.ack(job_id),
+        lambda job_id: driver.fail(job_id, no_retry=True),
+        lambda job_id: driver.fail(job_id),
+        lambda job_id: driver.release(job_id, delay_s=100),
+        lambda job_id: driver.cancel(job_id, force=True),
+        lambda job_id: driver.do(ops.DELETE_JOB, job_id),
+    )
+    for n, way in enumerate(ways):
+        assert driver.take().job_id == f"j{n}"
+        assert driver.fetch() is None and driver.machine.active_count("q") == 1
+        way(f"j{n}")
+        assert driver.machine.active_count("q") == 0 and driver.machine.fetchable("q") == 1
+
+
+def test_late_calls_never_touch_the_slots() -> None:
+    """Whatever a worker says whose lease has ended, there is one active job at most."""
+    driver = Driver()
+    driver.do(ops.SET_CONCURRENCY, "q", 1)
+    driver.enqueue("j", max_retries=100)
+    for _ in range(20):
+        late = driver.take(lease_s=1).token
+        driver.advance(1)
+        driver.tick()
+        live = driver.take().token
+        driver.ack("j", late)
+        driver.fail("j", late)
+        assert driver.machine.active_count("q") == 1 and driver.fetch() is None
+        driver.fail("j", live, retry_after_ns=0)
+        assert driver.machine.active_count("q") == 0
+
+
+def test_counters() -> None:
+    driver = Driver()
+    driver.enqueue("s", scheduled_ns=driver.now_ns + 100 * SECOND_NS)
+    for n in range(5):
+        driver.enqueue(f"j{n}", priority=n % 3)
+    assert counts(driver) == {"scheduled": 1, "pending": 5}
+    driver.ack("j0", driver.take().token)
+    driver.fail("j3", driver.take().token)
+    driver.fail("j1", driver.take().token, no_retry=True)
+    driver.take(lease_s=1)
+    driver.restart()
+    assert counts(driver) == {
+        "scheduled": 1,
+        "pending": 1,
+        "active": 1,
+        "completed": 1,
+        "retrying": 1,
+        "dead": 1,
+    }
+    driver.advance(1)
+    driver.tick()
+    q = queue(driver)
+    assert [q.counts[state * 3 + 2] for state in (SCHEDULED, PENDING, ACTIVE)] == [1, 1, 0]
+    assert [q.counts[state * 3] for state in (COMPLETED, RETRYING)] == [1, 1]
+    assert q.counts[DEAD * 3 + 1] == 1 and q.counts[PENDING * 3 + 1] == 1
+    totals = (q.enqueued_total, q.completed_total, q.failed_total, q.dead_total, q.expired_total)
+    assert totals == (6, 1, 2, 1, 1)
+
+
+def test_oldest_ready() -> None:
+    driver = Driver()
+    start = driver.now_ns
+    assert driver.machine.oldest_ready_ns("q", 2) == 0
+    driver.enqueue("a")
+    driver.advance(5)
+    driver.enqueue("b")
+    driver.restart()
+    assert driver.machine.oldest_ready_ns("q", 2) == start
+    assert driver.machine.oldest_ready_ns("q", 0) == 0
+    driver.take()
+    assert driver.machine.oldest_ready_ns("q", 2) == start + 5 * SECOND_NS
+
+
+def test_queues_wake_when_they_may_have_something() -> None:
+    driver = Driver()
+    driver.enqueue("a", queue="y")
+    driver.enqueue("b", queue="x")
+    driver.enqueue("c", queue="y")
+    assert driver.machine.take_woken() == ["y", "x"]
+    assert driver.machine.take_woken() == []
+    token = driver.take("x").token
+    driver.ack("b", token)
+    assert driver.machine.take_woken() == [], "no limit, nobody waited for the slot"
+    driver.do(ops.SET_CONCURRENCY, "y", 1)
+    token = driver.take("y").token
+    driver.machine.take_woken()
+    driver.ack("a", token)
+    assert driver.machine.take_woken() == ["y"]
+    driver.do(ops.PAUSE_QUEUE, "y", False)
+    assert driver.machine.take_woken() == []
+    driver.do(ops.RESUME_QUEUE, "y")
+    assert driver.machine.take_woken() == ["y"]
+
+
+def test_workers_are_seen_every_few_seconds() -> None:
+    driver = Driver()
+    start = driver.now_ns
+    driver.fetch("a", "b", worker="w2")
+    driver.fetch("a", worker="w1")
+    driver.advance(4)
+    driver.fetch("a", "b", worker="w2")
+    workers = driver.machine.workers()
+    assert [(worker.id, worker.seen_ns) for worker in workers] == [("w1", start), ("w2", start)]
+    assert workers[1].queues == ["a", "b"] and workers[1].hostname == "host"
+    driver.advance(1)
+    driver.fetch("a", "b", worker="w2")
+    worker = driver.machine.workers()[1]
+    assert (worker.seen_ns, worker.started_ns) == (driver.now_ns, start)
+    driver.fetch("c", worker="w2")
+    assert driver.machine.workers()[1].queues == ["c"], "at once: explain counts on it"
+
+
+def test_heartbeat_shows_the_worker_and_silent_ones_are_removed() -> None:
+    driver = Driver()
+    driver.enqueue("j", queue="q")
+    driver.take(worker="busy")
+    driver.fetch(worker="gone")
+    driver.restart()
+    driver.advance(30)
+    driver.beat("j")
+    assert driver.do(ops.REMOVE_STALE_WORKERS, driver.now_ns) == 1
+    assert [worker.id for worker in driver.machine.workers()] == ["busy"]
+    driver.restart()
+    assert [worker.id for worker in driver.machine.workers()] == ["busy"]
+    assert driver.machine.workers()[0].seen_ns == driver.now_ns
+    assert driver.machine.workers()[0].queues == ["q"]
+
+
+def test_there_is_a_limit_to_queues() -> None:
+    driver = Driver()
+    for first in range(0, QUEUES_MAX, 10_000):
+        numbers = range(first, first + 10_000)
+        jobs = [encode_step(enqueue_step(f"j{n}", queue=f"q{n}")) for n in numbers]
+        assert len(driver.do(ops.ENQUEUE_BATCH, jobs, b"").jobs) == 10_000
+    one_more = enqueue_step("more", queue="more")
+    refusals = [
+        driver.entry(one_more)[0],
+        driver.do(ops.ENQUEUE_BATCH, [encode_step(one_more)], b""),
+        driver.act("move", "j0", target="more"),
+        driver.do(ops.PAUSE_QUEUE, "more", False),
+        driver.do(ops.SET_CONCURRENCY, "more", 1),
+        driver.do(ops.SET_THROTTLE, "more", 1, 1),
+        driver.do(ops.SET_GROUP_LIMIT, "more", 1),
+        driver.do(ops.SET_QUEUE_OPTIONS, "more", [], 1),
+    ]
+    for refusal in refusals:
+        assert isinstance(refusal, Conflict)
+        assert refusal.message.startswith(f"there are {QUEUES_MAX} queues, which is the limit")
+    assert refusals[1].fields == {"index": 0}
+    assert driver.machine.queue("more") is None and driver.machine.job("more") is None
+    driver.enqueue("known", queue="q7")
+    driver.do(ops.DELETE_QUEUE, "q8", "bulk_1")
+    driver.enqueue("more", queue="more")
+
+
+def test_there_is_a_limit_to_workers() -> None:
+    driver = Driver()
+    values = (SECOND_NS, 1 << 20)
+    for first in range(0, WORKERS_MAX, 10_000):
+        numbers = range(first, first + 10_000)
+        driver.entry(*((ops.FETCH, (["q"], f"w{n}", "h", *values)) for n in numbers))
+    driver.enqueue("j")
+    refusals = [
+        driver.do(ops.FETCH, ["q"], "more", "h", *values),
+        driver.do(ops.FETCH_BATCH, ["q"], "more", "h", *values, 5),
+    ]
+    for refusal in refusals:
+        assert isinstance(refusal, Conflict) and f"{WORKERS_MAX} workers" in refusal.message
+    assert driver.state("j") == PENDING
+    assert driver.take(worker="w9").job_id == "j"
+    driver.enqueue("k")
+    assert driver.take(worker="").job_id == "k", "a worker without a name is not listed"
