@@ -11,8 +11,8 @@ TARGET = Path(__file__).parent.parent / "docs" / "states.md"
 INTRO = """\
 # The life of a job
 
-`tools/states_diagram.py` generates this page from `corvo/fsm/states.py`; do not edit it. A trigger that
-the table does not allow is rejected with 409 `INVALID_STATE`; the error has the state of the job.
+`tools/states_diagram.py` generates this page from `corvo/fsm/states.py`; do not edit it. A trigger
+that the table does not allow is rejected with 409 `INVALID_STATE`; the error names the state.
 """
 
 
