@@ -77,7 +77,7 @@ def run(jobs: int, action: str, kill: bool, folder: Path) -> None:
     deadline = time.perf_counter() + IDLE_S
     while time.perf_counter() < deadline:
         idle.turn()
-    task_id = begin(server, action)
+    operation_id = begin(server, action)
     began = time.perf_counter()
     busy = Life(server)
     killed = not kill
@@ -85,14 +85,14 @@ def run(jobs: int, action: str, kill: bool, folder: Path) -> None:
         busy.turn()
         if number % 50:
             continue
-        task = get(server, f"/bulk/{task_id}")
-        progress(f"{action}: {task['processed']:,} of {task['total']:,}")
-        if not killed and task["processed"] > jobs // 2:
+        operation = get(server, f"/bulk/{operation_id}")
+        progress(f"{action}: {operation['processed']:,} of {operation['total']:,}")
+        if not killed and operation["processed"] > jobs // 2:
             server.process.kill()
             server.process.wait()
             server = busy.server = Server(data_dir)
             killed = True
-        elif task["status"] != "running":
+        elif operation["status"] != "running":
             break
     took_s = time.perf_counter() - began
     progress("")
@@ -100,7 +100,8 @@ def run(jobs: int, action: str, kill: bool, folder: Path) -> None:
     server.stop()
     shutil.rmtree(data_dir)
     print(
-        f"{action} of {task['affected']:,} jobs in {took_s:.1f} s; left pending: {queue['pending']}"
+        f"{action} of {operation['affected']:,} jobs in {took_s:.1f} s; "
+        f"left pending: {queue['pending']}"
     )
     print("| request | idle p50 ms | idle p99 ms | busy p50 ms | busy p99 ms | p99 ratio |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

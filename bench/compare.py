@@ -264,8 +264,11 @@ def _wait_for(port: int) -> None:
 
 def _cpu(pid: int) -> dict[str, int]:
     """CPU time of each thread in nanoseconds."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks}
+    operations = Path(f"/proc/{pid}/task").iterdir()
+    return {
+        operation.name: int((operation / "schedstat").read_text().split()[0])
+        for operation in operations
+    }
 
 
 def _search(pattern: str, text: str) -> str:

@@ -21,7 +21,7 @@ from corvo._fast.codec.layouts import encode_fields, encode_frame
 from corvo.fsm.machine import Machine
 from corvo.limits import FLUSH_DOCUMENTS, MIB, SECOND_NS
 from corvo.model import Fetched
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 QUEUE = "groups"
 BATCH = 64
@@ -44,8 +44,8 @@ class Subject:
     def __init__(self, groups: int, jobs: int, folder: Path) -> None:
         before_mb = anonymous_mb()
         self.groups = groups
-        self._base = Base.open(folder)
-        self._machine = Machine(self._base)
+        self._state_store = StateStore.open(folder)
+        self._machine = Machine(self._state_store)
         self._number = 0
         self.times_us: dict[str, float] = {}
         self.entry([(ops.SET_GROUP_LIMIT, (QUEUE, 1))])
@@ -54,7 +54,7 @@ class Subject:
             self.flush(FLUSH_DOCUMENTS)
         self.flush(1)
         began = time.perf_counter()
-        self._machine = Machine(self._base)
+        self._machine = Machine(self._state_store)
         self.start_s = time.perf_counter() - began
         gc.collect()
         self.memory_mb = anonymous_mb() - before_mb
@@ -62,11 +62,11 @@ class Subject:
     def enqueue(self, group: int) -> tuple[ops.Op, tuple[Any, ...]]:
         """A new job of a group."""
         self._number += 1
-        extras = encode_fields(
-            ops.EXTRAS_LAYOUT,
+        options = encode_fields(
+            ops.OPTIONS_LAYOUT,
             (f"tenant-{group}", 0, "", "", 0, b"", [], 0, False, "", 0, 0, b""),
         )
-        text = (b"{}", b"", 3, 3, 5_000, 600_000, 0, 0, b"", "", b"", 0, 0, extras)
+        text = (b"{}", b"", 3, 3, 5_000, 600_000, 0, 0, b"", "", b"", 0, 0, options)
         return ops.ENQUEUE, (f"job_{self._number:026}", QUEUE, 2, *text)
 
     def entry(self, steps: list[tuple[ops.Op, tuple[Any, ...]]]) -> list[Any]:
@@ -77,13 +77,13 @@ class Subject:
         frame = [(0, stamp)]
         frame += [(op.number, encode_fields(op.layout, values)) for op, values in steps]
         results = machine.apply(index, 1, encode_frame(frame))
-        machine.take_changes()
+        machine.take_events()
         machine.take_woken()
         return results
 
     def flush(self, documents: int) -> None:
         """Flush when as much is dirty."""
-        if self._machine.overlay_documents >= documents:
+        if self._machine.write_buffer_records >= documents:
             self._machine.flush()
 
     def timed(self, name: str, steps: list[tuple[ops.Op, tuple[Any, ...]]]) -> list[Any]:
@@ -102,7 +102,7 @@ class Subject:
         for _ in range(ROUNDS):
             jobs: list[Fetched] = self.timed("fetch", [fetch] * BATCH)
             assert None not in jobs
-            groups = [self._machine.job(job.job_id).extras.group_key for job in jobs]
+            groups = [self._machine.job(job.job_id).options.group_key for job in jobs]
             self.timed("ack", [(ops.ACK, (job.job_id, job.token, b"", b"", b"")) for job in jobs])
             again = [self.enqueue(int(key.removeprefix("tenant-"))) for key in groups]
             self.timed("enqueue", again)

@@ -32,14 +32,14 @@ from corvo.model import (
     PRIORITIES,
     STATES,
     ErrorRecord,
-    Extras,
     Job,
+    JobOptions,
     Queue,
 )
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
 from corvo.storage.data_dir import DataDir, Identity
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 from corvo.storage.records import jobs as job_records
 from corvo.storage.records import queues as queue_records
 from corvo.storage.records.meta import Meta, encode_meta
@@ -55,7 +55,7 @@ def fill(data_dir: Path, count: int, states: list[int] | None = None) -> None:
     """A base with that many jobs; `states` are those of the jobs in turn, else any."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
-    base = Base.open(data_dir)
+    state_store = StateStore.open(data_dir)
     ids = JobIds(os.urandom)
     chance = random.Random(1)
     queues = [Queue(number, f"queue-{number:02}") for number in range(1, QUEUES + 1)]
@@ -69,19 +69,21 @@ def fill(data_dir: Path, count: int, states: list[int] | None = None) -> None:
             rows.append((keys.job(job.id), job_records.encode_head(job)))
             rows.append((keys.body(job.id), job_records.encode_body(job)))
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
-            if job.extras is not None:
-                rows.append((keys.extras(job.id), job_records.encode_extras(job.extras)))
+            if job.options is not None:
+                rows.append((keys.options(job.id), job_records.encode_options(job.options)))
             if job.error_count:
                 record = ErrorRecord(1, 0, b'"SMTP: connection refused"', b"", stamp_ns)
                 rows.append((keys.error(job.id, 0), job_records.encode_error(record)))
-        base.write(rows, [])
+        state_store.write(rows, [])
     meta = Meta()
     meta.stamp_ns = time.time_ns()
     meta.next_queue_number = QUEUES + 1
     meta.fencing = count
-    lanes = [(keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in queues]
-    base.write([(keys.META, encode_meta(meta)), *lanes], [])
-    base.close()
+    queue_indexes = [
+        (keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in queues
+    ]
+    state_store.write([(keys.META, encode_meta(meta)), *queue_indexes], [])
+    state_store.close()
 
 
 def _job(
@@ -112,8 +114,8 @@ def _job(
         job.started_ns, job.lease_ns, job.lease_expires_ns = stamp_ns, SECOND_NS, FAR_NS
         job.lease_touched = True
     elif job.state == HELD:
-        job.has_extras, job.extras = True, Extras()
-        job.extras.hold_reason = "look at it"
+        job.has_options, job.options = True, JobOptions()
+        job.options.hold_reason = "look at it"
     elif ENDED[job.state]:
         job.attempt, job.started_ns = 1, stamp_ns
         if job.state == COMPLETED:

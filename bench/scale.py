@@ -37,7 +37,7 @@ from corvo.model import PENDING, RETRYING, SCHEDULED, Enqueued, Job, Queue
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
 from corvo.storage.data_dir import DataDir, Identity
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 from corvo.storage.records import jobs as job_records
 from corvo.storage.records import queues as queue_records
 from corvo.storage.records.meta import Meta, decode_meta, encode_meta
@@ -72,15 +72,15 @@ def fill(
     """A base with `jobs` waiting jobs, spread over `queues` in turn."""
     identity = Identity(os.urandom(16).hex(), "node-1", os.urandom(8).hex())
     DataDir(str(data_dir), identity, Files()).close()
-    base = Base.open(data_dir)
+    state_store = StateStore.open(data_dir)
     ids = JobIds(os.urandom)
-    lanes = [Queue(number, f"scale-{number}") for number in range(1, queues + 1)]
-    for queue in lanes:
+    queue_indexes = [Queue(number, f"scale-{number}") for number in range(1, queues + 1)]
+    for queue in queue_indexes:
         queue.created_ns = STAMP_NS
     for start in range(0, jobs, STEP):
         rows = []
         for position in range(start, min(start + STEP, jobs)):
-            queue = lanes[position % queues]
+            queue = queue_indexes[position % queues]
             job = Job(ids.new(STAMP_NS + position * 1000))
             job.payload = payload
             job.body_apart = len(payload) > limits.PART_INSIDE_SIZE_MAX
@@ -100,15 +100,15 @@ def fill(
             rows.append((index_rows.index_key(job), index_rows.index_value(job)))
             if kind == "unique":
                 rows.append(lock_row(job))
-        base.write(rows, [])
+        state_store.write(rows, [])
         progress(f"filling: {min(start + STEP, jobs):,} of {jobs:,} jobs")
     meta = Meta()
     meta.stamp_ns = STAMP_NS + jobs * 1000
     meta.event_seq, meta.event_first_seq = 1, 2
     meta.next_queue_number = queues + 1
-    rows = [(keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in lanes]
-    base.write([*rows, (keys.META, encode_meta(meta))], [])
-    base.close()
+    rows = [(keys.queue(queue.name), queue_records.encode_queue(queue)) for queue in queue_indexes]
+    state_store.write([*rows, (keys.META, encode_meta(meta))], [])
+    state_store.close()
 
 
 def fill_groups(data_dir: Path, jobs: int) -> None:
@@ -127,8 +127,8 @@ def fill_groups(data_dir: Path, jobs: int) -> None:
 def fill_outcomes(data_dir: Path, count: int) -> None:
     """The same with outcomes of enqueues instead of jobs."""
     fill(data_dir, 0, 1)
-    base = Base.open(data_dir)
-    row = base.get(keys.META)
+    state_store = StateStore.open(data_dir)
+    row = state_store.get(keys.META)
     assert row is not None
     meta = decode_meta(row)
     outcome = idempotency.encode_outcome(Enqueued("job_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0, False, b""))
@@ -137,12 +137,12 @@ def fill_outcomes(data_dir: Path, count: int) -> None:
         for number in range(start + 1, min(start + STEP, count) + 1):
             key = b"key-%d" % number
             digest = idempotency.digest_of(key)
-            stored = job_records.encode_replay(digest, STAMP_NS, key, bytes(16), outcome)
+            stored = job_records.encode_idempotency(digest, STAMP_NS, key, bytes(16), outcome)
             rows.append((keys.replay(number), stored))
-        base.write(rows, [])
-    meta.next_replay = count + 1
-    base.write([(keys.META, encode_meta(meta))], [])
-    base.close()
+        state_store.write(rows, [])
+    meta.next_idempotency = count + 1
+    state_store.write([(keys.META, encode_meta(meta))], [])
+    state_store.close()
 
 
 def lock_row(job: Job) -> tuple[bytes, bytes]:

@@ -4,7 +4,7 @@ cimport cython
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
-cdef class Change:
+cdef class Event:
     cdef public long long seq
     cdef public int type
     cdef public str job_id, queue

@@ -1,14 +1,15 @@
 """Change records: what apply did, in order, as they are read back from the event log, which apply
 writes (`corvo.storage.records.events`).
 
-`data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?, "schedule_slot_ns"?}`,
-started `{"attempt", "worker_id"}`, progress what the worker sent, failed `{"attempt", "error"?}` (a
-long error is in its error record only), retrying `{"attempts_remaining", "next_attempt_ns"}`, dead
-and reclaimed `{"reason"}`, cancelled, held and rejected `{"reason"?, "by"?}`, approved `{"reason"?,
-"by"?, "note"?}`, moved and reprioritized `{"from", "to"}`, queue.configured `{"max_concurrency"}`
-or `{"retention_ns"}`, queue.cleared `{"jobs"}`, schedule.set `{"schedule_id", "revision"}`,
-schedule.deleted `{"schedule_id"}`, schedule.skipped `{"schedule_id", "schedule_slot_ns",
-"reason"}`, undone `{"action"}`; nothing for the others.
+`data` is a JSON object: enqueued `{"state", "priority", "schedule_id"?,
+"schedule_occurrence_ns"?}`, started `{"attempt", "worker_id"}`, progress what the worker sent,
+failed `{"attempt", "error"?}` (a long error is in its error record only), retrying
+`{"attempts_remaining", "next_attempt_ns"}`, dead and reclaimed `{"reason"}`, cancelled, held and
+rejected `{"reason"?, "by"?}`, approved `{"reason"?, "by"?, "note"?}`, moved and reprioritized
+`{"from", "to"}`, queue.configured `{"max_concurrency"}` or `{"retention_ns"}`, queue.cleared
+`{"jobs"}`, schedule.set `{"schedule_id", "revision"}`, schedule.deleted `{"schedule_id"}`,
+schedule.skipped `{"schedule_id", "schedule_slot_ns", "reason"}`, undone `{"action"}`; nothing for
+the others.
 """
 
 from typing import Final
@@ -84,10 +85,10 @@ UNLOCKED: Final = 31  # its unique lock was released by hand
 UNDONE: Final = 32  # an action on many jobs was taken back
 
 # Events with which the life of a job ends, unless it is retried.
-ENDS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
+END_EVENTS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)
 
 
-class Change:
+class Event:
     """One change record: one event of one job, queue or schedule."""
 
     def __init__(

@@ -96,11 +96,11 @@ PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 STEP_JOBS: Final = 25
 BULK_IDS_MAX: Final = 100_000
 # Ids that one entry adds to the set of a task; a larger set comes in several.
-TASK_IDS_MAX: Final = 5_000
-TASK_QUEUED_NS: Final = 60 * SECOND_NS  # a set that stops growing for so long is given up
+OPERATION_IDS_MAX: Final = 5_000
+BULK_QUEUED_NS: Final = 60 * SECOND_NS  # a set that stops growing for so long is given up
 BULK_UNDO_NS: Final = 3_600 * SECOND_NS
-TASKS_MAX: Final = 1_000
-TASK_KEPT_NS: Final = 86_400 * SECOND_NS
+BULK_OPERATIONS_MAX: Final = 1_000
+BULK_KEPT_NS: Final = 86_400 * SECOND_NS
 RESULTS_PAGE_MAX: Final = 1_000
 
 # Retention.
@@ -115,7 +115,7 @@ CRON_SIZE_MAX: Final = 256
 EVERY_MIN_NS: Final = SECOND_NS
 EVERY_MAX_NS: Final = 366 * 86_400 * SECOND_NS
 NEXT_RUNS: Final = 10
-SLOT_LATE_MAX_NS: Final = 5 * SECOND_NS
+OCCURRENCE_LATE_MAX_NS: Final = 5 * SECOND_NS
 FIRINGS_MAX: Final = 100  # in one entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
@@ -125,7 +125,7 @@ DEPENDENCIES_MAX: Final = 1_000
 CHAIN_STEPS_MAX: Final = 1_000
 CHAIN_SIZE_MAX: Final = 256 * KIB
 EXIT_REASON_SIZE_MAX: Final = KIB
-SETTLED_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
+RESOLVED_DEPENDENTS_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
 PURGED_BATCHES_MAX: Final = 1_000  # in one entry
 MEMBERS_SHOWN_MAX: Final = 100
 
@@ -197,12 +197,14 @@ FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_DOCUMENTS_MAX: Final = 5_000
 FLUSH_ENTRIES: Final = 5  # large ones, that are flushed together
 FLUSH_DOCUMENTS_LIGHT: Final = 250  # while entries are small: others wait for it
-FLUSH_DOCUMENTS_GENTLE: Final = 50  # and work goes on in the background
-GENTLE_OPS_MAX: Final = 16  # in one entry; more are a load for which few large flushes are better
+FLUSH_RECORDS_THROTTLED: Final = 50  # and work goes on in the background
+THROTTLED_OPS_MAX: Final = (
+    16  # in one entry; more are a load for which few large flushes are better
+)
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS
 FLUSH_IDLE_NS: Final = 50 * MS_NS
-OVERLAY_SIZE_MAX: Final = 128 * MIB
+WRITE_BUFFER_SIZE_MAX: Final = 128 * MIB
 MAP_SIZE: Final = 1 << 40
 DISK_FREE_REFUSE: Final = 128 * MIB
 BALLAST_SIZE: Final = 32 * MIB
@@ -250,7 +252,7 @@ FACET_VALUES_SHOWN: Final = 100
 # step of the mirror looks up who waits longest.
 REPORT_KEPT_NS: Final = 86_400 * SECOND_NS
 REPORT_ROWS_MAX: Final = 500_000
-REPORT_SLOT_NS: Final = 300 * SECOND_NS
+REPORT_BUCKET_NS: Final = 300 * SECOND_NS
 REPORT_QUEUES_MAX: Final = 100
 
 # Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
@@ -398,7 +400,7 @@ assert OUTCOME_WAIT_NS < PROXY_ANSWER_NS
 assert FETCH_WAIT_MAX_S * SECOND_NS + OUTCOME_WAIT_NS < PROXY_FETCH_NS
 assert LINGER_DRAINING_NS < DRAIN_NS
 assert CATCH_UP_LIMIT_DEFAULT <= CATCH_UP_LIMIT_MAX
-assert FLUSH_SIZE < OVERLAY_SIZE_MAX
+assert FLUSH_SIZE < WRITE_BUFFER_SIZE_MAX
 assert WORKER_TOUCH_NS < WORKER_STALE_NS < WORKER_OFFLINE_NS < WORKER_FORGOTTEN_NS
 assert BALLAST_SIZE < DISK_FREE_REFUSE
 # A queue name as prefix of an index row, and a job id in any key, fit LMDB's 511 bytes.

@@ -3,7 +3,7 @@ cimport cython
 
 @cython.final
 @cython.no_gc
-cdef class Extras:
+cdef class JobOptions:
     cdef public str group_key, batch_id, chain_id
     cdef public long long chain_step
     cdef public bytes chain
@@ -31,23 +31,23 @@ cdef class Job:
     cdef public bytes unique_key
     cdef public long long unique_until, unique_period_ns
     cdef public str schedule_id
-    cdef public long long schedule_slot_ns
+    cdef public long long schedule_occurrence_ns
     # Head.
     cdef public unsigned long long queue_number, seq
     cdef public long long priority, state
     cdef public long long attempt
     cdef public object scheduled_ns  # may lie behind the year 2262
-    cdef public bint keeps_place
+    cdef public bint keeps_position
     cdef public long long ready_ns, started_ns, completed_ns, failed_ns, cancel_requested_ns
     cdef public long long lease_ns, lease_expires_ns, fencing, lease_seed, lease_term
     cdef public bint lease_touched
     cdef public long long releases
     cdef public str worker_id, hostname
     cdef public long long error_count, event_seq
-    cdef public bint provider_error, has_extras, body_apart, data_apart
+    cdef public bint provider_error, has_options, body_apart, data_apart
     # Data.
     cdef public bytes checkpoint, progress, result
-    cdef public Extras extras
+    cdef public JobOptions options
     # Overlay bookkeeping.
     cdef public long long size
     cdef public str token
@@ -82,7 +82,7 @@ cdef class Queue:
     cdef public unsigned long long turn, served
     cdef public bint dirty
 
-    cpdef bint doomed(self) except -1
+    cpdef bint pending_deletion(self) except -1
 
 
 @cython.final
@@ -103,7 +103,7 @@ cdef class Fetched:
     cdef public bytes payload, tags, checkpoint
     cdef public long long attempt, max_retries
     cdef public str schedule_id
-    cdef public long long schedule_slot_ns, lease_ns, fencing
+    cdef public long long schedule_occurrence_ns, lease_ns, fencing
     cdef public str token
     cdef public bytes feedback, result_schema
 

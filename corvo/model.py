@@ -34,7 +34,7 @@ STATES: Final = (
 ENDED: Final = (False, False, False, False, True, False, True, True)
 
 # States that retention is about, and what stands for the server's setting in a queue's own.
-ENDINGS: Final = (COMPLETED, DEAD, CANCELLED)
+END_STATES: Final = (COMPLETED, DEAD, CANCELLED)
 KEEP_DEFAULT: Final = -1
 
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
@@ -64,7 +64,7 @@ ACTIONS: Final = (
 DIRTY_HEAD: Final = 1
 DIRTY_BODY: Final = 2
 DIRTY_DATA: Final = 4
-DIRTY_EXTRAS: Final = 8
+DIRTY_OPTIONS: Final = 8
 
 # Kinds of error records, by number.
 FAILED: Final = 0
@@ -84,7 +84,7 @@ ERROR_KINDS: Final = (
 )
 
 
-class Extras:
+class JobOptions:
     """What only some jobs have, a document of its own: the plain path neither reads nor writes
     one. All of it is unset by default."""
 
@@ -131,7 +131,7 @@ class Job:
         self.unique_until: int = 0
         self.unique_period_ns: int = 0  # 0 = as long as the mode says
         self.schedule_id: str = ""  # of the schedule that made it
-        self.schedule_slot_ns: int = 0  # 0 = run by hand
+        self.schedule_occurrence_ns: int = 0  # 0 = run by hand
         # Head.
         self.queue_number: int = 0
         self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
@@ -139,7 +139,7 @@ class Job:
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
-        self.keeps_place: bool = False  # scheduled by a release: keeps its seq when promoted
+        self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
         self.ready_ns: int = 0  # when it was first pending in this place
         self.started_ns: int = 0
         self.completed_ns: int = 0
@@ -157,7 +157,7 @@ class Job:
         self.error_count: int = 0
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
-        self.has_extras: bool = False
+        self.has_options: bool = False
         # Has a row of its own: is too large for that of the head, or once was.
         self.body_apart: bool = False
         self.data_apart: bool = False
@@ -165,8 +165,8 @@ class Job:
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
         self.result: bytes = b""
-        # Extras; None exactly when `has_extras` is false.
-        self.extras: Extras | None = None
+        # Extras; None exactly when `has_options` is false.
+        self.options: JobOptions | None = None
         # Overlay bookkeeping, never stored.
         self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand
@@ -197,7 +197,7 @@ class Queue:
         self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
         self.destroyed: bool = False  # to be forgotten when its last job is gone
         # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
-        self.retention_ns: list[int] = [KEEP_DEFAULT] * len(ENDINGS)
+        self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
         self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
         self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
@@ -214,7 +214,7 @@ class Queue:
         """What its row is called once it is destroyed."""
         return f"\x7f{self.number}"
 
-    def doomed(self) -> bool:
+    def pending_deletion(self) -> bool:
         """Whether it has jobs that a clear or its own end has doomed."""
         return self.destroyed or self.cleared_seq > 0
 
@@ -253,7 +253,7 @@ class Schedule:
         self.catch_up_limit: int = 0
         self.created_ns: int = 0
         self.next_ns: int = 0  # the next slot; 0 = none
-        self.last_slot_ns: int = 0  # of the last slot that made a job
+        self.last_occurrence_ns: int = 0  # of the last slot that made a job
         self.last_run_ns: int = 0  # when it, or somebody by hand, last made a job
         self.last_job_id: str = ""
 
@@ -265,16 +265,16 @@ DONE: Final = 0
 SKIPPED: Final = 1
 CONFLICT: Final = 2
 
-TASK_KINDS: Final = ("clear", "destroy", "bulk")
+OPERATION_KINDS: Final = ("clear", "destroy", "bulk")
 CLEAR: Final = 0
 DESTROY: Final = 1
 BULK: Final = 2
 
-TASK_STATES: Final = ("running", "completed", "cancelled", "queued")
-TASK_RUNNING: Final = 0
-TASK_COMPLETED: Final = 1
-TASK_CANCELLED: Final = 2
-TASK_QUEUED: Final = 3  # its set of jobs is still being sent
+OPERATION_STATES: Final = ("running", "completed", "cancelled", "queued")
+OPERATION_RUNNING: Final = 0
+OPERATION_COMPLETED: Final = 1
+OPERATION_CANCELLED: Final = 2
+OPERATION_QUEUED: Final = 3  # its set of jobs is still being sent
 
 
 @final
@@ -320,14 +320,14 @@ class ErrorRecord:
 
 
 @final
-class Task:
+class BulkOperation:
     """Something that is done to many jobs step by step, a few in one entry: a clear, the end of a
     queue, or an action on many jobs. `counts` are by OUTCOMES."""
 
     def __init__(self, id: str, kind: int) -> None:
         self.id = id
         self.kind = kind  # an index of TASK_KINDS
-        self.state: int = TASK_RUNNING
+        self.state: int = OPERATION_RUNNING
         self.queue_number: int = 0  # of a clear, or of the queue that ends
         self.queue: str = ""
         self.action: int = 0
@@ -355,7 +355,7 @@ class Task:
 
     def running(self) -> bool:
         """Whether there are steps to come."""
-        return self.state == TASK_RUNNING
+        return self.state == OPERATION_RUNNING
 
     def processed(self) -> int:
         """Jobs seen so far."""
@@ -449,12 +449,12 @@ class Fetched:
         self.attempt = job.attempt
         self.max_retries = job.max_retries
         self.schedule_id = job.schedule_id
-        self.schedule_slot_ns = job.schedule_slot_ns
+        self.schedule_occurrence_ns = job.schedule_occurrence_ns
         self.lease_ns = job.lease_ns
         self.fencing = job.fencing
         self.token = token
-        self.feedback = b"" if job.extras is None else job.extras.feedback
-        self.result_schema = b"" if job.extras is None else job.extras.result_schema
+        self.feedback = b"" if job.options is None else job.options.feedback
+        self.result_schema = b"" if job.options is None else job.options.result_schema
 
 
 @final

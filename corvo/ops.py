@@ -124,7 +124,7 @@ IDEMPOTENT: Final = _op(71, "Idempotent", "bbuuub")
 PURGE_BATCHES: Final = _op(72, "PurgeBatches", "Su")  # batch_ids, keep_ns
 # job_id of the first job that has ended while dependents have not heard of it. Every entry goes on
 # telling them; this op sees to it that there is one.
-SETTLE: Final = _op(73, "Settle", "s")
+RESOLVE_DEPENDENTS: Final = _op(73, "ResolveDependents", "s")
 BULK_ADD: Final = _op(74, "BulkAdd", "sSf")  # task_id, more job ids, whether there are still more
 BULK_UNDO: Final = _op(75, "BulkUndo", "ss")  # task_id of the undo, task_id of what is undone
 
@@ -170,7 +170,7 @@ for _number, _name in (
 # chain_step, chain (layout CHAIN_LAYOUT), depends_on, on_dependency_failure (an index of
 # model.ON_DEPENDENCY_FAILURE), hold (whether to start held), hold_reason, hold_timeout_ns (0 =
 # none), hold_action (an index of model.HOLD_ACTIONS), result_schema (JSON text)
-EXTRAS_LAYOUT: Final = "sussibSufsuub"
+OPTIONS_LAYOUT: Final = "sussibSufsuub"
 # What an action on jobs may need: target queue, reset_attempts and keep_priority (move), priority
 # (change_priority), force (cancel), reason, by, note, feedback (JSON text), revise (reject),
 # hold_timeout_ns (0 = none), hold_action (an index of model.HOLD_ACTIONS), states (bits of
@@ -192,4 +192,4 @@ BEAT_LAYOUT: Final = "ssbb"
 LINE_LAYOUT: Final = "utb"
 # One slot of a FireSchedule: schedule_id, revision, due_ns (the next run that is stored), slot_ns
 # (0 = none: it was missed), next_ns.
-FIRING_LAYOUT: Final = "suuuu"
+RUN_LAYOUT: Final = "suuuu"

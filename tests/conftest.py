@@ -20,7 +20,7 @@ def pytest_configure() -> None:
     wanted = os.environ.get("CORVO_BUILD")
     if wanted is None:
         return
-    for name in ("corvo.model", "corvo._fast.meters"):
+    for name in ("corvo.model", "corvo._fast.metrics"):
         spec = importlib.util.find_spec(name)
         assert spec is not None and spec.origin is not None
         built = "interpreted" if Path(spec.origin).suffix == ".py" else "compiled"

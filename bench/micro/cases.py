@@ -17,8 +17,8 @@ from corvo.fsm.machine import Machine
 from corvo.net.api.requests import EnqueueBody, decode
 from corvo.platform.clock import Clock
 from corvo.platform.ids import JobIds
-from corvo.storage.lmdb import Base
-from corvo.storage.memory import MemoryBase
+from corvo.storage.lmdb import StateStore
+from corvo.storage.memory import MemoryStore
 from corvo.storage.rows import Rows
 
 Loop = Callable[[int], None]
@@ -172,8 +172,8 @@ def _route_parameter() -> Loop:
 class _Jobs:
     """A machine and frames of 64 ops for it."""
 
-    def __init__(self, base: Rows) -> None:
-        self.machine = Machine(base)
+    def __init__(self, state_store: Rows) -> None:
+        self.machine = Machine(state_store)
         self.ids = JobIds(Clock().random_bytes)
         self.stamp_ns = 1_800_000_000_000_000_000
 
@@ -183,7 +183,7 @@ class _Jobs:
         frame = layouts.encode_frame([(0, stamp), *((op.number, payload) for payload in payloads)])
         machine = self.machine
         results = machine.apply(machine.applied_index + 1, 1, frame)
-        machine.take_changes()
+        machine.take_events()
         machine.take_woken()
         return results
 
@@ -213,7 +213,7 @@ class _Jobs:
 
 @case("apply.enqueue", "encode and apply an enqueue in an entry of 64; flush left out", BATCH)
 def _apply_enqueue() -> Loop:
-    jobs = _Jobs(MemoryBase())
+    jobs = _Jobs(MemoryStore())
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -224,7 +224,7 @@ def _apply_enqueue() -> Loop:
 
 @case("apply.life", "encode and apply enqueue, fetch and ack in entries of 64", BATCH)
 def _apply_life() -> Loop:
-    jobs = _Jobs(MemoryBase())
+    jobs = _Jobs(MemoryStore())
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -236,7 +236,7 @@ def _apply_life() -> Loop:
 @case("flush.waiting", "encode, apply and flush to disk a job that waits", BATCH * 16)
 def _flush_waiting() -> Loop:
     directory = tempfile.TemporaryDirectory()
-    jobs = _Jobs(Base.open(Path(directory.name), MAP_SIZE))
+    jobs = _Jobs(StateStore.open(Path(directory.name), MAP_SIZE))
 
     def run(count: int) -> None:
         assert directory

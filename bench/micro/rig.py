@@ -12,7 +12,7 @@ from typing import Any, cast
 from corvo import limits
 from corvo._fast.http.http1 import H1Conn
 from corvo.config import load
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.consensus.wal.inline_thread import InlineSync
 from corvo.consensus.wal.wal import new_flusher
 from corvo.engine.pipeline import Pipeline
@@ -21,14 +21,14 @@ from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.http.router import Router
 from corvo.net.http.server import Server
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
 from corvo.platform.clock import Clock
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
 from corvo.storage.data_dir import Identity
-from corvo.storage.lmdb import Base
-from corvo.storage.memory import MemoryBase
+from corvo.storage.lmdb import StateStore
+from corvo.storage.memory import MemoryStore
 
 MAP_SIZE = 4096 * limits.MIB  # what Valgrind has room for
 PAYLOAD = b'{"data":"%s"}' % (b"x" * 136)
@@ -86,7 +86,7 @@ class Rig:
         self.loop = cast(Any, loop or Loop())
         self.clock = Clock()
         files = Files()
-        self.log = SoloLog(
+        self.log = SingleLog(
             str(path / "wal"),
             Identity("0" * 32, "bench", "0" * 16),
             durable=loop is not None,
@@ -94,8 +94,8 @@ class Rig:
             files=files,
             flusher=new_flusher(files) if loop else InlineSync(files),
         )
-        base = MemoryBase() if memory else Base.open(path, MAP_SIZE)
-        self.machine = Machine(base)
+        state_store = MemoryStore() if memory else StateStore.open(path, MAP_SIZE)
+        self.machine = Machine(state_store)
         disk: Any = Disk()
         self.pipeline = Pipeline(
             self.loop, self.clock, self.log, self.machine, disk, limits.PENDING_OPS_MAX
@@ -106,7 +106,7 @@ class Rig:
         ids = JobIds(self.clock.random_bytes)
         service = Service(config, self.clock, self.machine, self.pipeline, ids)
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
-        live = Live(self.loop, self.clock, config, self.machine, self.pipeline)
+        live = StreamHub(self.loop, self.clock, config, self.machine, self.pipeline)
         self.router = Router(routes(service, admin, live, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
         self.connections = [H1Conn(self.server.context, "::1") for _ in range(connections)]

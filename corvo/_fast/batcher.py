@@ -43,13 +43,13 @@ class Batcher:
         self._max_ops = max_ops
         self._max_size = max_size
         self._ops = [[], [], []]  # (number, payload) by class
-        self._slots = [[], [], []]  # who waits for the result, beside them
+        self._completions = [[], [], []]  # who waits for the result, beside them
 
-    def add(self, order_class, number, payload, slot):
+    def add(self, order_class, number, payload, completion):
         """Take an op; its slot comes back from the `seal` that puts it into an entry."""
         assert 0 <= order_class < CLASSES
         cython.cast(list, self._ops[order_class]).append((number, payload))
-        cython.cast(list, self._slots[order_class]).append(slot)
+        cython.cast(list, self._completions[order_class]).append(completion)
         self.count += 1
         self.size += _op_size(number, len(payload))
 
@@ -57,29 +57,29 @@ class Batcher:
         """The next entry: (frame, slots). The frame opens with the Stamp, which has no slot, and
         has one op a slot. An op larger than `max_size` gets an entry of its own."""
         ops: list = [(STAMP, encode_fields(STAMP_LAYOUT, (stamp_ns, seed)))]
-        slots: list = []
+        completions: list = []
         size: cython.Py_ssize_t = 0
         order: cython.Py_ssize_t
         taken: cython.Py_ssize_t
         full: cython.bint = False
         for order in range(CLASSES):
             waiting: list = self._ops[order]
-            waiting_slots: list = self._slots[order]
+            waiting_completions: list = self._completions[order]
             taken = 0
             for number, payload in waiting:
                 op_size: cython.Py_ssize_t = _op_size(number, len(payload))
-                count: cython.Py_ssize_t = len(slots) + taken
+                count: cython.Py_ssize_t = len(completions) + taken
                 full = count == self._max_ops or (count > 0 and size + op_size > self._max_size)
                 if full:
                     break
                 size += op_size
                 taken += 1
             ops += waiting[:taken]
-            slots += waiting_slots[:taken]
+            completions += waiting_completions[:taken]
             del waiting[:taken]
-            del waiting_slots[:taken]
+            del waiting_completions[:taken]
             if full:
                 break
-        self.count -= len(slots)
+        self.count -= len(completions)
         self.size -= size
-        return encode_frame(ops), slots
+        return encode_frame(ops), completions

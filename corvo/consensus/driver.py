@@ -3,7 +3,7 @@
 The core hands out work (`raft.ready`). This module puts it in order: messages leave at once,
 writes are started in the order of their numbers, committed entries go to the state machine one
 after the other, and reads are answered from a state that has what they must see. The server
-(`cluster`) and the simulator bring the sockets, the disk and the state machine as a `Shell`.
+(`cluster`) and the simulator bring the sockets, the disk and the state machine as a `Ports`.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ class Write:
         self.hard_state = hard_state
 
 
-class Shell(Protocol):
+class Ports(Protocol):
     """What a driver is made of. No call may come back into the driver, but for `written` and
     `installed`."""
 
@@ -77,11 +77,11 @@ class _Restore:
 class Driver:
     """One node at work. Every input is followed by `turn`."""
 
-    def __init__(self, raft: Raft, shell: Shell, applied: int) -> None:
+    def __init__(self, raft: Raft, ports: Ports, applied: int) -> None:
         """`applied` is what the state machine has, as the core was told."""
         self.raft = raft
         self.applied = applied
-        self._shell = shell
+        self._ports = ports
         self._queue: deque[Entry | _Restore] = deque()
         self._turning = False
         self._reads: dict[bytes, ReadAnswer] = {}
@@ -135,7 +135,7 @@ class Driver:
         for item in self._queue:
             if isinstance(item, _Restore) and item.meta is meta:
                 item.durable = True
-        self._shell.apply_soon()
+        self._ports.apply_soon()
 
     def read(self, answer: ReadAnswer) -> None:
         """Answer True when a linearizable read may be served from the state, False when nobody
@@ -166,18 +166,18 @@ class Driver:
     # Outputs.
 
     def _do(self, ready: Ready) -> None:
-        shell = self._shell
+        ports = self._ports
         if ready.messages:
-            shell.send(ready.messages)
+            ports.send(ready.messages)
         if ready.snapshot is not None:
             self._install(ready.snapshot, ready)
         elif ready.number:
             self._write(ready)
         if ready.role_change is not None:
-            shell.role_changed(ready.role_change)
+            ports.role_changed(ready.role_change)
         if ready.committed:
             self._queue.extend(ready.committed)
-            shell.apply_soon()
+            ports.apply_soon()
         for state in ready.read_states:
             answer = self._reads.pop(state.context, None)
             if answer is not None and state.index:
@@ -190,12 +190,12 @@ class Driver:
     def _write(self, ready: Ready) -> None:
         entries = ready.entries
         previous_term = self.raft.log.term(entries[0].index - 1) if entries else 0
-        self._shell.write(Write(ready.number, entries, previous_term, ready.hard_state))
+        self._ports.write(Write(ready.number, entries, previous_term, ready.hard_state))
 
     def _install(self, meta: SnapshotMeta, ready: Ready) -> None:
         self._queue.clear()  # the snapshot has what these did
         self._queue.append(_Restore(meta))
-        self._shell.install(meta)
+        self._ports.install(meta)
         self._write(ready)
 
     def _answer_reads(self) -> None:
@@ -231,7 +231,7 @@ class Driver:
                 entries.append(item)
                 size += len(item.data)
         if entries:
-            self._shell.apply(entries)
+            self._ports.apply(entries)
             for entry in entries:
                 if entry.kind == CONFIGURATION:
                     self._confs.append((entry.index, decode_conf_state(entry.data)))
@@ -246,7 +246,7 @@ class Driver:
         item = self._queue[0] if self._queue else None
         if isinstance(item, _Restore) and item.meta is meta:
             self._end_restore(meta)
-            self._shell.apply_soon()
+            self._ports.apply_soon()
         # Else a newer one has come, and what this one was for with it.
 
     def _restore(self, item: _Restore) -> bool:
@@ -254,7 +254,7 @@ class Driver:
         if not item.durable or item.begun:
             return False
         item.begun = True
-        if not self._shell.restore(item.meta):
+        if not self._ports.restore(item.meta):
             return False
         self._end_restore(item.meta)
         return True

@@ -1,6 +1,6 @@
 """The log as the rest of the server sees it: propose an entry, learn its fate, trim.
 
-Nothing outside this package knows whether one voter (`solo.SoloLog`) or a cluster stands behind
+Nothing outside this package knows whether one voter (`solo.SingleLog`) or a cluster stands behind
 it, or where the entries are kept.
 """
 

@@ -29,7 +29,7 @@ from corvo.consensus.raft.messages import (
 from corvo.consensus.raft.ready import LEADER, RaftStatus, Refused, RoleChange
 from corvo.consensus.raft.storage import MemoryStorage
 from corvo.consensus.wal.wal import Flusher
-from corvo.consensus.wal_log import OnDisk
+from corvo.consensus.wal_log import WalLog
 from corvo.errors import Conflict, CorvoError, DiskFull, NoLeader, Overloaded, StorageError
 from corvo.platform.files import Files
 from corvo.storage.data_dir import Identity
@@ -57,17 +57,17 @@ class Snapshots(Protocol):
     """Copies of the state, on their way to others and from them."""
 
     def prepare(self) -> None:
-        """Make a copy that can be sent, and name it in `ClusterLog.offer`."""
+        """Make a copy that can be sent, and name it in `RaftLog.offer`."""
 
     def send(self, message: Message) -> None:
         """Send the copy that the message names, then let the peer step the message; ends with
-        `ClusterLog.snapshot_sent`."""
+        `RaftLog.snapshot_sent`."""
 
     def install(self, meta: SnapshotMeta) -> None:
         """Put the received copy in the place of the base, durably and as a whole."""
 
 
-class ClusterLog(OnDisk):
+class RaftLog(WalLog):
     """`corvo.consensus.log.Log` with any number of voters.
 
     Entries come through `on_committed` on every node, those of kind CONFIGURATION included. This

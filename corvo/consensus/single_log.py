@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from corvo.consensus.log import FRAME, Entry
 from corvo.consensus.wal.wal import Flusher
-from corvo.consensus.wal_log import OnDisk
+from corvo.consensus.wal_log import WalLog
 from corvo.errors import StorageError
 from corvo.limits import WAL_SEGMENT_SIZE
 from corvo.platform import failpoints
@@ -13,7 +13,7 @@ from corvo.platform.files import Files
 from corvo.storage.data_dir import Identity
 
 
-class SoloLog(OnDisk):
+class SingleLog(WalLog):
     """`corvo.consensus.log.Log` with one voter.
 
     Not durable means: written before it is committed (a killed process loses nothing), flushed

@@ -11,7 +11,7 @@ from corvo.platform.files import SYNC_DATA, SYNC_NONE, Files
 from corvo.storage.data_dir import Identity
 
 
-class OnDisk:
+class WalLog:
     """A log whose entries are in a `Wal`. It says itself what to do when that fails."""
 
     durable: bool

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from corvo.events import ENDS, Change
+from corvo.events import END_EVENTS, Event
 from corvo.limits import MS_NS
 
 logger = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class WaitingFetches:
         return gone
 
 
-class EndWait(Parked):
+class ResultWait(Parked):
     """One request that waits for the end of a job; `answer(request)` is called once."""
 
     __slots__ = ("answer", "job_id", "request")
@@ -214,37 +214,37 @@ class EndWait(Parked):
         self.answer = answer
 
 
-class WaitingForEnds:
+class WaitingForResults:
     """Requests that wait for the end of jobs. They are found by the change records of apply, and
     one timer serves all of their deadlines; without any nothing is looked at."""
 
     def __init__(self, loop: Loop, elapsed_ns: Callable[[], int]) -> None:
         self._loop = loop
         self._elapsed_ns = elapsed_ns
-        self._jobs: dict[str, dict[EndWait, None]] = {}
+        self._jobs: dict[str, dict[ResultWait, None]] = {}
         self._deadlines = Deadlines()
         self._timer: Any = None
         self._armed_ns = 0
         self.count = 0
 
-    def park(self, wait: EndWait) -> None:
+    def park(self, wait: ResultWait) -> None:
         """Let a request wait for its job."""
         self._jobs.setdefault(wait.job_id, {})[wait] = None
         self._deadlines.add(wait)
         self.count += 1
         self._arm()
 
-    def drop(self, wait: EndWait) -> None:
+    def drop(self, wait: ResultWait) -> None:
         """The client is gone."""
         if wait.request is not None:
             self._remove(wait)
             wait.request = None
 
-    def take(self, changes: list[Change]) -> None:
+    def take(self, changes: list[Event]) -> None:
         """Answer those whose jobs have ended according to these change records."""
-        for change in changes:
-            if change.type in ENDS and change.job_id in self._jobs:
-                for wait in list(self._jobs[change.job_id]):
+        for event in changes:
+            if event.type in END_EVENTS and event.job_id in self._jobs:
+                for wait in list(self._jobs[event.job_id]):
                     self._answer(wait)
 
     def answer_all(self) -> None:
@@ -263,11 +263,11 @@ class WaitingForEnds:
         """Answer those that have waited long enough."""
         self.close()
         for wait in self._deadlines.take_expired(self._elapsed_ns()):
-            assert isinstance(wait, EndWait)
+            assert isinstance(wait, ResultWait)
             self._answer(wait)
         self._arm()
 
-    def _answer(self, wait: EndWait) -> None:
+    def _answer(self, wait: ResultWait) -> None:
         self._remove(wait)
         request, wait.request = wait.request, None
         try:
@@ -275,7 +275,7 @@ class WaitingForEnds:
         except Exception:
             logger.exception("answering a request failed")
 
-    def _remove(self, wait: EndWait) -> None:
+    def _remove(self, wait: ResultWait) -> None:
         self._deadlines.remove(wait)
         self.count -= 1
         waits = self._jobs[wait.job_id]
@@ -293,7 +293,7 @@ class WaitingForEnds:
         self._timer = self._loop.call_later(delay, self.check_time)
 
 
-class Openings:
+class Reopenings:
     """Queues whose rate limit keeps fetches waiting, and when each lets the next job pass."""
 
     def __init__(self) -> None:

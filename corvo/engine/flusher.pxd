@@ -1,16 +1,16 @@
-from corvo._fast.meters cimport Histogram, TurnMeter
+from corvo._fast.metrics cimport Histogram, TurnMetrics
 from corvo.platform.clock cimport Clock
 
 
-cdef class BaseFlusher:
+cdef class StoreFlusher:
     cdef object _loop, _log, _machine, _disk, _on_fatal, _timer
     cdef Clock _clock
     cdef long long _dirty_since_ns, _applied_ns, _documents, _grown, _size_max
     cdef bint _refused
-    cdef public bint disk_full, gentle, wanted
+    cdef public bint disk_full, throttled, wanted
     cdef public object on_flushed
     cdef readonly Histogram flush_time
-    cdef public TurnMeter turns
+    cdef public TurnMetrics turns
     cdef public long long index, flushes, flush_ns_last, flush_ns_max
 
     cpdef after_apply(self, Py_ssize_t ops=*)

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from corvo import limits
-from corvo._fast.meters import TURN_BOUNDS_NS, Histogram, TurnMeter
+from corvo._fast.metrics import TURN_BOUNDS_NS, Histogram, TurnMetrics
 from corvo.consensus.log import Log
 from corvo.errors import DiskFull, StorageError
-from corvo.fsm.state.store import FlushReport
+from corvo.fsm.state.write_buffer import FlushReport
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
 
@@ -43,13 +43,13 @@ class Flushable(Protocol):
     """What the flusher needs of `corvo.fsm.machine.Machine`."""
 
     @property
-    def overlay_size(self) -> int: ...
+    def write_buffer_size(self) -> int: ...
     @property
-    def overlay_documents(self) -> int: ...
+    def write_buffer_records(self) -> int: ...
     def flush(self) -> FlushReport: ...
 
 
-class BaseFlusher:
+class StoreFlusher:
     """Decides when the machine's overlay goes to the base."""
 
     def __init__(
@@ -74,7 +74,7 @@ class BaseFlusher:
         self._grown = 0  # how many more these were than after the one before
         self._size_max = limits.FLUSH_SIZE
         self._refused = False  # the last flush found no space
-        self.gentle = False  # work goes on in the background: flush less still, but more often
+        self.throttled = False  # work goes on in the background: flush less still, but more often
         self.wanted = False  # a gentle flush is to be done when the next entry is being written
         self.disk_full = False  # new jobs are to be refused
         self.index = -1  # of the last flush: the base has the log up to there
@@ -83,7 +83,7 @@ class BaseFlusher:
         self.flush_ns_last = 0
         self.flush_ns_max = 0
         self.flush_time = Histogram(TURN_BOUNDS_NS)
-        self.turns: TurnMeter | None = None  # of the loop that this runs on
+        self.turns: TurnMetrics | None = None  # of the loop that this runs on
 
     def after_apply(self, ops: int = 0) -> None:
         """Entries were applied that so many ops of this node were waiting for: flush at once when
@@ -91,24 +91,24 @@ class BaseFlusher:
         machine = self._machine
         if self._log.full:
             self._note(True)  # while there is still room for acks
-        if not machine.overlay_documents:
+        if not machine.write_buffer_records:
             return
         self._applied_ns = self._clock.monotonic_ns()
         if not self._dirty_since_ns:
             self._dirty_since_ns = self._applied_ns
         if self._refused:
             return
-        documents = machine.overlay_documents
+        documents = machine.write_buffer_records
         documents_max = self._bound(documents)
-        large = machine.overlay_size >= self._size_max
+        large = machine.write_buffer_size >= self._size_max
         if large and ops:
             self._arm(0)  # it takes as long as the entry did, so others have their turn first
             return
         if large or documents >= documents_max:
             self.flush()
             return
-        few = limits.FLUSH_DOCUMENTS_GENTLE if self.gentle else limits.FLUSH_DOCUMENTS_LIGHT
-        self.wanted = documents >= few and ops <= limits.GENTLE_OPS_MAX
+        few = limits.FLUSH_RECORDS_THROTTLED if self.throttled else limits.FLUSH_DOCUMENTS_LIGHT
+        self.wanted = documents >= few and ops <= limits.THROTTLED_OPS_MAX
         if self._timer is None:
             self._arm(limits.FLUSH_IDLE_NS)
 
@@ -131,12 +131,12 @@ class BaseFlusher:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if not self._machine.overlay_documents or self._refused:
+        if not self._machine.write_buffer_records or self._refused:
             return
         now_ns = self._clock.monotonic_ns()
         idle = now_ns - self._applied_ns >= limits.FLUSH_IDLE_NS
         old = now_ns - self._dirty_since_ns >= limits.FLUSH_AGE_NS
-        if idle or old or self._machine.overlay_size >= self._size_max:
+        if idle or old or self._machine.write_buffer_size >= self._size_max:
             self.flush()
         else:
             self._arm(limits.FLUSH_IDLE_NS)
@@ -214,7 +214,7 @@ class BaseFlusher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._machine.overlay_documents:
+        if self._machine.write_buffer_records:
             self.flush()
 
     def _note(self, full: bool) -> None:

@@ -24,7 +24,7 @@ _QUEUES_LOOKED_AT: Final = 100
 _LOCKS_LOOKED_AT: Final = 1_000
 
 
-class Background:
+class Housekeeping:
     """Proposes BulkStep, PurgeJobs and CleanUnique, at most one of each at a time."""
 
     def __init__(
@@ -66,13 +66,13 @@ class Background:
             if timer is not None:
                 timer.cancel()
         self._timers.clear()
-        self._pipeline.flusher.gentle = False
+        self._pipeline.flusher.throttled = False
 
     def check(self) -> None:
         """Called after each apply: a task may have been accepted."""
         if not self._leadership:
             return
-        if ops.BULK_STEP.number not in self._timers and self._machine.running_tasks():
+        if ops.BULK_STEP.number not in self._timers and self._machine.running_operations():
             self._step()
 
     def _tick(self) -> None:
@@ -83,8 +83,8 @@ class Background:
         if not self._leadership:
             return
         self.check()
-        for task in self._machine.given_up_tasks(self._clock.stamp()):
-            values = encode_fields(ops.BULK_STEP.layout, (task.id, 0, True))
+        for operation in self._machine.abandoned_operations(self._clock.stamp()):
+            values = encode_fields(ops.BULK_STEP.layout, (operation.id, 0, True))
             with contextlib.suppress(CorvoError):  # the next look comes soon
                 self._pipeline.submit(ops.BULK_STEP, values, None)
         if ops.PURGE_JOBS.number not in self._timers:
@@ -94,11 +94,11 @@ class Background:
 
     def _step(self) -> None:
         """The tasks take turns."""
-        running = self._machine.running_tasks()
+        running = self._machine.running_operations()
         if running:
             self._turn += 1
-            task = running[self._turn % len(running)]
-            self._submit(ops.BULK_STEP, (task.id, limits.STEP_JOBS, False), self._step)
+            operation = running[self._turn % len(running)]
+            self._submit(ops.BULK_STEP, (operation.id, limits.STEP_JOBS, False), self._step)
 
     def _purge(self) -> None:
         now_ns = self._clock.stamp()
@@ -127,7 +127,7 @@ class Background:
 
     def _submit(self, op: ops.Op, values: tuple[Any, ...], then: Any) -> None:
         self._timers[op.number] = None
-        self._pipeline.flusher.gentle = True
+        self._pipeline.flusher.throttled = True
         try:
             payload = encode_fields(op.layout, values)
             self._pipeline.submit(op, payload, (self._on_done, (op, then, self._leadership)))
@@ -151,7 +151,7 @@ class Background:
     def _go_on(self, number: int, then: Any) -> None:
         del self._timers[number]
         then()
-        self._pipeline.flusher.gentle = len(self._timers) > 1  # the tick is always there
+        self._pipeline.flusher.throttled = len(self._timers) > 1  # the tick is always there
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from corvo.engine.housekeeping import Background
+from corvo.engine.housekeeping import Housekeeping
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.scheduler import Scheduler
 from corvo.fsm.machine import Machine
@@ -36,13 +36,13 @@ class Leadership:
         machine: Machine,
         pipeline: Pipeline,
         scheduler: Scheduler,
-        background: Background,
+        housekeeping: Housekeeping,
     ) -> None:
         self._clock = clock
         self._machine = machine
         self._pipeline = pipeline
         self._scheduler = scheduler
-        self._background = background
+        self._housekeeping = housekeeping
         self._term = 0  # in which this node leads and does not serve yet
         self.serving = False
         self.on_change: list[Callable[[], None]] = []  # somebody leads, or nobody, or this node
@@ -70,7 +70,7 @@ class Leadership:
             self._clock.observe(self._machine.stamp_ns)
             self._pipeline.lead()
             self._scheduler.start()
-            self._background.start()
+            self._housekeeping.start()
             logger.info("leading, and serving")
             self._tell()
 
@@ -80,7 +80,7 @@ class Leadership:
             self.serving = False
             logger.info("not leading any more")
             self._scheduler.close()
-            self._background.close()
+            self._housekeeping.close()
             self._pipeline.follow()
 
     def close(self) -> None:

@@ -2,13 +2,13 @@ cimport cython
 
 from corvo._fast.batcher cimport Batcher
 from corvo.platform.clock cimport Clock
-from corvo.engine.flusher cimport BaseFlusher
+from corvo.engine.flusher cimport StoreFlusher
 from corvo.ops cimport Op
 from corvo.engine.fetches cimport Wait, WaitingFetches
 
 cdef Op _FETCH, _FETCH_BATCH
 cdef int PARKED, IN_FLIGHT, DONE
-cdef long long _PENDING_SIZE_MAX, _OVERLAY_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
+cdef long long _PENDING_SIZE_MAX, _WRITE_BUFFER_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE
 
 
 @cython.final
@@ -18,7 +18,7 @@ cdef class Pipeline:
     cdef long long _pending_max
     cdef Batcher _batcher
     cdef dict _in_flight
-    cdef long long _in_flight_ops, _in_flight_size, _batch_began_ns, _overlay_size
+    cdef long long _in_flight_ops, _in_flight_size, _batch_began_ns, _write_buffer_size
     cdef Py_ssize_t _leaving
     cdef bint _seal_scheduled
     cdef Py_ssize_t _gathered
@@ -27,12 +27,12 @@ cdef class Pipeline:
     cdef str _arriving_queue
     cdef Py_ssize_t _arriving_count
     cdef list _new_waits, _tried_in_vain
-    cdef object _deadline_timer, _opening_timer, _tick_timer, _openings
+    cdef object _deadline_timer, _opening_timer, _tick_timer, _reopenings
     cdef long long _deadline_armed_ns, _opening_armed_ns
     cdef public WaitingFetches waiting
-    cdef public object ends
-    cdef public BaseFlusher flusher
-    cdef public object meters
+    cdef public object results
+    cdef public StoreFlusher flusher
+    cdef public object metrics
     cdef public bint open
     cdef readonly bint draining
     cdef object _refusal, _fetched
@@ -40,8 +40,8 @@ cdef class Pipeline:
     cdef public list on_applied
     cdef public object on_fatal
 
-    cpdef submit(self, Op op, bytes payload, slot, int number=*)
-    cdef _add(self, Op op, bytes payload, slot, int number=*)
+    cpdef submit(self, Op op, bytes payload, completion, int number=*)
+    cdef _add(self, Op op, bytes payload, completion, int number=*)
     cpdef bint begins_entry(self) except -1
     cpdef expect(self, str queue, Py_ssize_t count)
     cdef _list_arriving(self)
@@ -71,10 +71,10 @@ cdef class Pipeline:
     cdef _finish(self, Wait wait, jobs)
     cdef _answer(self, Wait wait, answer)
     cdef _give_back(self, jobs)
-    cdef _lose(self, list slots)
+    cdef _lose(self, list completions)
     cdef tuple _take_flight(self, long long index)
 
     @cython.locals(i=cython.Py_ssize_t)
-    cdef _resolve(self, list slots, list results)
+    cdef _resolve(self, list completions, list results)
     cdef _after_turn(self)
     cdef _arm_deadline(self)

@@ -18,32 +18,32 @@ from typing import Any, Protocol
 from corvo import limits, ops
 from corvo._fast.batcher import Batcher
 from corvo._fast.codec.layouts import encode_fields
-from corvo._fast.meters import Histogram
+from corvo._fast.metrics import Histogram
 from corvo.consensus.log import FRAME, Entry, Log
 from corvo.engine.fetches import (
     DONE,
     IN_FLIGHT,
     PARKED,
-    Openings,
+    Reopenings,
     Wait,
     WaitingFetches,
-    WaitingForEnds,
+    WaitingForResults,
 )
-from corvo.engine.flusher import BaseFlusher, Disk, Flushable
+from corvo.engine.flusher import Disk, Flushable, StoreFlusher
 from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
-from corvo.events import Change
+from corvo.events import Event
 from corvo.model import Fetched
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-Slot = tuple[Callable[[Any, Any], None], Any]
+Completion = tuple[Callable[[Any, Any], None], Any]
 
 _FETCH = ops.FETCH
 _FETCH_BATCH = ops.FETCH_BATCH
 _PENDING_SIZE_MAX = limits.PENDING_SIZE_MAX
-_OVERLAY_SIZE_MAX = limits.OVERLAY_SIZE_MAX
+_WRITE_BUFFER_SIZE_MAX = limits.WRITE_BUFFER_SIZE_MAX
 
 # While more and more arrives, an entry is not sealed sooner than this after the one before it.
 _GATHER_NS = limits.GATHER_NS
@@ -87,7 +87,7 @@ class State(Flushable, Protocol):
 
     def apply(self, index: int, term: int, data: bytes) -> list[object]: ...
     def configure(self, index: int, term: int, data: bytes) -> None: ...
-    def take_changes(self) -> list[Change]: ...
+    def take_events(self) -> list[Event]: ...
     def take_woken(self) -> list[str]: ...
     def fetchable(
         self, queue: str, arriving: int = 0, leaving: int = 0, now_ns: int = 0
@@ -96,7 +96,7 @@ class State(Flushable, Protocol):
     def worker_seen_ns(self, worker_id: str) -> int: ...
 
 
-class PipelineMeters:
+class PipelineMetrics:
     """What the pipeline has done, read at scrape time."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Pipeline:
         self._in_flight_ops = 0
         self._in_flight_size = 0
         self._batch_began_ns = 0
-        self._overlay_size = 0  # after the last apply
+        self._write_buffer_size = 0  # after the last apply
         self._leaving = 0  # ops in the batch that end a lease
         self._seal_scheduled = False
         self._gathered = 0  # what waited for the next entry a turn ago
@@ -142,25 +142,25 @@ class Pipeline:
         self._tried_in_vain: list[Wait] = []
         self._deadline_timer: Any = None
         self._deadline_armed_ns = 0
-        self._openings = Openings()
+        self._reopenings = Reopenings()
         self._opening_timer: Any = None
         self._opening_armed_ns = 0
         self._tick_timer: Any = None
         self.waiting = WaitingFetches()
-        self.ends = WaitingForEnds(loop, clock.elapsed_ns)
-        self.flusher = BaseFlusher(loop, clock, log, machine, disk, self._fatal)
-        self.meters = PipelineMeters()
+        self.results = WaitingForResults(loop, clock.elapsed_ns)
+        self.flusher = StoreFlusher(loop, clock, log, machine, disk, self._fatal)
+        self.metrics = PipelineMetrics()
         self.open = False
         self.draining = False
         self._refusal: CorvoError = NotReady("the server is starting")
         self._fetched = self._on_fetched  # one object for all slots
         self.on_entry: Callable[[int], None] = _nobody  # before the answers of an entry
-        self.watch: Callable[[list[Change]], None] | None = None  # told what each entry changed
+        self.watch: Callable[[list[Event]], None] | None = None  # told what each entry changed
         self.on_applied: list[Callable[[], None]] = []
         self.on_fatal: Callable[[Exception], None] | None = None
         # Takes a slot whose op was not done, because this node does not lead any more; True when
         # it will be asked for again elsewhere.
-        self.on_lost: Callable[[Slot], bool] = _keeps_nothing
+        self.on_lost: Callable[[Completion], bool] = _keeps_nothing
         log.on_committed = self._on_committed
         log.on_idle = self._on_idle
 
@@ -170,7 +170,7 @@ class Pipeline:
         """Begin to apply and, when this node leads, to take ops."""
         self.open = leading
         self._refusal = NoLeader("this node does not lead")
-        self._overlay_size = self._machine.overlay_size
+        self._write_buffer_size = self._machine.write_buffer_size
         self._clock.on_jump.append(self._on_clock_jump)
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
@@ -181,7 +181,7 @@ class Pipeline:
         self._refusal = NotReady("the server is stopping")
         for wait in self.waiting.all():
             self._finish(wait, [])
-        self.ends.answer_all()
+        self.results.answer_all()
 
     def lead(self) -> None:
         """This node leads, and has applied all that was committed before."""
@@ -195,8 +195,8 @@ class Pipeline:
         self.open = False
         if self._batcher.count:
             self._leaving = 0
-            _, slots = self._batcher.seal(self._clock.stamp(), 0)
-            self._lose(slots)
+            _, completions = self._batcher.seal(self._clock.stamp(), 0)
+            self._lose(completions)
         for wait in self.waiting.all():
             if self.on_lost((self._fetched, wait)):
                 wait.state = DONE
@@ -209,18 +209,18 @@ class Pipeline:
         """The state has jumped to this entry: what became of ops up to there cannot be known."""
         error = OutcomeUnknown("this node was cut off; the write may have happened")
         for lost in [at for at in self._in_flight if at <= index]:
-            slots = self._take_flight(lost)[0]
-            self._resolve(slots, [error] * len(slots))
-        self._overlay_size = self._machine.overlay_size
+            completions = self._take_flight(lost)[0]
+            self._resolve(completions, [error] * len(completions))
+        self._write_buffer_size = self._machine.write_buffer_size
         self.on_entry(index)
-        self.ends.answer_all()
+        self.results.answer_all()
         self._after_turn()
 
-    def _lose(self, slots: list[Any]) -> None:
+    def _lose(self, completions: list[Any]) -> None:
         """These ops were not done."""
-        for slot in slots:
-            if slot is not None and not self.on_lost(slot):
-                self._resolve([slot], [self._refusal])
+        for completion in completions:
+            if completion is not None and not self.on_lost(completion):
+                self._resolve([completion], [self._refusal])
 
     def _take_flight(self, index: int) -> tuple[list[Any], int, int, int]:
         flight = self._in_flight.pop(index)
@@ -240,7 +240,7 @@ class Pipeline:
             if timer is not None:
                 timer.cancel()
         self._deadline_timer = self._opening_timer = self._tick_timer = None
-        self.ends.close()
+        self.results.close()
         self.flusher.close()
 
     @property
@@ -250,9 +250,12 @@ class Pipeline:
 
     # ---- in ----
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
-        """Put an op into the next entry; `slot` is called with (argument, result) after apply.
-        `number` and `payload` are those of the op around it, if it travels inside another one.
+    def submit(
+        self, op: ops.Op, payload: bytes, completion: Completion | None, number: int = -1
+    ) -> None:
+        """Put an op into the next entry; `completion` is called with (argument, result) after
+        apply. `number` and `payload` are those of the op around it, if it travels inside another
+        one.
 
         Raises Overloaded, DiskFull or NotReady, and then nothing has happened.
         """
@@ -261,16 +264,18 @@ class Pipeline:
         size = len(payload)
         if op.adds_work:
             self._refuse_if_short(size)
-        self._add(op, payload, slot, number)
+        self._add(op, payload, completion, number)
         if not self._seal_scheduled and not self._log.busy:
             self._schedule_seal()
 
-    def _add(self, op: ops.Op, payload: bytes, slot: Slot | None, number: int = -1) -> None:
+    def _add(
+        self, op: ops.Op, payload: bytes, completion: Completion | None, number: int = -1
+    ) -> None:
         if not self._batcher.count:
             self._batch_began_ns = self._clock.monotonic_ns()
         if op.ends_leases:
             self._leaving += 1
-        self._batcher.add(op.order, op.number if number < 0 else number, payload, slot)
+        self._batcher.add(op.order, op.number if number < 0 else number, payload, completion)
 
     def later(self, callback: Callable[..., None], *args: Any) -> None:
         """Call back when other requests have had their turn; an answer given then goes out."""
@@ -307,11 +312,11 @@ class Pipeline:
             or pending_size > _PENDING_SIZE_MAX
             # What was applied last may have been flushed since.
             or (
-                self._overlay_size > _OVERLAY_SIZE_MAX
-                and self._machine.overlay_size > _OVERLAY_SIZE_MAX
+                self._write_buffer_size > _WRITE_BUFFER_SIZE_MAX
+                and self._machine.write_buffer_size > _WRITE_BUFFER_SIZE_MAX
             )
         ):
-            self.meters.overloads += 1
+            self.metrics.overloads += 1
             wait_ms = min(
                 limits.RETRY_AFTER_MAX_MS, limits.RETRY_AFTER_MIN_MS + pending * 50 // 16_384
             )
@@ -381,15 +386,15 @@ class Pipeline:
         if batcher.count == 0:
             return
         self._leaving = 0
-        frame, slots = batcher.seal(self._clock.stamp(), self._clock.seed64())
+        frame, completions = batcher.seal(self._clock.stamp(), self._clock.seed64())
         try:
             index, term = self._log.propose(frame)
         except NoLeader:
-            self._lose(slots)
+            self._lose(completions)
             self._after_turn()
             return
         except CorvoError as error:
-            self._resolve(slots, [error] * len(slots))
+            self._resolve(completions, [error] * len(completions))
             self._after_turn()
             if batcher.count:
                 self._schedule_seal()
@@ -398,16 +403,16 @@ class Pipeline:
             self._fatal(error)
             return
         now_ns = self._clock.monotonic_ns()
-        self.meters.queue_time.observe(now_ns - self._batch_began_ns)
+        self.metrics.queue_time.observe(now_ns - self._batch_began_ns)
         self._batch_began_ns = self._sealed_ns = now_ns
         if index in self._in_flight:  # of an earlier leadership; this entry takes its place
             self._lose(self._take_flight(index)[0])
         # By index: who waits, since when, and the term and size of the entry.
-        self._in_flight[index] = (slots, now_ns, term, len(frame))
-        self._in_flight_ops += len(slots)
+        self._in_flight[index] = (completions, now_ns, term, len(frame))
+        self._in_flight_ops += len(completions)
         self._in_flight_size += len(frame)
-        self.meters.entries += 1
-        self.meters.ops += len(slots)
+        self.metrics.entries += 1
+        self.metrics.ops += len(completions)
         if batcher.count and not self._log.busy:
             self._schedule_seal()
         if self.flusher.wanted:
@@ -444,7 +449,7 @@ class Pipeline:
             if count < waiters:
                 opens_ns = self._machine.opens_ns(name, now_ns)
                 if opens_ns:
-                    self._openings.expect(name, opens_ns)
+                    self._reopenings.expect(name, opens_ns)
                     self._arm_opening()
         self._settle_new_waits()
 
@@ -561,21 +566,21 @@ class Pipeline:
             except Exception as error:
                 self._fatal(error)
                 return
-            self.meters.apply_time.observe(self._clock.monotonic_ns() - began_ns)
+            self.metrics.apply_time.observe(self._clock.monotonic_ns() - began_ns)
             self.on_entry(entry.index)
             if entry.index in self._in_flight:
-                slots, _, term, _ = self._take_flight(entry.index)
-                ops_applied += len(slots)
+                completions, _, term, _ = self._take_flight(entry.index)
+                ops_applied += len(completions)
                 if term == entry.term:
-                    self._resolve(slots, results)
+                    self._resolve(completions, results)
                 else:
-                    self._lose(slots)
-            if self.ends.count or self.watch is not None:
-                changes = machine.take_changes()
-                self.ends.take(changes)
+                    self._lose(completions)
+            if self.results.count or self.watch is not None:
+                changes = machine.take_events()
+                self.results.take(changes)
                 if self.watch is not None:
                     self.watch(changes)
-        self._overlay_size = machine.overlay_size
+        self._write_buffer_size = machine.write_buffer_size
         self._park_again()
         for name in machine.take_woken():
             if self.waiting.waiting(name):
@@ -584,14 +589,14 @@ class Pipeline:
         self.flusher.after_apply(ops_applied)
         self._on_idle()
 
-    def _resolve(self, slots: list[Any], results: list[Any]) -> None:
-        assert len(slots) == len(results)
-        for i in range(len(slots)):
-            slot = slots[i]
-            if slot is None:
+    def _resolve(self, completions: list[Any], results: list[Any]) -> None:
+        assert len(completions) == len(results)
+        for i in range(len(completions)):
+            completion = completions[i]
+            if completion is None:
                 continue
             try:
-                slot[0](slot[1], results[i])
+                completion[0](completion[1], results[i])
             except Exception:
                 logger.exception("answering a request failed")
 
@@ -614,14 +619,17 @@ class Pipeline:
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         now_ns = self._clock.monotonic_ns()
         for index in list(self._in_flight):
-            slots, proposed_ns, term, size = self._in_flight[index]
+            completions, proposed_ns, term, size = self._in_flight[index]
             if now_ns - proposed_ns <= limits.OUTCOME_WAIT_NS:
                 break
             error = OutcomeUnknown("the write did not reach the disk in time; it may still happen")
             # A fetch keeps its slot: its jobs, if they come, are given back.
-            kept = [slot if slot and slot[0] is self._fetched else None for slot in slots]
+            kept = [
+                completion if completion and completion[0] is self._fetched else None
+                for completion in completions
+            ]
             self._in_flight[index] = (kept, now_ns, term, size)
-            self._resolve(slots, [error] * len(slots))
+            self._resolve(completions, [error] * len(completions))
             self._after_turn()
         self.flusher.tick()
 
@@ -644,7 +652,7 @@ class Pipeline:
 
     def _arm_opening(self) -> None:
         """Wake when the first of the rate limits opens that fetches wait for."""
-        opens_ns = self._openings.next_ns()
+        opens_ns = self._reopenings.next_ns()
         if not opens_ns or (self._opening_timer is not None and self._opening_armed_ns <= opens_ns):
             return
         if self._opening_timer is not None:
@@ -655,7 +663,7 @@ class Pipeline:
 
     def _on_opening(self) -> None:
         self._opening_timer = None
-        for name in self._openings.due(self._clock.stamp()):
+        for name in self._reopenings.due(self._clock.stamp()):
             self._to_check[name] = None
         self._arm_opening()
         if self._to_check and not self._seal_scheduled and not self._log.busy:
@@ -668,7 +676,7 @@ class Pipeline:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        self.ends.check_time()
+        self.results.check_time()
         self._on_deadline()
 
 
@@ -676,5 +684,5 @@ def _nobody(_index: int) -> None:
     pass
 
 
-def _keeps_nothing(_slot: Slot) -> bool:
+def _keeps_nothing(_completion: Completion) -> bool:
     return False

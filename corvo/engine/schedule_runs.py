@@ -24,24 +24,28 @@ LAST: Final = 1
 def firings(schedule: Schedule, now_ns: int) -> list[bytes]:
     """The firings, for FireSchedule, that bring a due schedule up to now."""
     due_ns = schedule.next_ns
-    slots, next_ns = _due_slots(schedule, now_ns)
+    occurrences, next_ns = _due_occurrences(schedule, now_ns)
     if schedule.catch_up == NONE:
-        slots = [slot_ns for slot_ns in slots if now_ns - slot_ns <= limits.SLOT_LATE_MAX_NS]
-    if not slots:
-        return [_firing(schedule, due_ns, 0, next_ns)]
+        occurrences = [
+            occurrence_ns
+            for occurrence_ns in occurrences
+            if now_ns - occurrence_ns <= limits.OCCURRENCE_LATE_MAX_NS
+        ]
+    if not occurrences:
+        return [_run_values(schedule, due_ns, 0, next_ns)]
     items = []
-    for slot_ns, following_ns in zip(slots, [*slots[1:], next_ns], strict=True):
-        items.append(_firing(schedule, due_ns, slot_ns, following_ns))
+    for occurrence_ns, following_ns in zip(occurrences, [*occurrences[1:], next_ns], strict=True):
+        items.append(_run_values(schedule, due_ns, occurrence_ns, following_ns))
         due_ns = following_ns
     return items
 
 
-def _firing(schedule: Schedule, due_ns: int, slot_ns: int, next_ns: int) -> bytes:
-    values = (schedule.id, schedule.revision, due_ns, slot_ns, next_ns)
-    return encode_fields(ops.FIRING_LAYOUT, values)
+def _run_values(schedule: Schedule, due_ns: int, occurrence_ns: int, next_ns: int) -> bytes:
+    values = (schedule.id, schedule.revision, due_ns, occurrence_ns, next_ns)
+    return encode_fields(ops.RUN_LAYOUT, values)
 
 
-def _due_slots(schedule: Schedule, now_ns: int) -> tuple[list[int], int]:
+def _due_occurrences(schedule: Schedule, now_ns: int) -> tuple[list[int], int]:
     """The slots up to now, as many as may be caught up, and the one after them."""
     due_ns = schedule.next_ns
     try:
@@ -53,8 +57,8 @@ def _due_slots(schedule: Schedule, now_ns: int) -> tuple[list[int], int]:
     next_ns = expression.next(due_ns)
     if not 0 < next_ns <= now_ns:
         return [due_ns], next_ns
-    slots = expression.latest(due_ns, now_ns, count)
-    return [due_ns, *slots][-count:], expression.next(slots[-1])
+    occurrences = expression.latest(due_ns, now_ns, count)
+    return [due_ns, *occurrences][-count:], expression.next(occurrences[-1])
 
 
 def next_after_change(expression: cron.Cron, now_ns: int, due_ns: int) -> int:

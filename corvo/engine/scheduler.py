@@ -78,8 +78,8 @@ class Scheduler:
         """Called after each apply: wake earlier when something is due earlier."""
         if not self._running:
             return
-        if self._machine.unsettled:
-            self._settle()
+        if self._machine.pending_dependents:
+            self._resolve_dependents()
         due_ns = self._next_ns()
         if due_ns and (self._timer is None or due_ns < self._armed_ns):
             self._arm(due_ns)
@@ -90,9 +90,12 @@ class Scheduler:
             return self._grace_until_ns
         return due_ns
 
-    def _settle(self) -> None:
+    def _resolve_dependents(self) -> None:
         """Go on with telling dependents of the end of a job, one entry after the other."""
-        self._submit(ops.SETTLE, encode_fields(ops.SETTLE.layout, (self._machine.unsettled,)))
+        self._submit(
+            ops.RESOLVE_DEPENDENTS,
+            encode_fields(ops.RESOLVE_DEPENDENTS.layout, (self._machine.pending_dependents,)),
+        )
 
     def _arm(self, due_ns: int) -> None:
         if self._timer is not None:
@@ -120,8 +123,8 @@ class Scheduler:
             self._propose(ops.EXPIRE_LEASES, ids)
         if ops.FIRE_SCHEDULE.number not in self._proposed:
             self._propose(ops.FIRE_SCHEDULE, self._firings(now_ns))
-        if machine.unsettled:
-            self._settle()
+        if machine.pending_dependents:
+            self._resolve_dependents()
         due_ns = self._next_ns()
         if due_ns:
             # What is due now was just named, and wakes us again when it is applied. A stamp that
@@ -193,6 +196,6 @@ _DUE_OPS = frozenset(
         ops.PROMOTE_DUE,
         ops.EXPIRE_LEASES,
         ops.FIRE_SCHEDULE,
-        ops.SETTLE,
+        ops.RESOLVE_DEPENDENTS,
     )
 )

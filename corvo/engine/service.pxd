@@ -1,6 +1,6 @@
 cimport cython
 
-from corvo._fast.codec.fast_json cimport PlainEnqueue
+from corvo._fast.codec.fast_json cimport FastEnqueue
 from corvo.platform.clock cimport Clock
 from corvo.platform.ids cimport JobIds
 from corvo.ops cimport Op
@@ -19,11 +19,11 @@ cdef class Service:
     cdef JobIds _ids
     cdef long long _stamp_ns
     cdef public tuple guard
-    cdef dict _task_watches
+    cdef dict _operation_watches
     cdef public object mirror
 
     @cython.locals(pipeline=Pipeline)
-    cpdef enqueue_plain(self, PlainEnqueue plain, slot)
+    cpdef enqueue_fast(self, FastEnqueue fast, completion)
     cpdef Wait fetch(
         self, list queues, str worker_id, bytes payload, bint batch, long long deadline_ns, request,
         answer

@@ -10,23 +10,23 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from corvo import ops
-from corvo._fast.codec.fast_json import PlainEnqueue
+from corvo._fast.codec.fast_json import FastEnqueue
 from corvo._fast.codec.layouts import encode_fields
 from corvo.config import Config
 from corvo.engine.fetches import Wait
-from corvo.engine.pipeline import Pipeline, Slot
+from corvo.engine.pipeline import Completion, Pipeline
 from corvo.engine.validate import shown
 from corvo.errors import MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.machine import Machine
-from corvo.fsm.ops.idempotency import REPLAYABLE
-from corvo.model import ACTIONS, ENDED, Batch, Job, Queue, Schedule, Task
+from corvo.fsm.ops.idempotency import TAKES_KEY
+from corvo.model import ACTIONS, ENDED, Batch, BulkOperation, Job, Queue, Schedule
 from corvo.platform.clock import Clock
 from corvo.platform.ids import (
     BATCH_PREFIX,
+    BULK_PREFIX,
     CHAIN_PREFIX,
     PREFIX,
     SCHEDULE_PREFIX,
-    TASK_PREFIX,
     JobIds,
 )
 
@@ -36,14 +36,18 @@ _ENQUEUE = ops.ENQUEUE
 class Mirror(Protocol):
     """Who answers questions that the applied state cannot answer by itself."""
 
-    def ask(self, method: str, arguments: dict[str, Any], wait_s: float, slot: Slot) -> None:
+    def ask(
+        self, method: str, arguments: dict[str, Any], wait_s: float, completion: Completion
+    ) -> None:
         """The slot gets the answer or a CorvoError. Raises MirrorUnavailable or Overloaded."""
 
 
 class NoMirror:
     """A server without a mirror."""
 
-    def ask(self, method: str, arguments: dict[str, Any], wait_s: float, slot: Slot) -> None:
+    def ask(
+        self, method: str, arguments: dict[str, Any], wait_s: float, completion: Completion
+    ) -> None:
         """Nobody answers."""
         raise MirrorUnavailable("this server runs without its mirror (--no-mirror)")
 
@@ -63,47 +67,49 @@ class Service:
         # Idempotency key and fingerprint of the request whose handler is running; the op that it
         # proposes has one effect only.
         self.guard: tuple[bytes, bytes] | None = None
-        self._task_watches: dict[str, list[Slot]] = {}
+        self._operation_watches: dict[str, list[Completion]] = {}
         self.mirror: Mirror = NoMirror()
-        pipeline.on_applied.append(self._look_at_tasks)
+        pipeline.on_applied.append(self._check_operations)
 
     # ---- writes ----
 
-    def enqueue(self, queue: str, values: tuple[Any, ...], slot: Slot) -> None:
+    def enqueue(self, queue: str, values: tuple[Any, ...], completion: Completion) -> None:
         """Propose one job; `values` are those of the Enqueue layout after the id."""
         payload = encode_fields(ops.ENQUEUE.layout, (self._ids.new(self.clock.stamp()), *values))
-        self._propose(ops.ENQUEUE, payload, slot)
+        self._propose(ops.ENQUEUE, payload, completion)
         self.pipeline.expect(queue, 1)
 
-    def enqueue_plain(self, plain: PlainEnqueue, slot: Slot) -> None:
+    def enqueue_fast(self, fast: FastEnqueue, completion: Completion) -> None:
         """Propose the job of the plain enqueue that was just recognised; not under a guard."""
         pipeline = self.pipeline
         if pipeline.begins_entry():  # the ids of one entry can share a time
             self._stamp_ns = self.clock.stamp()
-        payload = plain.encode(self._ids.new(self._stamp_ns))
-        pipeline.submit(_ENQUEUE, payload, slot)
-        pipeline.expect(plain.queue, 1)
+        payload = fast.encode(self._ids.new(self._stamp_ns))
+        pipeline.submit(_ENQUEUE, payload, completion)
+        pipeline.expect(fast.queue, 1)
 
     def enqueue_batch(
-        self, queues: list[str], jobs: list[tuple[Any, ...]], batch: bytes, slot: Slot
+        self, queues: list[str], jobs: list[tuple[Any, ...]], batch: bytes, completion: Completion
     ) -> None:
         """Propose many jobs in one op, and the batch they make: all are taken or none."""
         stamp_ns = self.clock.stamp()
         payloads = [
             encode_fields(ops.ENQUEUE.layout, (self._ids.new(stamp_ns), *values)) for values in jobs
         ]
-        self.enqueue_payloads(queues, payloads, batch, slot)
+        self.enqueue_payloads(queues, payloads, batch, completion)
 
     def enqueue_payloads(
-        self, queues: list[str], payloads: list[bytes], batch: bytes, slot: Slot
+        self, queues: list[str], payloads: list[bytes], batch: bytes, completion: Completion
     ) -> None:
         """The same with jobs that are Enqueue ops already."""
         payload = encode_fields(ops.ENQUEUE_BATCH.layout, (payloads, batch))
-        self.enqueue_encoded(list(Counter(queues).items()), payload, slot)
+        self.enqueue_encoded(list(Counter(queues).items()), payload, completion)
 
-    def enqueue_encoded(self, counts: list[tuple[str, int]], payload: bytes, slot: Slot) -> None:
+    def enqueue_encoded(
+        self, counts: list[tuple[str, int]], payload: bytes, completion: Completion
+    ) -> None:
         """The same with a whole EnqueueBatch op, and how many jobs it has for which queues."""
-        self._propose(ops.ENQUEUE_BATCH, payload, slot)
+        self._propose(ops.ENQUEUE_BATCH, payload, completion)
         for queue, count in counts:
             self.pipeline.expect(queue, count)
 
@@ -130,43 +136,43 @@ class Service:
     def _new_id(self, prefix: str) -> str:
         return prefix + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
 
-    def new_task_id(self) -> str:
+    def new_operation_id(self) -> str:
         """An id for a task on many jobs."""
-        return TASK_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
+        return BULK_PREFIX + self._ids.new(self.clock.stamp()).removeprefix(PREFIX)
 
-    def act(self, action: str, job_id: str, arguments: bytes, slot: Slot) -> None:
+    def act(self, action: str, job_id: str, arguments: bytes, completion: Completion) -> None:
         """Propose an action on one job; the result is a list with its word or error."""
         values = ("", [job_id], False, ACTIONS.index(action), arguments, False)
-        self.submit(ops.BULK_ACTION, values, slot)
+        self.submit(ops.BULK_ACTION, values, completion)
 
-    def watch_task(self, task_id: str, slot: Slot) -> None:
+    def watch_operation(self, operation_id: str, completion: Completion) -> None:
         """Call the slot with the task when it is done."""
-        self._task_watches.setdefault(task_id, []).append(slot)
+        self._operation_watches.setdefault(operation_id, []).append(completion)
 
-    def _look_at_tasks(self) -> None:
-        for task_id in list(self._task_watches):
-            task = self.machine.task(task_id)
-            if task is None or task.finished_ns:
-                for callback, argument in self._task_watches.pop(task_id):
-                    callback(argument, task)
+    def _check_operations(self) -> None:
+        for operation_id in list(self._operation_watches):
+            operation = self.machine.operation(operation_id)
+            if operation is None or operation.finished_ns:
+                for callback, argument in self._operation_watches.pop(operation_id):
+                    callback(argument, operation)
 
-    def run_schedule(self, schedule_id: str, slot: Slot) -> None:
+    def run_schedule(self, schedule_id: str, completion: Completion) -> None:
         """Propose a job of a schedule by hand."""
-        self.submit(ops.RUN_SCHEDULE, (schedule_id, self._ids.new(self.clock.stamp())), slot)
+        self.submit(ops.RUN_SCHEDULE, (schedule_id, self._ids.new(self.clock.stamp())), completion)
 
-    def submit(self, op: ops.Op, values: tuple[Any, ...], slot: Slot | None) -> None:
+    def submit(self, op: ops.Op, values: tuple[Any, ...], completion: Completion | None) -> None:
         """Propose any other op from the values of its layout."""
-        self._propose(op, encode_fields(op.layout, values), slot)
+        self._propose(op, encode_fields(op.layout, values), completion)
 
-    def submit_encoded(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def submit_encoded(self, op: ops.Op, payload: bytes, completion: Completion | None) -> None:
         """The same with an op that is encoded already."""
-        self._propose(op, payload, slot)
+        self._propose(op, payload, completion)
 
-    def _propose(self, op: ops.Op, payload: bytes, slot: Slot | None) -> None:
+    def _propose(self, op: ops.Op, payload: bytes, completion: Completion | None) -> None:
         if self.guard is None:
-            self.pipeline.submit(op, payload, slot)
+            self.pipeline.submit(op, payload, completion)
             return
-        if op.number not in REPLAYABLE:
+        if op.number not in TAKES_KEY:
             raise ValidationError("this request takes no Idempotency-Key")
         key, fingerprint = self.guard
         self.guard = None
@@ -174,7 +180,7 @@ class Service:
         entries = self.config.idempotency_max_entries
         values = (key, fingerprint, kept_ns, entries, op.number, payload)
         payload = encode_fields(ops.IDEMPOTENT.layout, values)
-        self.pipeline.submit(op, payload, slot, ops.IDEMPOTENT.number)
+        self.pipeline.submit(op, payload, completion, ops.IDEMPOTENT.number)
 
     def fetch(
         self,
@@ -222,12 +228,12 @@ class Service:
             raise NotFound(f"queue {shown(name)} not found")
         return queue
 
-    def task(self, task_id: str) -> Task:
+    def operation(self, operation_id: str) -> BulkOperation:
         """A task on many jobs, or NotFound."""
-        task = self.machine.task(task_id)
-        if task is None:
-            raise NotFound(f"bulk operation {shown(task_id)} not found")
-        return task
+        operation = self.machine.operation(operation_id)
+        if operation is None:
+            raise NotFound(f"bulk operation {shown(operation_id)} not found")
+        return operation
 
     def schedule(self, key: str) -> Schedule:
         """A schedule by id or name, or NotFound."""

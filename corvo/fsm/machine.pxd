@@ -1,7 +1,7 @@
 cimport cython
 
-from corvo.fsm.state.state cimport Core
-from corvo.fsm.state.store cimport Store
+from corvo.fsm.state.state cimport State
+from corvo.fsm.state.write_buffer cimport WriteBuffer
 from corvo.storage.records.meta cimport Meta
 
 cdef list _BY_NUMBER
@@ -10,8 +10,8 @@ cdef object _function(Py_ssize_t number, long long index)
 
 
 cdef class Machine:
-    cdef readonly Core _core
-    cdef readonly Store _store
+    cdef readonly State _state
+    cdef readonly WriteBuffer _buffer
     cdef readonly Meta _meta
     cdef list _aside
 
@@ -19,7 +19,7 @@ cdef class Machine:
     cpdef list apply(self, long long index, long long term, bytes data)
 
     @cython.locals(
-        core=Core, frame=list, functions=list, position=cython.Py_ssize_t,
+        state=State, frame=list, functions=list, op_position=cython.Py_ssize_t,
         number=cython.Py_ssize_t
     )
     cdef _apply_frame(self, long long index, long long term, bytes data, list results)

@@ -9,7 +9,7 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import CodecError, decode_fields, decode_frame
 from corvo._fast.index.ready import SEQ_MASK
 from corvo.errors import StorageError, UnknownOp
-from corvo.events import Change
+from corvo.events import Event
 from corvo.fsm.ops import (
     actions,
     after_finish,
@@ -29,33 +29,33 @@ from corvo.fsm.queries import pages
 from corvo.fsm.state.groups import Group
 from corvo.fsm.state.outbox import Outbox
 from corvo.fsm.state.queue_index import Obstacle
-from corvo.fsm.state.state import Core
-from corvo.fsm.state.store import SIZE_MAX, FlushReport
+from corvo.fsm.state.state import State
+from corvo.fsm.state.write_buffer import SIZE_MAX, FlushReport
 from corvo.limits import (
+    BULK_QUEUED_NS,
     EVENT_LOG_SIZE_MAX,
     EVENT_TRIM_BLOCKS_MAX,
     EVENTS_LOOKED_AT_MAX,
     PAGE_MAX,
-    TASK_QUEUED_NS,
 )
 from corvo.model import (
     ACTIVE,
-    TASK_QUEUED,
+    OPERATION_QUEUED,
     Batch,
+    BulkOperation,
     ErrorRecord,
     Job,
     Log,
     LogLine,
     Queue,
     Schedule,
-    Task,
     UniqueLock,
     Worker,
 )
 from corvo.storage.records.events import decode_events
 from corvo.storage.rows import Rows
 
-Apply = Callable[[Core, bytes], object]
+Apply = Callable[[State, bytes], object]
 
 
 def _function(number: int, index: int) -> Apply:
@@ -66,7 +66,7 @@ def _function(number: int, index: int) -> Apply:
     return function
 
 
-def idempotent(core: Core, payload: bytes) -> object:
+def idempotent(state: State, payload: bytes) -> object:
     """The op inside has one effect, however often it comes; its result is the one it had."""
     key: bytes
     fingerprint: bytes
@@ -75,11 +75,11 @@ def idempotent(core: Core, payload: bytes) -> object:
     number: int
     inner: bytes
     key, fingerprint, keep_ns, count, number, inner = decode_fields(ops.IDEMPOTENT.layout, payload)
-    found = idempotency.find(core, key, fingerprint, keep_ns)
+    found = idempotency.find(state, key, fingerprint, keep_ns)
     if found is not None:
         return found[0]
-    result = _function(number, core.meta.applied_index + 1)(core, inner)
-    idempotency.keep(core, key, fingerprint, result, keep_ns, count)
+    result = _function(number, state.meta.applied_index + 1)(state, inner)
+    idempotency.keep(state, key, fingerprint, result, keep_ns, count)
     return result
 
 
@@ -126,7 +126,7 @@ _APPLY: Final[dict[int, Apply]] = {
     ops.APPEND_LOGS.number: logs.append_logs,
     ops.RELEASE_LOCK.number: unique.release_lock,
     ops.PURGE_BATCHES.number: batches.purge_batches,
-    ops.SETTLE.number: after_finish.settle,
+    ops.RESOLVE_DEPENDENTS.number: after_finish.resolve_dependents,
     ops.IDEMPOTENT.number: idempotent,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
@@ -136,23 +136,23 @@ class Machine:
     """State, changed by `apply` alone, kept in the base by `flush`. Objects handed out by reads
     are live: use them at once, change nothing."""
 
-    def __init__(self, base: Rows) -> None:
+    def __init__(self, state_store: Rows) -> None:
         """Open over a base; the indexes are rebuilt from its rows in one pass."""
-        self.restore(base)
+        self.restore(state_store)
 
-    def restore(self, base: Rows) -> None:
+    def restore(self, state_store: Rows) -> None:
         """Go on from another base, as if this machine had always been there."""
-        for _ in self.load(base):
+        for _ in self.load(state_store):
             pass
 
-    def load(self, base: Rows) -> Iterator[None]:
+    def load(self, state_store: Rows) -> Iterator[None]:
         """The same in slices of some milliseconds. Until the last one the machine is what it was;
         nothing may be applied meanwhile."""
-        core = Core(base)
-        yield from core.load()
-        self._core = core
-        self._store = self._core.store
-        self._meta = self._store.meta
+        state = State(state_store)
+        yield from state.load()
+        self._state = state
+        self._buffer = self._state.buffer
+        self._meta = self._buffer.meta
         self._aside: list[tuple[int, int]] = []  # leases that are in their grace
 
     def adopt(self, cluster_id: bytes) -> None:
@@ -202,14 +202,14 @@ class Machine:
         return self._meta.event_seq
 
     @property
-    def overlay_size(self) -> int:
+    def write_buffer_size(self) -> int:
         """Memory of what waits for the flush, in bytes."""
-        return self._store.dirty_size()
+        return self._buffer.dirty_size()
 
     @property
-    def overlay_documents(self) -> int:
+    def write_buffer_records(self) -> int:
         """How many documents wait for the flush."""
-        return self._store.documents()
+        return self._buffer.documents()
 
     # Apply.
 
@@ -239,7 +239,7 @@ class Machine:
                 f" of term {meta.applied_term}"
             )
         results: list[object] = []
-        self._core.last_block = b""
+        self._state.last_block = b""
         if data:
             try:
                 self._apply_frame(index, term, data, results)
@@ -261,32 +261,32 @@ class Machine:
         functions: list[Apply] = []
         for number, _ in frame[1:]:
             functions.append(_function(number, index))
-        core = self._core
+        state = self._state
         stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
-        core.begin(term, stamp_ns, seed)
-        for position, function in enumerate(functions, 1):
-            core.position = position
-            results.append(function(core, frame[position][1]))
-            if core.ended or core.unsettled:
-                after_finish.follow_ends(core)
-        core.end()
+        state.begin(term, stamp_ns, seed)
+        for op_position, function in enumerate(functions, 1):
+            state.op_position = op_position
+            results.append(function(state, frame[op_position][1]))
+            if state.ended or state.pending_dependents:
+                after_finish.apply_effects(state)
+        state.end()
 
-    def take_changes(self) -> list[Change]:
+    def take_events(self) -> list[Event]:
         """Change records of the last apply, in order."""
-        core = self._core
-        block = core.last_block
-        core.last_block = b""
-        return decode_events(core.block.first_seq, block) if block else []
+        state = self._state
+        block = state.last_block
+        state.last_block = b""
+        return decode_events(state.block.first_seq, block) if block else []
 
     def take_woken(self) -> list[str]:
         """Queues that gained ready work or a free slot since the last call."""
-        core = self._core
-        woken = core.woken
-        core.woken = []
+        state = self._state
+        woken = state.woken
+        state.woken = []
         for name in woken:
-            lane = core.lanes.get(name)
-            if lane is not None:
-                lane.woken = False
+            queue_index = state.queue_indexes.get(name)
+            if queue_index is not None:
+                queue_index.woken = False
         return woken
 
     # Reads.
@@ -295,148 +295,152 @@ class Machine:
         """Jobs that fetches could get at the stamp `now_ns` (0 = the last one): what is ready, as
         far as pause, limits and groups let it go; or could get behind ops that add `arriving` jobs
         and end `leaving` leases."""
-        lane = self._core.lanes.get(queue)
-        if lane is None:
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None:
             return arriving
-        return lane.fetchable(max(now_ns, self._meta.stamp_ns), arriving, leaving)
+        return queue_index.fetchable(max(now_ns, self._meta.stamp_ns), arriving, leaving)
 
     def opens_ns(self, queue: str, now_ns: int) -> int:
         """The stamp at which the rate limit of a queue lets the next job pass; 0 when it is not
         the rate limit that keeps its ready jobs."""
-        lane = self._core.lanes.get(queue)
-        if lane is None or lane.window is None or lane.first() == 0:
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.window is None or queue_index.first() == 0:
             return 0
-        return lane.window.opens_ns(max(now_ns, self._meta.stamp_ns))
+        return queue_index.window.opens_ns(max(now_ns, self._meta.stamp_ns))
 
     def rate_used(self, queue: str, now_ns: int) -> int:
         """Jobs that a queue with a rate limit has handed out in the window that ends now."""
-        lane = self._core.lanes.get(queue)
-        if lane is None or lane.window is None:
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.window is None:
             return 0
-        return lane.window.used(max(now_ns, self._meta.stamp_ns))
+        return queue_index.window.used(max(now_ns, self._meta.stamp_ns))
 
     def group_counts(self, queue: str) -> tuple[int, int]:
         """Groups of a queue, and ready jobs in them that cannot be fetched because of the others
         in their group."""
-        lane = self._core.lanes.get(queue)
-        if lane is None or lane.groups is None:
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.groups is None:
             return 0, 0
-        return len(lane.groups.by_key), len(lane.groups.ready) - lane.groups.open
+        return len(queue_index.groups.by_key), len(
+            queue_index.groups.ready
+        ) - queue_index.groups.open
 
     def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
         """How many groups a queue has, and some of them in order of key, behind a key."""
-        lane = self._core.lanes.get(queue)
-        if lane is None or lane.groups is None:
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.groups is None:
             return 0, []
-        by_key = lane.groups.by_key
+        by_key = queue_index.groups.by_key
         names = nsmallest(limit, [key for key in by_key if key > after])
         return len(by_key), [by_key[key] for key in names]
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
         """What keeps a pending job from being fetched now, beside its place in line."""
-        lane = self._core.lane_of(job)
-        found = lane.obstacles(job, max(now_ns, self._meta.stamp_ns))
+        queue_index = self._state.queue_index_of(job)
+        found = queue_index.obstacles(job, max(now_ns, self._meta.stamp_ns))
         for obstacle in found:
-            if obstacle.place:
-                seq = obstacle.place & SEQ_MASK
-                obstacle.job_id = due_queries.waiting_in(self._core, lane.first_place | seq)
+            if obstacle.position:
+                seq = obstacle.position & SEQ_MASK
+                obstacle.job_id = due_queries.waiting_in(
+                    self._state, queue_index.first_position | seq
+                )
         return found
 
     def job(self, job_id: str) -> Job | None:
         """The job as of the last entry applied."""
-        return self._core.find(job_id)
+        return self._state.find(job_id)
 
     def queue(self, name: str) -> Queue | None:
         """The queue of that name."""
-        lane = self._core.lanes.get(name)
-        return None if lane is None else lane.queue
+        queue_index = self._state.queue_indexes.get(name)
+        return None if queue_index is None else queue_index.queue
 
     def queue_of(self, job: Job) -> Queue:
         """The queue a job is in."""
-        return self._core.lane_of(job).queue
+        return self._state.queue_index_of(job).queue
 
     def queues(self) -> list[Queue]:
         """All queues sorted by name."""
-        lanes = self._core.lanes
-        return [lanes[name].queue for name in sorted(lanes)]
+        queue_indexes = self._state.queue_indexes
+        return [queue_indexes[name].queue for name in sorted(queue_indexes)]
 
     def worker_seen_ns(self, worker_id: str) -> int:
         """When a worker was last seen; 0 when it is unknown."""
-        worker = self._core.workers.get(worker_id)
+        worker = self._state.workers.get(worker_id)
         return 0 if worker is None else worker.seen_ns
 
     def workers(self) -> list[Worker]:
         """All workers sorted by id."""
-        workers = self._core.workers
+        workers = self._state.workers
         return [workers[worker_id] for worker_id in sorted(workers)]
 
     def schedule(self, key: str) -> Schedule | None:
         """The schedule of that id, or else of that name."""
-        schedules = self._core.schedules
-        return schedules.get(key) or schedules.get(self._core.schedule_names.get(key, ""))
+        schedules = self._state.schedules
+        return schedules.get(key) or schedules.get(self._state.schedule_names.get(key, ""))
 
     def schedules(self) -> list[Schedule]:
         """All schedules sorted by name."""
-        names = self._core.schedule_names
-        return [self._core.schedules[names[name]] for name in sorted(names)]
+        names = self._state.schedule_names
+        return [self._state.schedules[names[name]] for name in sorted(names)]
 
     def batch(self, batch_id: str) -> Batch | None:
         """The batch of that id."""
-        return self._store.batch(batch_id)
+        return self._buffer.batch(batch_id)
 
     def batch_members(self, batch_id: str, limit: int) -> list[str]:
         """Ids of jobs of a batch that have not ended, the first ones in order of id."""
-        return self._store.members.members(batch_id, limit)
+        return self._buffer.members.members(batch_id, limit)
 
     def children(self, job_id: str, limit: int) -> list[str]:
         """Ids of jobs that name this one as their parent, the first ones in order of id."""
-        return self._store.children.members(job_id, limit)
+        return self._buffer.children.members(job_id, limit)
 
     def blocked_count(self, queue: str) -> int:
         """Pending jobs of a queue that wait for other jobs."""
-        lane = self._core.lanes.get(queue)
-        return 0 if lane is None else lane.blocked
+        queue_index = self._state.queue_indexes.get(queue)
+        return 0 if queue_index is None else queue_index.blocked
 
     @property
-    def replays(self) -> int:
+    def idempotency_records(self) -> int:
         """Outcomes that are kept of requests with an idempotency key."""
-        return self._meta.next_replay - self._meta.first_replay
+        return self._meta.next_idempotency - self._meta.first_idempotency
 
     def errors(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
     ) -> list[ErrorRecord]:
         """The newest error records of a job, the oldest of them first, cut by count and by bytes
         but never to nothing. With `before` those in front of the record of that number (from 1)."""
-        job = self._core.find(job_id)
+        job = self._state.find(job_id)
         if job is None:
             return []
         skip = max(0, job.error_count - before + 1) if before else 0
-        return self._store.errors(job, limit, size_max, skip)
+        return self._buffer.errors(job, limit, size_max, skip)
 
     def events(
         self, job_id: str, limit: int = PAGE_MAX, size_max: int = SIZE_MAX, before: int = 0
-    ) -> list[Change]:
+    ) -> list[Event]:
         """The newest events of a job, the oldest of them first, cut by count and by bytes but never
         to nothing. With `before` those in front of the event of that seq. The chain ends where the
         log was trimmed."""
-        job = self._core.find(job_id)
-        return [] if job is None else pages.events_of_job(self._core, job, before, limit, size_max)
+        job = self._state.find(job_id)
+        return [] if job is None else pages.events_of_job(self._state, job, before, limit, size_max)
 
-    def event(self, seq: int) -> Change | None:
+    def event(self, seq: int) -> Event | None:
         """One event; None when it was trimmed."""
-        return self._store.events.find(seq) if 0 < seq <= self.event_seq else None
+        return self._buffer.events.find(seq) if 0 < seq <= self.event_seq else None
 
     def queue_events(
         self, queue: str, before: int, limit: int, size_max: int
-    ) -> tuple[list[Change], int]:
+    ) -> tuple[list[Event], int]:
         """See `pages.events_before`; `before` 0 begins with the newest."""
         before = before or self.event_seq + 1
         looked_at_max = EVENTS_LOOKED_AT_MAX
-        return pages.events_before(self._core, queue, before, limit, size_max, looked_at_max)
+        return pages.events_before(self._state, queue, before, limit, size_max, looked_at_max)
 
-    def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
+    def events_after(self, seq: int, limit: int, size_max: int) -> list[Event]:
         """Events of everything behind a seq, in order, cut by count and by bytes."""
-        return pages.events_after(self._core, seq, limit, size_max)
+        return pages.events_after(self._state, seq, limit, size_max)
 
     @property
     def event_first_seq(self) -> int:
@@ -445,69 +449,70 @@ class Machine:
 
     def log(self, job: Job) -> Log:
         """What is left of the log lines of a job."""
-        return self._store.logs.find(job.id)
+        return self._buffer.logs.find(job.id)
 
     def log_lines(
         self, job: Job, attempt: int, after: int, limit: int, size_max: int
     ) -> tuple[list[LogLine], bool]:
         """See `log_rows.LogRows.read`."""
-        return self._store.logs.read(job.id, attempt, after, limit, size_max)
+        return self._buffer.logs.read(job.id, attempt, after, limit, size_max)
 
     def locks(self, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
         """See `pages.locks`."""
-        return pages.locks(self._core, queue, behind, limit)
+        return pages.locks(self._state, queue, behind, limit)
 
     def jobs_before(self, job: Job) -> int:
         """How many ready jobs of its queue are served before this ready one."""
-        return pages.jobs_before(self._core, job)
+        return pages.jobs_before(self._state, job)
 
     def holders(self, queue: str, limit: int) -> list[Job]:
         """Some active jobs of a queue, those that hold their lease longest first."""
-        return pages.holders(self._core, queue, limit)
+        return pages.holders(self._state, queue, limit)
 
     def workers_of(self, queue: str) -> list[Worker]:
         """The workers that last asked for jobs of this queue, the one heard of last first."""
-        return pages.workers_of(self._core, queue)
+        return pages.workers_of(self._state, queue)
 
-    def task(self, task_id: str) -> Task | None:
+    def operation(self, operation_id: str) -> BulkOperation | None:
         """The task of that id."""
-        return self._core.tasks.get(task_id)
+        return self._state.operations.get(operation_id)
 
-    def running_tasks(self) -> list[Task]:
+    def running_operations(self) -> list[BulkOperation]:
         """Tasks that have steps to come, for BulkStep."""
-        return self._core.running
+        return self._state.running
 
-    def given_up_tasks(self, now_ns: int) -> list[Task]:
+    def abandoned_operations(self, now_ns: int) -> list[BulkOperation]:
         """Tasks whose set of jobs has not grown for so long that nobody sends the rest any more."""
         return [
-            task
-            for task in self._core.tasks.values()
-            if task.state == TASK_QUEUED and task.updated_ns + TASK_QUEUED_NS <= now_ns
+            operation
+            for operation in self._state.operations.values()
+            if operation.state == OPERATION_QUEUED
+            and operation.updated_ns + BULK_QUEUED_NS <= now_ns
         ]
 
-    def task_results(
-        self, task: Task, start: int, kind: int, limit: int
+    def operation_results(
+        self, operation: BulkOperation, start: int, kind: int, limit: int
     ) -> tuple[list[tuple[str, int]], int]:
         """(job id, outcome byte) of jobs of which `kind` became, from position `start` on, and
         the position behind them; 0 when there are no more. See `corvo.fsm.ops.bulk`."""
-        return bulk.results(self._core, task, start, kind, limit)
+        return bulk.results(self._state, operation, start, kind, limit)
 
     def matching(self, action: int, limit: int) -> tuple[int, list[str]]:
         """How many jobs an action on all jobs would be tried on, and some of them."""
-        return bulk.matching(self._core, action, limit)
+        return bulk.matching(self._state, action, limit)
 
     def active_count(self, queue: str) -> int:
         """Live leases of a queue."""
-        lane = self._core.lanes.get(queue)
-        return 0 if lane is None else len(lane.active)
+        queue_index = self._state.queue_indexes.get(queue)
+        return 0 if queue_index is None else len(queue_index.active)
 
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
         """When the first ready job of this priority became ready; 0 when there is none."""
-        lane = self._core.lanes.get(queue)
-        seq = 0 if lane is None else lane.oldest(priority)
-        if lane is None or seq == 0:
+        queue_index = self._state.queue_indexes.get(queue)
+        seq = 0 if queue_index is None else queue_index.oldest(priority)
+        if queue_index is None or seq == 0:
             return 0
-        return self._core.job_at(lane, priority, seq).ready_ns
+        return self._state.job_at(queue_index, priority, seq).ready_ns
 
     def lease_token(self, job: Job) -> str:
         """Token of the live lease; empty unless the job is active."""
@@ -523,25 +528,25 @@ class Machine:
         is none, or when the ack will be refused anyway."""
         if not self._meta.result_schemas:
             return b""
-        job = self._core.find(job_id)
-        if job is None or job.state != ACTIVE or job.extras is None:
+        job = self._state.find(job_id)
+        if job is None or job.state != ACTIVE or job.options is None:
             return b""
-        return b"" if token and token != leases.token(job) else job.extras.result_schema
+        return b"" if token and token != leases.token(job) else job.options.result_schema
 
     # Timers: what the leader proposes.
 
     def next_due(self) -> int:
         """Stamp at which the next promotion, lease end or slot is due; 0 when nothing waits. It
         may be early (that job no longer waits), never late."""
-        return due_queries.next_due(self._core)
+        return due_queries.next_due(self._state)
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Ids of scheduled and retrying jobs that are due, for PromoteDue."""
-        return due_queries.due_promotions(self._core, now_ns, limit)
+        return due_queries.due_promotions(self._state, now_ns, limit)
 
     def due_expiries(self, now_ns: int, limit: int) -> list[str]:
         """Ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
-        return due_queries.due_expiries(self._core, now_ns, limit)
+        return due_queries.due_expiries(self._state, now_ns, limit)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Ids of active jobs whose lease has ended, for ExpireLeases.
@@ -549,27 +554,27 @@ class Machine:
         Leases with fencing <= grace_fencing are passed over: they are put aside, where `next_due`
         does not see them, until a call with grace_fencing 0 says that the grace is over.
         """
-        return due_queries.due_leases(self._core, self._aside, now_ns, limit, grace_fencing)
+        return due_queries.due_leases(self._state, self._aside, now_ns, limit, grace_fencing)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Schedules whose next run has come, for FireSchedule."""
-        return due_queries.due_schedules(self._core, now_ns, limit)
+        return due_queries.due_schedules(self._state, now_ns, limit)
 
     @property
-    def unsettled(self) -> str:
+    def pending_dependents(self) -> str:
         """Id of the first job that has ended while dependents have not heard of it, for Settle;
         empty when there is none."""
-        return self._core.next_unsettled[0] if self._core.next_unsettled else ""
+        return self._state.next_pending_dependents[0] if self._state.next_pending_dependents else ""
 
     def old_batches(self, cutoff_ns: int, limit: int) -> list[str]:
         """Ids of batches that have finished by then, for PurgeBatches. What is not flushed yet is
         not old."""
         ids: list[str] = []
-        for key, _ in self._store.base.scan(keys.BATCH_FINISHED):
+        for key, _ in self._buffer.state_store.scan(keys.BATCH_FINISHED):
             finished_ns, batch_id = keys.parse_batch_finished(key)
             if finished_ns > cutoff_ns or len(ids) == limit:
                 break
-            if self._store.batch(batch_id) is not None:
+            if self._buffer.batch(batch_id) is not None:
                 ids.append(batch_id)
         return ids
 
@@ -579,12 +584,12 @@ class Machine:
         """Ids of up to `limit` jobs that have ended and are not to be kept any longer, for
         PurgeJobs, from so many queues, the one with number `start` first; and the number to go on
         with, 0 at the end."""
-        return due_queries.due_purges(self._core, now_ns, default_ns, start, queues, limit)
+        return due_queries.due_purges(self._state, now_ns, default_ns, start, queues, limit)
 
     def stale_locks(self, now_ns: int, start: bytes, limit: int) -> tuple[list[bytes], bytes]:
         """Row keys of unique locks whose time is over, among so many rows from `start` on, for
         CleanUnique; and the key to go on with, empty at the end."""
-        return due_queries.stale_locks(self._core, now_ns, start, limit)
+        return due_queries.stale_locks(self._state, now_ns, start, limit)
 
     def trim_point(self) -> int:
         """The seq for TrimEvents that brings the event log within its bound, or nearer to it; 0
@@ -592,7 +597,7 @@ class Machine:
         excess = self._meta.event_log_size - EVENT_LOG_SIZE_MAX
         point = 0
         if excess > 0:
-            blocks = self._store.events.blocks()
+            blocks = self._buffer.events.blocks()
             for i in range(min(len(blocks) - 1, EVENT_TRIM_BLOCKS_MAX)):
                 if excess <= 0:
                     break
@@ -605,17 +610,17 @@ class Machine:
     def keep_outbox(self, epoch: bytes, anew: bool = False) -> Outbox:
         """Name in the base what each flush changes. A new outbox gets this epoch; `anew` = what
         there is of one came with the base from another node, and goes."""
-        outbox = Outbox(self._store.base, epoch, self._meta.applied_index, anew)
-        self._store.outbox = outbox
+        outbox = Outbox(self._buffer.state_store, epoch, self._meta.applied_index, anew)
+        self._buffer.outbox = outbox
         return outbox
 
     def drop_outbox(self) -> None:
         """Keep no outbox any more: nobody reads it."""
-        self._store.drop_outbox()
+        self._buffer.drop_outbox()
 
     def flush(self) -> FlushReport:
         """Write the overlay to the base in one transaction. Raises DiskFull and then has changed
         nothing: the overlay stays as it is and the flush can be tried again."""
-        report = self._store.flush()
-        due_queries.compact(self._core, self._aside)
+        report = self._buffer.flush()
+        due_queries.compact(self._state, self._aside)
         return report

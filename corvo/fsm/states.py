@@ -66,7 +66,7 @@ RELEASE: Final = 9
 POSTPONE: Final = 10  # release with a delay
 RECLAIM: Final = 11  # lease ended, attempts left
 CANCEL: Final = 12  # of an active job: a request to its worker
-WITHDRAW: Final = 13  # fail, release or lease end after such a request
+CANCEL_ACKNOWLEDGED: Final = 13  # fail, release or lease end after such a request
 FORCE_CANCEL: Final = 14
 RETRY: Final = 15  # by hand
 DELETE: Final = 16
@@ -81,7 +81,7 @@ RUN: Final = 24  # do not wait any longer
 MOVE: Final = 25  # to another queue
 CHANGE_PRIORITY: Final = 26
 UNBLOCK: Final = 27  # the last job it waited for has ended
-FORSAKE: Final = 28  # a job it waited for has failed, and so does it
+DEPENDENCY_FAILED: Final = 28  # a job it waited for has failed, and so does it
 
 TABLE: Final[dict[tuple[int, int], int]] = {
     (NOWHERE, ENQUEUE): PENDING,
@@ -89,9 +89,9 @@ TABLE: Final[dict[tuple[int, int], int]] = {
     (SCHEDULED, PROMOTE): PENDING,
     (RETRYING, PROMOTE): PENDING,
     (PENDING, UNBLOCK): PENDING,
-    (PENDING, FORSAKE): DEAD,
-    (SCHEDULED, FORSAKE): DEAD,
-    (HELD, FORSAKE): DEAD,
+    (PENDING, DEPENDENCY_FAILED): DEAD,
+    (SCHEDULED, DEPENDENCY_FAILED): DEAD,
+    (HELD, DEPENDENCY_FAILED): DEAD,
     (PENDING, FETCH): ACTIVE,
     (ACTIVE, HEARTBEAT): ACTIVE,
     (ACTIVE, ACK): COMPLETED,
@@ -102,7 +102,7 @@ TABLE: Final[dict[tuple[int, int], int]] = {
     (ACTIVE, POSTPONE): SCHEDULED,
     (ACTIVE, RECLAIM): PENDING,
     (ACTIVE, CANCEL): ACTIVE,
-    (ACTIVE, WITHDRAW): CANCELLED,
+    (ACTIVE, CANCEL_ACKNOWLEDGED): CANCELLED,
     (ACTIVE, FORCE_CANCEL): CANCELLED,
     (PENDING, CANCEL): CANCELLED,
     (SCHEDULED, CANCEL): CANCELLED,

@@ -2,11 +2,11 @@ cimport cython
 
 from corvo.model cimport Job
 
-cdef long long _MINUTE_NS, _SLOT_NS
+cdef long long _MINUTE_NS, _BUCKET_NS
 
 
 @cython.final
-cdef class Tally:
+cdef class ReportCounters:
     cdef long long _horizon_ns
     cdef dict _minutes, _latencies
 

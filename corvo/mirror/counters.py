@@ -3,12 +3,12 @@
 from bisect import bisect_left
 from typing import Final
 
-from corvo.limits import MS_NS, REPORT_KEPT_NS, REPORT_SLOT_NS, SECOND_NS
+from corvo.limits import MS_NS, REPORT_BUCKET_NS, REPORT_KEPT_NS, SECOND_NS
 from corvo.model import COMPLETED, ERROR_KINDS, Job
 
 ALL: Final = 0  # the number of no queue: it stands for all of them
 MINUTE_NS: Final = 60 * SECOND_NS
-SLOT_NS: Final = REPORT_SLOT_NS
+BUCKET_NS: Final = REPORT_BUCKET_NS
 DELIVERY: Final = 0
 RUN: Final = 1
 _MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -16,7 +16,7 @@ _S: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
 BOUNDS_NS: Final = (*[n * MS_NS for n in _MS], *[n * SECOND_NS for n in _S])
 # As C integers, see the .pxd.
 _MINUTE_NS = MINUTE_NS
-_SLOT_NS = SLOT_NS
+_BUCKET_NS = BUCKET_NS
 
 _FAILED: Final = [name in ("failed", "lease_expired", "provider") for name in ERROR_KINDS]
 
@@ -25,7 +25,7 @@ _COMPLETED: Final = 1
 _ATTEMPT_FAILED: Final = 2
 
 
-class Tally:
+class ReportCounters:
     """Counts of (queue, minute) and (queue, kind, slot, bucket). What is more than a day old does
     not count."""
 
@@ -56,7 +56,7 @@ class Tally:
     def _took(self, queue: int, kind: int, at_ns: int, took_ns: int) -> None:
         if at_ns < self._horizon_ns:
             return
-        key = queue, kind, at_ns // _SLOT_NS, bisect_left(BOUNDS_NS, took_ns)
+        key = queue, kind, at_ns // _BUCKET_NS, bisect_left(BOUNDS_NS, took_ns)
         self._latencies[key] = self._latencies.get(key, 0) + 1
 
     def _count(self, queue: int, at_ns: int, what: int) -> None:
@@ -82,7 +82,7 @@ class Tally:
         """(queue, kind, slot, bucket, count), of all queues together too."""
         everywhere: dict[tuple[int, ...], int] = {}
         for (_, *rest), count in self._latencies.items():
-            place = (*rest,)
-            everywhere[place] = everywhere.get(place, 0) + count
+            facet = (*rest,)
+            everywhere[facet] = everywhere.get(facet, 0) + count
         found = [(*key, count) for key, count in self._latencies.items()]
-        return found + [(ALL, *place, count) for place, count in everywhere.items()]
+        return found + [(ALL, *facet, count) for facet, count in everywhere.items()]

@@ -15,7 +15,7 @@ from corvo.mirror.filters import Filter
 from corvo.model import PRIORITY_NAMES
 
 RowSet = BitMap64
-Place = tuple[str, str, int, bool]  # queue, state, priority, has errors
+Facet = tuple[str, str, int, bool]  # queue, state, priority, has errors
 TAG_PREFIX: Final = "tag:"
 DIMENSIONS: Final = ("state", "queue", "priority")
 
@@ -25,19 +25,19 @@ class Facets:
 
     def __init__(self) -> None:
         self.all = BitMap64()
-        self._places: tuple[dict[Any, BitMap64], ...] = ({}, {}, {}, {})
+        self._facets: tuple[dict[Any, BitMap64], ...] = ({}, {}, {}, {})
         self._tags: dict[str, dict[str, BitMap64]] = {}
         self._uncounted: set[str] = set()  # keys with too many values
 
     # ---- changes ----
 
-    def add(self, new: list[tuple[int, Place, dict[str, str]]]) -> None:
+    def add(self, new: list[tuple[int, Facet, dict[str, str]]]) -> None:
         """Rows that are new: number, place, tags."""
         self.all.update([number for number, _, _ in new])
-        for position, sets in enumerate(self._places):
+        for position, sets in enumerate(self._facets):
             numbers: dict[Any, list[int]] = {}
-            for number, place, _ in new:
-                numbers.setdefault(place[position], []).append(number)
+            for number, facet, _ in new:
+                numbers.setdefault(facet[position], []).append(number)
             for value, added in numbers.items():
                 sets.setdefault(value, BitMap64()).update(added)
         for number, _, tags in new:
@@ -56,17 +56,17 @@ class Facets:
         self._tags[key] = {}
         return True
 
-    def move(self, number: int, old: Place, new: Place) -> None:
+    def move(self, number: int, old: Facet, new: Facet) -> None:
         """A row that has changed."""
-        for sets, before, after in zip(self._places, old, new, strict=True):
+        for sets, before, after in zip(self._facets, old, new, strict=True):
             if before != after:
                 _remove(sets, before, number)
                 _add(sets, after, number)
 
-    def remove(self, number: int, place: Place, tags: dict[str, str]) -> None:
+    def remove(self, number: int, facet: Facet, tags: dict[str, str]) -> None:
         """A row that goes."""
         self.all.discard(number)
-        for sets, value in zip(self._places, place, strict=True):
+        for sets, value in zip(self._facets, facet, strict=True):
             _remove(sets, value, number)
         for key, value in tags.items():
             if key in self._tags:
@@ -77,7 +77,7 @@ class Facets:
     def select(self, filter: Filter) -> tuple[BitMap64, bool]:
         """The rows that the filter may match as far as the sets say, and whether they say all."""
         found, said = self.in_order(filter)
-        _, _, priorities, failed = self._places
+        _, _, priorities, failed = self._facets
         if (priority := filter.get("priority")) is not None:
             found = found & priorities.get(priority, _NOTHING)
             said += 1
@@ -96,7 +96,7 @@ class Facets:
     def in_order(self, filter: Filter) -> tuple[BitMap64, int]:
         """The rows of the queue and the states of the filter, which an index gives in order, and
         how many members that are."""
-        queues, states, _, _ = self._places
+        queues, states, _, _ = self._facets
         found = self.all
         said = 0
         if (queue := filter.get("queue")) is not None and "*" not in queue:
@@ -115,7 +115,7 @@ class Facets:
     def split(self, found: BitMap64, dimension: str) -> dict[str, int]:
         """How many of these rows there are by state, queue, priority, or by the value of a tag; the
         most frequent values come first."""
-        queues, states, priorities, _ = self._places
+        queues, states, priorities, _ = self._facets
         sets: dict[str, BitMap64]
         if dimension == "state":
             sets = states

@@ -25,9 +25,9 @@ from corvo._fast.codec import keys
 from corvo.mirror import reports, rows, schema
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import Facets
-from corvo.mirror.query import Doomed
+from corvo.mirror.query import PendingDeletions
 from corvo.mirror.reports import Reports
-from corvo.mirror.sync import Changes, Found, Round
+from corvo.mirror.sync import Changes, ExistingRow, SyncBatch
 from corvo.model import Queue
 from corvo.storage.reader import Reader, Snapshot
 from corvo.storage.records import jobs as job_records
@@ -54,7 +54,7 @@ class Missed(Exception):
     """The outbox no longer has what comes behind the watermark: another file has to be made."""
 
 
-class View:
+class MirrorFile:
     """A file of the mirror, its writer and its readers."""
 
     def __init__(self, path: Path, reader: Reader, writer: Database) -> None:
@@ -66,7 +66,7 @@ class View:
         self.scan: bytes | None = b""
         self.scanned = 0
         self.behind = True
-        self.doomed = Doomed()
+        self.pending_deletion = PendingDeletions()
         self.caught_up = asyncio.Condition()
         self._written = False  # since the last checkpoint
         self._reader = reader
@@ -79,15 +79,15 @@ class View:
         self._fulltext = 0
 
     @classmethod
-    async def open(cls, path: Path, reader: Reader, epoch: bytes, floor: int) -> "View":
+    async def open(cls, path: Path, reader: Reader, epoch: bytes, floor: int) -> "MirrorFile":
         """Open a file, or make it: it then begins to follow the outbox at its floor."""
-        view = cls(path, reader, await Database.open(path, writes=True))
+        mirror_file = cls(path, reader, await Database.open(path, writes=True))
         try:
-            await view._prepare(epoch, floor)
+            await mirror_file._prepare(epoch, floor)
         except BaseException:
-            await view.close()
+            await mirror_file.close()
             raise
-        return view
+        return mirror_file
 
     async def _prepare(self, epoch: bytes, floor: int) -> None:
         writer = self._writer
@@ -142,7 +142,7 @@ class View:
         for database in (*self._opened, self._writer):
             await database.close()
 
-    async def adopt(self, old: "View") -> None:
+    async def adopt(self, old: "MirrorFile") -> None:
         """Take over the reports of the file that served before."""
         await reports.adopt(self._writer, str(old.path.absolute()))
 
@@ -207,8 +207,8 @@ class View:
         await self._writer.run("UPDATE about SET scan = NULL")
         self.scan = None
 
-    def _read_names(self) -> Round:
-        read = Round()
+    def _read_names(self) -> SyncBatch:
+        read = SyncBatch()
         read.scan = self.scan
         read.watermark = self.watermark
         with self._reader.snapshot() as snapshot:
@@ -241,7 +241,7 @@ class View:
         if stored is None or epoch != self.epoch or floor > self.watermark:
             raise Missed(f"the outbox begins at {floor}, this file is at {self.watermark}")
 
-    def _scan(self, snapshot: Snapshot, read: Round) -> None:
+    def _scan(self, snapshot: Snapshot, read: SyncBatch) -> None:
         """Take in some more of what there was before the outbox."""
         assert read.scan is not None
         start = read.scan or _SCANNED[0]
@@ -270,18 +270,18 @@ class View:
         others.workers = [keys.parse_worker(key) for key, _ in snapshot.scan(keys.WORKER)]
         others.schedules = [keys.parse_schedule(key) for key, _ in snapshot.scan(keys.SCHEDULE)]
 
-    async def _find(self, ids: list[str]) -> dict[str, Found]:
+    async def _find(self, ids: list[str]) -> dict[str, ExistingRow]:
         if not ids:
             return {}
         found = await self._writer.all(_FIND, (rows.json_list(ids),))
         return {
-            job_id: Found(number, queue, state, priority, errors, started_ns)
+            job_id: ExistingRow(number, queue, state, priority, errors, started_ns)
             for number, job_id, queue, state, priority, errors, started_ns in found
         }
 
     # ---- writing ----
 
-    async def _write(self, read: Round, found: dict[str, Found]) -> None:
+    async def _write(self, read: SyncBatch, found: dict[str, ExistingRow]) -> None:
         writer = self._writer
         changes = Changes(read, found, self._queues, self._next_number, self._fulltext)
         gone = [found[job_id] for job_id in read.gone if job_id in found]
@@ -298,7 +298,7 @@ class View:
                 "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.errors
             )
             await self._write_others(read)
-            await self._reports.write(writer, read, changes.tally, self._queues)
+            await self._reports.write(writer, read, changes.report_counters, self._queues)
             await writer.run(
                 "UPDATE about SET watermark = ?, scan = ?", (read.watermark, read.scan)
             )
@@ -309,13 +309,13 @@ class View:
             raise
         self._written = True
         self._next_number = changes.next_number
-        self.facets.add(changes.places)
+        self.facets.add(changes.facets)
         for number, before, after_ in changes.moves:
             self.facets.move(number, before, after_)
         for old in gone:
-            self.facets.remove(old.number, old.place, gone_tags.get(old.number, _NO_TAGS))
+            self.facets.remove(old.number, old.facet, gone_tags.get(old.number, _NO_TAGS))
 
-    async def _delete_jobs(self, gone: list[Found]) -> dict[int, dict[str, str]]:
+    async def _delete_jobs(self, gone: list[ExistingRow]) -> dict[int, dict[str, str]]:
         """Delete rows; the tags they had."""
         if not gone:
             return {}
@@ -332,7 +332,7 @@ class View:
         await writer.run(f"DELETE FROM jobs WHERE {within}", listed)
         return tags
 
-    async def _write_others(self, read: Round) -> None:
+    async def _write_others(self, read: SyncBatch) -> None:
         writer = self._writer
         await self._write_queues(read.queues)
         others = read.others
@@ -367,7 +367,7 @@ class View:
     def _note_queues(self) -> None:
         """Which jobs count as gone, because their queue is being cleared or destroyed."""
         queues = self._queues.values()
-        self.doomed = Doomed(
+        self.pending_deletion = PendingDeletions(
             tuple(queue.number for queue in queues if queue.destroyed),
             tuple((q.number, q.cleared_seq) for q in queues if q.cleared_seq),
         )

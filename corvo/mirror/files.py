@@ -19,7 +19,7 @@ from corvo._fast.codec import keys
 from corvo.errors import MirrorUnavailable
 from corvo.mirror import search
 from corvo.mirror.database import Failure
-from corvo.mirror.file import Missed, View, delete_file
+from corvo.mirror.file import MirrorFile, Missed, delete_file
 from corvo.storage.reader import Reader
 from corvo.storage.records.outbox import decode_state
 
@@ -43,7 +43,7 @@ _QUESTIONS: Final = {
 }
 
 
-class Keeper:
+class MirrorFiles:
     """The files of one data directory."""
 
     def __init__(self, data_dir: Path, report: Callable[[dict[str, Any]], None]) -> None:
@@ -52,8 +52,8 @@ class Keeper:
         self._data_dir = data_dir
         self._report = report
         self._reader: Reader | None = None
-        self._serving: View | None = None
-        self._building: View | None = None
+        self._serving: MirrorFile | None = None
+        self._building: MirrorFile | None = None
         self._missed = False  # the one that serves is stale
         self._last = 0  # number of the newest file
         self._wake = asyncio.Event()
@@ -78,20 +78,20 @@ class Keeper:
         """Answer a question; `index` among the arguments is the flush it has to know."""
         if method == "rebuild":
             return await self._rebuild()
-        view = self._serving
-        if view is None:
+        mirror_file = self._serving
+        if mirror_file is None:
             raise MirrorUnavailable(self._why_not())
         index = arguments["index"]
-        if view.watermark < index and not self._missed:
+        if mirror_file.watermark < index and not self._missed:
             self.on_flushed(max(index, self._flushed))
             try:
-                async with asyncio.timeout(arguments["wait_ms"] / 1000), view.caught_up:
-                    await view.caught_up.wait_for(lambda: view.watermark >= index)
+                async with asyncio.timeout(arguments["wait_ms"] / 1000), mirror_file.caught_up:
+                    await mirror_file.caught_up.wait_for(lambda: mirror_file.watermark >= index)
             except TimeoutError:
                 pass
-        stale = view.watermark < index or self._missed
+        stale = mirror_file.watermark < index or self._missed
         try:
-            return [await _QUESTIONS[method](view, arguments, stale), stale]
+            return [await _QUESTIONS[method](mirror_file, arguments, stale), stale]
         except Failure as error:
             logger.warning("the mirror cannot answer: %s", error)
             raise MirrorUnavailable(f"the mirror cannot answer: {error}") from None
@@ -134,9 +134,9 @@ class Keeper:
 
     async def close(self) -> None:
         """Close what is open."""
-        for view in (self._serving, self._building):
-            if view is not None:
-                await view.close()
+        for mirror_file in (self._serving, self._building):
+            if mirror_file is not None:
+                await mirror_file.close()
         if self._reader is not None:
             self._reader.close()
 
@@ -167,20 +167,20 @@ class Keeper:
             if self._building is not None and self._building.complete:
                 await self._take_over()
             worked = True
-        view = self._serving
-        if not worked and view is not None and not self._missed:
-            worked = await view.index_texts()
+        mirror_file = self._serving
+        if not worked and mirror_file is not None and not self._missed:
+            worked = await mirror_file.index_texts()
         await self._checkpoint()
         return worked
 
-    async def _step(self, view: View) -> bool:
+    async def _step(self, mirror_file: MirrorFile) -> bool:
         try:
-            return await view.step()
+            return await mirror_file.step()
         except Missed as error:
             logger.info("the mirror is built again: %s", error)
-            if view is self._building:
+            if mirror_file is self._building:
                 self._building = None
-                await view.discard()
+                await mirror_file.discard()
             else:
                 self._missed = True
             return True
@@ -208,9 +208,9 @@ class Keeper:
 
     async def _checkpoint(self) -> None:
         now = time.monotonic()
-        view = self._building or self._serving
+        mirror_file = self._building or self._serving
         due = now - self._checked >= _CHECKPOINT_S
-        if view is not None and (due or view.file_sizes()[1] > _CHECKPOINT_SIZE):
+        if mirror_file is not None and (due or mirror_file.file_sizes()[1] > _CHECKPOINT_SIZE):
             self._checked = now
             for each in (self._serving, self._building):
                 if each is not None:
@@ -230,29 +230,29 @@ class Keeper:
         state = self._state()
         assert self._reader is not None
         for path in sorted(self._directory.glob(_PATTERN), key=_number, reverse=True):
-            view = None
+            mirror_file = None
             if state is not None and self._serving is None:
                 try:
-                    view = await View.open(path, self._reader, *state)
+                    mirror_file = await MirrorFile.open(path, self._reader, *state)
                 except (Failure, OSError) as error:
                     logger.warning("the mirror in %s is given up: %s", path, error)
-            if view is None:
+            if mirror_file is None:
                 delete_file(path)
-            elif view.epoch != state[0]:  # type: ignore[index]
-                await view.discard()
-            elif view.complete:
-                self._serving = view
+            elif mirror_file.epoch != state[0]:  # type: ignore[index]
+                await mirror_file.discard()
+            elif mirror_file.complete:
+                self._serving = mirror_file
             elif self._building is None:
-                self._building = view
+                self._building = mirror_file
                 self._build_began = time.monotonic()
             else:
-                await view.discard()
+                await mirror_file.discard()
 
     async def _look_after_files(self) -> None:
-        for view in (self._serving, self._building):
-            if view is not None and not view.path.exists():
-                logger.warning("the mirror in %s was deleted: it is built again", view.path)
-                await self._give_up(view)
+        for mirror_file in (self._serving, self._building):
+            if mirror_file is not None and not mirror_file.path.exists():
+                logger.warning("the mirror in %s was deleted: it is built again", mirror_file.path)
+                await self._give_up(mirror_file)
         wanted = self._serving is None or self._missed or self._rebuild_wanted
         if self._building is None and wanted:
             await self._build()
@@ -266,15 +266,15 @@ class Keeper:
         self._last = max([self._last, *map(_number, self._directory.glob(_PATTERN))]) + 1
         path = self._directory / f"mirror-{self._last}.sqlite"
         self._build_began = time.monotonic()
-        self._building = await View.open(path, self._reader, *state)
+        self._building = await MirrorFile.open(path, self._reader, *state)
 
-    async def _give_up(self, view: View) -> None:
-        if view is self._serving:
+    async def _give_up(self, mirror_file: MirrorFile) -> None:
+        if mirror_file is self._serving:
             self._serving = None
             self._missed = False
         else:
             self._building = None
-        await view.discard()
+        await mirror_file.discard()
 
     async def _on_failure(self, error: Exception) -> None:
         """What may pass, such as a full disk, is tried again; a damaged file is given up."""
@@ -282,23 +282,31 @@ class Keeper:
             logger.warning("the mirror cannot go on: %s", error)
         self._error = str(error)
         if "malformed" in self._error or "not a database" in self._error:
-            for view in (self._serving, self._building):
-                if view is not None:
-                    await self._give_up(view)
+            for mirror_file in (self._serving, self._building):
+                if mirror_file is not None:
+                    await self._give_up(mirror_file)
 
     # ---- what the server is told ----
 
     def _tell(self) -> None:
-        views = [view for view in (self._serving, self._building) if view is not None]
-        following = [view for view in views if not (self._missed and view is self._serving)]
-        sizes = [view.file_sizes() for view in views]
+        views = [
+            mirror_file
+            for mirror_file in (self._serving, self._building)
+            if mirror_file is not None
+        ]
+        following = [
+            mirror_file
+            for mirror_file in views
+            if not (self._missed and mirror_file is self._serving)
+        ]
+        sizes = [mirror_file.file_sizes() for mirror_file in views]
         serving = self._serving
         self._report(
             {
                 "ready": serving is not None,
                 "stale": self._missed,
                 "watermark": serving.watermark if serving is not None else -1,
-                "durable": min((view.durable for view in following), default=-1),
+                "durable": min((mirror_file.durable for mirror_file in following), default=-1),
                 "jobs": len(serving.facets.all) if serving is not None else 0,
                 "building": self._building is not None,
                 "scanned": self._building.scanned if self._building is not None else 0,

@@ -71,7 +71,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class PendingDeletions:
     """Jobs that are about to be deleted, and count as gone: those of these queues, and those that
     a clear has found waiting, by the number of their queue and its last event."""
 
@@ -94,8 +94,8 @@ def parse_order(sort: str | None, order: str | None) -> Order:
 
 def encode_cursor(order: Order, value: int, job_id: str) -> str:
     """The place behind a job in an order."""
-    place = [order.sort, int(order.descending), value, job_id]
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+    facet = [order.sort, int(order.descending), value, job_id]
+    return base64.urlsafe_b64encode(json.dumps(facet).encode()).decode().rstrip("=")
 
 
 def parse_cursor(order: Order, text: str | None) -> tuple[int, str] | None:
@@ -115,15 +115,22 @@ def parse_cursor(order: Order, text: str | None) -> tuple[int, str] | None:
 # ---- conditions ----
 
 
-def conditions(filter: Filter, doomed: Doomed, without: Iterable[str] = ()) -> list[Sql]:
+def conditions(
+    filter: Filter, pending_deletion: PendingDeletions, without: Iterable[str] = ()
+) -> list[Sql]:
     """What has to hold for a row `j` of jobs, but for the members in `without`."""
     found: list[Sql] = []
     for name, value in filter.values.items():
         if name not in without:
             found += _member(name, value)
-    if doomed.queues:
-        found.append((f"j.queue_number NOT IN ({_marks(doomed.queues)})", [*doomed.queues]))
-    for number, seq in doomed.cleared:
+    if pending_deletion.queues:
+        found.append(
+            (
+                f"j.queue_number NOT IN ({_marks(pending_deletion.queues)})",
+                [*pending_deletion.queues],
+            )
+        )
+    for number, seq in pending_deletion.cleared:
         text = "NOT (j.queue_number = ? AND j.state IN ('pending', 'scheduled')"
         found.append((text + " AND j.event_seq <= ?)", [number, seq]))
     return found
@@ -211,7 +218,7 @@ def _jq(condition: Condition) -> Sql:
 
 def page(
     filter: Filter,
-    doomed: Doomed,
+    pending_deletion: PendingDeletions,
     order: Order,
     after: tuple[int, str] | None,
     limit: int,
@@ -220,35 +227,37 @@ def page(
 ) -> Sql:
     """SQL for (number, sorted, id) of a page. `numbers` are all rows that can match, if they are
     few; `uncounted_tag` is a tag of the filter that the facets do not know."""
-    place: list[Sql] = []
+    facet: list[Sql] = []
     if after is not None:
         sign = "<" if order.descending else ">"
-        place.append((f"({order.column}, j.id) {sign} (?, ?)", [*after]))
+        facet.append((f"({order.column}, j.id) {sign} (?, ?)", [*after]))
     if numbers is not None:
         source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
-        rest = conditions(filter, doomed) + place
+        rest = conditions(filter, pending_deletion) + facet
         return _select(source, [json.dumps(numbers)], rest, order, limit)
     named = next((name for name in _NAMED if filter.get(name) is not None), None)
     if named is not None:
-        rest = conditions(filter, doomed) + place
+        rest = conditions(filter, pending_deletion) + facet
         return _select(f"jobs j INDEXED BY jobs_{named}", [], rest, order, limit)
     if uncounted_tag is not None:
         source = f"({_TAGGED}) n CROSS JOIN jobs j ON j.number = n.number"
         params = [uncounted_tag, filter.get("tags")[uncounted_tag]]
-        return _select(source, params, conditions(filter, doomed) + place, order, limit)
+        return _select(source, params, conditions(filter, pending_deletion) + facet, order, limit)
     if order.sort != "created_at":
-        return _select("jobs j", [], conditions(filter, doomed) + place, order, limit)
-    return _walk(filter, doomed, order, place, limit)
+        return _select("jobs j", [], conditions(filter, pending_deletion) + facet, order, limit)
+    return _walk(filter, pending_deletion, order, facet, limit)
 
 
-def _walk(filter: Filter, doomed: Doomed, order: Order, place: list[Sql], limit: int) -> Sql:
+def _walk(
+    filter: Filter, pending_deletion: PendingDeletions, order: Order, facet: list[Sql], limit: int
+) -> Sql:
     queue = filter.get("queue")
     exact = queue is not None and "*" not in queue
     states = filter.get("state") or (STATES if exact else None)
     if states is None:
-        rest = conditions(filter, doomed) + place
+        rest = conditions(filter, pending_deletion) + facet
         return _select("jobs j INDEXED BY jobs_created", [], rest, order, limit)
-    rest = conditions(filter, doomed, ("state",)) + place
+    rest = conditions(filter, pending_deletion, ("state",)) + facet
     index = "jobs_queue" if exact else "jobs_state"
     parts = [
         _select(f"jobs j INDEXED BY {index}", [], [("j.state = ?", [state]), *rest], order, limit)
@@ -270,14 +279,16 @@ def _select(source: str, params: list[Any], rest: list[Sql], order: Order, limit
     return f"{text} {order.clause} LIMIT ?", [*values, limit]
 
 
-def matching_ids(filter: Filter, doomed: Doomed, limit: int, numbers: list[int]) -> Sql:
+def matching_ids(
+    filter: Filter, pending_deletion: PendingDeletions, limit: int, numbers: list[int]
+) -> Sql:
     """SQL for (number, id) of the first of these rows that match, in their order."""
-    return matches(filter, doomed, "j.number, j.id", limit, numbers, "ORDER BY j.number")
+    return matches(filter, pending_deletion, "j.number, j.id", limit, numbers, "ORDER BY j.number")
 
 
 def matches(
     filter: Filter,
-    doomed: Doomed,
+    pending_deletion: PendingDeletions,
     what: str,
     limit: int,
     numbers: list[int] | None,
@@ -290,7 +301,7 @@ def matches(
     if numbers is not None:
         source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
         values = [json.dumps(numbers)]
-    rest = conditions(filter, doomed)
+    rest = conditions(filter, pending_deletion)
     text = f"SELECT {what} FROM {source}"
     if rest:
         text += " WHERE " + " AND ".join(condition for condition, _ in rest)

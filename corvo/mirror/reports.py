@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo.limits import REPORT_KEPT_NS, REPORT_ROWS_MAX, SECOND_NS
-from corvo.mirror.counters import ALL, BOUNDS_NS, MINUTE_NS, SLOT_NS, Tally
+from corvo.mirror.counters import ALL, BOUNDS_NS, BUCKET_NS, MINUTE_NS, ReportCounters
 from corvo.mirror.database import Database
-from corvo.mirror.sync import Round
+from corvo.mirror.sync import SyncBatch
 from corvo.model import STATES, Queue
 from corvo.platform.durations import format_time
 
@@ -94,11 +94,15 @@ class Reports:
         self._states = {row[0]: row for row in await writer.all(_LAST_STATES, (ALL,))}
 
     async def write(
-        self, writer: Database, read: Round, tally: Tally, queues: dict[int, Queue]
+        self,
+        writer: Database,
+        read: SyncBatch,
+        report_counters: ReportCounters,
+        queues: dict[int, Queue],
     ) -> None:
         """What a round adds, inside its transaction."""
-        await writer.many(_ADD_MINUTES, tally.minutes())
-        await writer.many(_ADD_LATENCIES, tally.latencies())
+        await writer.many(_ADD_MINUTES, report_counters.minutes())
+        await writer.many(_ADD_LATENCIES, report_counters.latencies())
         if read.queues:
             changed = [queue for _, queue in read.queues if queue is not None]
             for queue in changed:
@@ -141,9 +145,9 @@ async def prune(writer: Database, now_ns: int) -> None:
     a queue the last row before that stays: it says how the day began."""
     kept_ns = REPORT_KEPT_NS
     while True:
-        minute, slot = (now_ns - kept_ns) // MINUTE_NS, (now_ns - kept_ns) // SLOT_NS
+        minute, bucket = (now_ns - kept_ns) // MINUTE_NS, (now_ns - kept_ns) // BUCKET_NS
         await writer.run("DELETE FROM report_minutes WHERE minute < ?", (minute,))
-        await writer.run("DELETE FROM report_latencies WHERE slot < ?", (slot,))
+        await writer.run("DELETE FROM report_latencies WHERE slot < ?", (bucket,))
         await writer.run(
             "DELETE FROM report_states AS s WHERE minute < ?1 AND EXISTS (SELECT 1 FROM"
             " report_states t WHERE t.queue = s.queue AND t.minute > s.minute AND t.minute < ?1)",
@@ -219,9 +223,9 @@ async def latencies(
         "SELECT kind, bucket, sum(count) FROM report_latencies"
         " WHERE queue = ? AND kind IN (0, 1) AND slot >= ? AND slot <= ? GROUP BY kind, bucket"
     )
-    slots = (now_ns - period_ns) // SLOT_NS, now_ns // SLOT_NS
+    buckets = (now_ns - period_ns) // BUCKET_NS, now_ns // BUCKET_NS
     counts = [[0] * (len(BOUNDS_NS) + 1) for _ in KINDS]
-    for kind, bucket, count in await database.all(text, (queue, *slots)):
+    for kind, bucket, count in await database.all(text, (queue, *buckets)):
         counts[kind][bucket] = count
     return {name: _histogram(counts[kind]) for kind, name in enumerate(KINDS)}
 

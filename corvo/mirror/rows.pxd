@@ -1,6 +1,6 @@
 cimport cython
 
-from corvo.model cimport Extras, Job
+from corvo.model cimport JobOptions, Job
 
 cpdef dict tags_of(Job job)
 
@@ -11,9 +11,9 @@ cpdef dict tags_of(Job job)
 cpdef tuple new_values(Job job, str queue)
 
 
-@cython.locals(extras=Extras)
+@cython.locals(options=JobOptions)
 cdef tuple _rest_of(Job job)
 
 
-@cython.locals(extras=Extras)
+@cython.locals(options=JobOptions)
 cpdef tuple changing_values(Job job, str queue)

@@ -15,8 +15,8 @@ from corvo.model import (
     UNIQUE_UNTIL,
     Batch,
     ErrorRecord,
-    Extras,
     Job,
+    JobOptions,
     Queue,
     Schedule,
     Worker,
@@ -24,7 +24,7 @@ from corvo.model import (
 
 Values = tuple[Any, ...]
 
-_NO_EXTRAS: Final = Extras()
+_NO_OPTIONS: Final = JobOptions()
 _TAGS_KEPT: Final = 4_096
 
 
@@ -113,7 +113,7 @@ def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
             values.append(min(at_ns, DUE_MAX_NS))
             shape |= bit
         bit += bit
-    rest = _rest_of(job) if job.extras is not None or job.unique_key or job.provider_error else ()
+    rest = _rest_of(job) if job.options is not None or job.unique_key or job.provider_error else ()
     for item in rest:
         if item:
             values.append(item)
@@ -124,22 +124,22 @@ def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
 
 def _rest_of(job: Job) -> tuple[object, ...]:
     """What few jobs have: the end of schema.OPTIONAL."""
-    extras = job.extras or _NO_EXTRAS
+    options = job.options or _NO_OPTIONS
     return (
         UNIQUE_UNTIL[job.unique_until] if job.unique_key else "",
         int(job.provider_error),
-        extras.batch_id,
-        extras.chain_id,
-        extras.chain_step,
-        extras.group_key,
-        extras.hold_reason if job.state == HELD else "",
-        min(extras.expires_ns, DUE_MAX_NS),
+        options.batch_id,
+        options.chain_id,
+        options.chain_step,
+        options.group_key,
+        options.hold_reason if job.state == HELD else "",
+        min(options.expires_ns, DUE_MAX_NS),
     )
 
 
 def changing_values(job: Job, queue: str) -> Values:
     """By schema.CHANGING."""
-    extras = job.extras or _NO_EXTRAS
+    options = job.options or _NO_OPTIONS
     return (
         queue,
         job.queue_number,
@@ -153,10 +153,10 @@ def changing_values(job: Job, queue: str) -> Values:
         job.checkpoint.decode(),
         job.result.decode(),
         int(job.provider_error),
-        extras.hold_reason if job.state == HELD else "",
+        options.hold_reason if job.state == HELD else "",
         min(job.lease_expires_ns, DUE_MAX_NS),
         min(job.scheduled_ns, DUE_MAX_NS),
-        min(extras.expires_ns, DUE_MAX_NS),
+        min(options.expires_ns, DUE_MAX_NS),
         min(job.started_ns, DUE_MAX_NS),
         min(job.completed_ns, DUE_MAX_NS),
         min(job.failed_ns, DUE_MAX_NS),
@@ -165,11 +165,11 @@ def changing_values(job: Job, queue: str) -> Values:
     )
 
 
-def error_values(number: int, slot: int, job_id: str, record: ErrorRecord) -> Values:
+def error_values(number: int, bucket: int, job_id: str, record: ErrorRecord) -> Values:
     """A row of job_errors."""
     return (
         number,
-        slot,
+        bucket,
         job_id,
         record.attempt,
         ERROR_KINDS[record.kind],

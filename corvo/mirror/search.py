@@ -15,7 +15,7 @@ from corvo.mirror import filters, query, reports, rows
 from corvo.mirror.counters import ALL
 from corvo.mirror.database import Database, Failure
 from corvo.mirror.facets import TAG_PREFIX, RowSet, ranked
-from corvo.mirror.file import View
+from corvo.mirror.file import MirrorFile
 from corvo.mirror.filters import Filter
 from corvo.model import PRIORITY_NAMES
 from corvo.platform.durations import format_time
@@ -55,22 +55,22 @@ _PLAIN: Final = (
 _COLUMNS: Final = tuple(name.strip() for name in _TEXTS.split(","))
 
 
-async def search(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+async def search(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
     """A page of jobs: {jobs, total, total_is_exact, cursor?, has_more, duration_ms}."""
     began = time.monotonic()
     filter = filters.parse(arguments["filter"])
     order = query.parse_order(arguments.get("sort"), arguments.get("order"))
     after = query.parse_cursor(order, arguments.get("cursor"))
     limit = arguments["limit"]
-    async with view.reader() as database:
-        found, total = await _page(view, database, filter, order, after, limit + 1)
+    async with mirror_file.reader() as database:
+        found, total = await _page(mirror_file, database, filter, order, after, limit + 1)
         exact = total >= 0
         documents = await _documents(database, [number for number, _, _ in found[:limit]])
         more = len(found) > len(documents)
         if not exact and after is None and not more:
             total, exact = len(documents), True
         elif not exact:
-            total, exact = await _count(database, view, filter, len(documents) + more)
+            total, exact = await _count(database, mirror_file, filter, len(documents) + more)
     page: dict[str, Any] = {"jobs": documents, "total": total, "total_is_exact": exact}
     page["has_more"] = more
     if more:
@@ -80,7 +80,7 @@ async def search(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes
 
 
 async def _page(
-    view: View,
+    mirror_file: MirrorFile,
     database: Database,
     filter: Filter,
     order: query.Order,
@@ -88,27 +88,31 @@ async def _page(
     limit: int,
 ) -> tuple[list[Any], int]:
     """(number, sorted, id) of the rows of a page, and how many there are in all; -1 = unknown."""
-    possible, exact = view.facets.select(filter)
+    possible, exact = mirror_file.facets.select(filter)
     count = len(possible)
-    total = count if exact and not view.doomed.any else -1
+    total = count if exact and not mirror_file.pending_deletion.any else -1
     if not count:
         return [], 0
     numbers = None
     if count <= _FEW:
-        walked = len(view.facets.in_order(filter)[0]) * limit // count
+        walked = len(mirror_file.facets.in_order(filter)[0]) * limit // count
         if order.sort != "created_at" or walked > _READ_COST * count:
             numbers = list(possible)
     tags = filter.get("tags") or {}
-    uncounted = next((key for key in tags if not view.facets.counts(key)), None)
-    text, values = query.page(filter, view.doomed, order, after, limit, numbers, uncounted)
+    uncounted = next((key for key in tags if not mirror_file.facets.counts(key)), None)
+    text, values = query.page(
+        filter, mirror_file.pending_deletion, order, after, limit, numbers, uncounted
+    )
     return await database.within(_WITHIN_S, text, values), total
 
 
-async def _count(database: Database, view: View, filter: Filter, at_least: int) -> tuple[int, bool]:
+async def _count(
+    database: Database, mirror_file: MirrorFile, filter: Filter, at_least: int
+) -> tuple[int, bool]:
     """How many jobs match, counted up to a bound and for a moment."""
     bound = limits.SEARCH_COUNTED_MAX
-    numbers = _listed(view.facets.select(filter)[0])
-    text, values = query.matches(filter, view.doomed, "1", bound + 1, numbers)
+    numbers = _listed(mirror_file.facets.select(filter)[0])
+    text, values = query.matches(filter, mirror_file.pending_deletion, "1", bound + 1, numbers)
     try:
         counted = await database.within(_COUNT_WITHIN_S, f"SELECT count(*) FROM ({text})", values)
     except MirrorUnavailable:  # it takes too long
@@ -178,32 +182,34 @@ def _document(values: dict[str, Any], last_error: str | None) -> dict[str, Any]:
     return document
 
 
-async def facets(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+async def facets(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
     """Counts of the jobs that match: {total, total_is_exact, facets: {by: {value: count}}}."""
     began = time.monotonic()
     filter = filters.parse(arguments["filter"])
-    possible, exact = view.facets.select(filter)
+    possible, exact = mirror_file.facets.select(filter)
     if not exact:
         bound = limits.SEARCH_COUNTED_MAX
         numbers = _listed(possible)
-        text, values = query.matches(filter, view.doomed, "j.number", bound + 1, numbers)
-        async with view.reader() as database:
+        text, values = query.matches(
+            filter, mirror_file.pending_deletion, "j.number", bound + 1, numbers
+        )
+        async with mirror_file.reader() as database:
             found = await database.within(_WITHIN_S, text, values)
         exact = len(found) <= bound
         possible = possible & type(possible)(row[0] for row in found[:bound])
     split: dict[str, dict[str, int]] = {}
     for dimension in arguments["by"]:
         tag = dimension.removeprefix(TAG_PREFIX)
-        if dimension == tag or view.facets.counts(tag):
-            split[dimension] = view.facets.split(possible, dimension)
+        if dimension == tag or mirror_file.facets.counts(tag):
+            split[dimension] = mirror_file.facets.split(possible, dimension)
         else:
-            split[dimension] = await _split_by_tag(view, possible, tag)
-    counted = exact and not view.doomed.any
+            split[dimension] = await _split_by_tag(mirror_file, possible, tag)
+    counted = exact and not mirror_file.pending_deletion.any
     answer = {"total": len(possible), "total_is_exact": counted, "facets": split}
     return _finish(answer, began, stale)
 
 
-async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int]:
+async def _split_by_tag(mirror_file: MirrorFile, possible: RowSet, key: str) -> dict[str, int]:
     """By the values of a tag with so many values that they are not counted all the time: those
     of the first matches, up to a bound."""
     numbers = rows.json_list(possible[: limits.SEARCH_COUNTED_MAX])
@@ -211,21 +217,23 @@ async def _split_by_tag(view: View, possible: RowSet, key: str) -> dict[str, int
         "SELECT count(*), t.value FROM json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
         " CROSS JOIN json_each(j.tags) t WHERE t.key = ? GROUP BY t.value"
     )
-    async with view.reader() as database:
+    async with mirror_file.reader() as database:
         return ranked(await database.within(_WITHIN_S, text, (numbers, key)))
 
 
-async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> dict[str, Any]:
+async def ids(
+    mirror_file: MirrorFile, arguments: Mapping[str, Any], _stale: bool
+) -> dict[str, Any]:
     """The ids of the jobs that match, in order of their rows, up to a limit: {ids, next, upto}.
     `after` is the row that the page before ended with, which `next` says (0 = there are no more);
     `upto` is the last row that there was when the first page was asked for."""
     filter = filters.parse(arguments["filter"])
-    possible, exact = view.facets.select(filter)
+    possible, exact = mirror_file.facets.select(filter)
     after, limit = arguments["after"], arguments["limit"]
-    upto = arguments["upto"] or (view.facets.all.max() if view.facets.all else 1)
+    upto = arguments["upto"] or (mirror_file.facets.all.max() if mirror_file.facets.all else 1)
     found: list[str] = []
     listed = limit if exact else _LISTED
-    async with view.reader() as database:
+    async with mirror_file.reader() as database:
         while len(found) < limit:
             numbers = list(islice(possible.iter_equal_or_larger(after + 1), listed))
             while numbers and numbers[-1] > upto:
@@ -234,23 +242,23 @@ async def ids(view: View, arguments: Mapping[str, Any], _stale: bool) -> dict[st
                 after = 0
                 break
             wanted = limit - len(found)
-            text, values = query.matching_ids(filter, view.doomed, wanted, numbers)
+            text, values = query.matching_ids(filter, mirror_file.pending_deletion, wanted, numbers)
             matching = await database.within(_WITHIN_S, text, values)
             found += [job_id for _, job_id in matching]
             after = matching[-1][0] if len(matching) == wanted else numbers[-1]
     return {"ids": found, "next": after, "upto": upto}
 
 
-async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+async def fulltext(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
     """The jobs that have these words in payload, tags or queue: {q, results}."""
     began = time.monotonic()
     words, limit = arguments["q"], arguments["limit"]
     columns = "j.id, j.queue, j.state, j.payload, IFNULL(j.tags, ''), j.created_at"
     found: list[Any] = []
-    rest = query.conditions(Filter({}), view.doomed)
+    rest = query.conditions(Filter({}), mirror_file.pending_deletion)
     alive = "".join(f" AND {text}" for text, _ in rest)
     more = [value for _, values in rest for value in values]
-    async with view.reader() as database:
+    async with mirror_file.reader() as database:
         text = (
             f"SELECT {columns} FROM jobs_fts f CROSS JOIN jobs j ON j.number = f.rowid"
             f" WHERE jobs_fts MATCH ?{alive} ORDER BY f.rank LIMIT ?"
@@ -278,37 +286,37 @@ async def fulltext(view: View, arguments: Mapping[str, Any], stale: bool) -> byt
     return _finish({"q": words, "results": results}, began, stale)
 
 
-async def throughput(view: View, arguments: Mapping[str, Any], _stale: bool) -> bytes:
+async def throughput(mirror_file: MirrorFile, arguments: Mapping[str, Any], _stale: bool) -> bytes:
     """What happened in each of the last minutes: [{minute, enqueued, completed, failed}]."""
-    number, now_ns = _reported(view, arguments), arguments["now_ns"]
-    async with view.reader() as database:
+    number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
+    async with mirror_file.reader() as database:
         return _ENCODE(await reports.throughput(database, number, now_ns, arguments["minutes"]))
 
 
-async def history(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+async def history(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
     """Points of charts: {points, duration_ms}."""
     began = time.monotonic()
-    number, now_ns = _reported(view, arguments), arguments["now_ns"]
+    number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
     minutes, step = arguments["minutes"], arguments["step"]
-    async with view.reader() as database:
+    async with mirror_file.reader() as database:
         points = await reports.history(database, number, now_ns, minutes, step)
     return _finish({"step_seconds": 60 * step, "points": points}, began, stale)
 
 
-async def latency(view: View, arguments: Mapping[str, Any], stale: bool) -> bytes:
+async def latency(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
     """How long jobs waited and ran: {delivery, run, duration_ms}."""
     began = time.monotonic()
-    number, now_ns = _reported(view, arguments), arguments["now_ns"]
-    async with view.reader() as database:
+    number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
+    async with mirror_file.reader() as database:
         found = await reports.latencies(database, number, now_ns, arguments["period_ns"])
     return _finish({**found}, began, stale)
 
 
-def _reported(view: View, arguments: Mapping[str, Any]) -> int:
+def _reported(mirror_file: MirrorFile, arguments: Mapping[str, Any]) -> int:
     """The number that the reports know a queue by. One that the mirror does not know yet has none,
     and so nothing to tell."""
     queue = arguments["queue"]
-    return (view.queue_number(queue) or _NOBODY) if queue else ALL
+    return (mirror_file.queue_number(queue) or _NOBODY) if queue else ALL
 
 
 def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from corvo import limits
 from corvo._fast.codec import keys
 from corvo.mirror import rows
-from corvo.mirror.counters import Tally
-from corvo.mirror.facets import Place
+from corvo.mirror.counters import ReportCounters
+from corvo.mirror.facets import Facet
 from corvo.model import COMPLETED, PENDING, PRIORITIES, STATES, Job, Queue
 from corvo.storage.reader import Snapshot
 from corvo.storage.records import jobs as job_records
@@ -23,7 +23,7 @@ _NO_TAGS: dict[str, str] = {}
 Get = Callable[[bytes], bytes | None]
 
 
-class Found:
+class ExistingRow:
     """What the file has of a job."""
 
     def __init__(
@@ -36,12 +36,12 @@ class Found:
         started_ns: int,
     ) -> None:
         self.number = number
-        self.place: Place = (queue, state, priority, errors > 0)
+        self.facet: Facet = (queue, state, priority, errors > 0)
         self.errors = errors
         self.started_ns = started_ns
 
 
-class Round:
+class SyncBatch:
     """What one step has read."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Round:
         self.queues: list[tuple[str, Queue | None]] = []
         self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
 
-    def read_documents(self, snapshot: Snapshot, found: dict[str, Found]) -> None:
+    def read_documents(self, snapshot: Snapshot, found: dict[str, ExistingRow]) -> None:
         """Read the documents as they are now."""
         get = snapshot.get
         for name in dict.fromkeys(self.others.queues):
@@ -93,10 +93,10 @@ class Round:
         """Take a job in, with its errors from a slot on; how large it is."""
         size = len(head)
         job = job_records.decode_head(job_id, head)
-        if job.has_extras:
-            extras = get(keys.extras(job_id))
-            assert extras is not None, f"job {job_id} has no extras"
-            job.extras = job_records.decode_extras(job_id, extras)
+        if job.has_options:
+            options = get(keys.options(job_id))
+            assert options is not None, f"job {job_id} has no extras"
+            job.options = job_records.decode_options(job_id, options)
         if job.body_apart:
             body = get(keys.body(job_id))
             assert body is not None, f"job {job_id} has no body"
@@ -108,10 +108,10 @@ class Round:
             job_records.decode_data(job, data)
             size += len(data)
         self.jobs.append(job)
-        for slot in range(known, job.error_count):
-            row = get(keys.error(job_id, slot))
-            assert row is not None, f"job {job_id} lacks error record {slot}"
-            self.errors.append((job_id, slot, row))
+        for bucket in range(known, job.error_count):
+            row = get(keys.error(job_id, bucket))
+            assert row is not None, f"job {job_id} lacks error record {bucket}"
+            self.errors.append((job_id, bucket, row))
             size += len(row)
         return size
 
@@ -165,8 +165,8 @@ class Changes:
 
     def __init__(
         self,
-        read: Round,
-        found: dict[str, Found],
+        read: SyncBatch,
+        found: dict[str, ExistingRow],
         queues: dict[int, Queue],
         next_number: int,
         fulltext: int,
@@ -175,75 +175,75 @@ class Changes:
         text, which has to hear when one of them moves."""
         self.inserts: dict[int, list[list[object]]] = {}  # by shape, see `rows.new_values`
         self.updates: list[rows.Values] = []
-        self.places: list[tuple[int, Place, dict[str, str]]] = []  # of new jobs
+        self.facets: list[tuple[int, Facet, dict[str, str]]] = []  # of new jobs
         self.tags: list[tuple[str, str, int]] = []
-        self.moves: list[tuple[int, Place, Place]] = []
+        self.moves: list[tuple[int, Facet, Facet]] = []
         self.requeued: list[int] = []  # jobs in another queue, of which full text knows
         self.errors: list[rows.Values] = []
-        self.tally = Tally(read.stamp_ns)
+        self.report_counters = ReportCounters(read.stamp_ns)
         self.numbers: dict[str, int] = {}
         self.next_number = next_number
-        self._new: dict[int, list[tuple[Job, Place]]] = {}  # by shape
+        self._new: dict[int, list[tuple[Job, Facet]]] = {}  # by shape
         for job in read.jobs:
             self._see(job, found, queues, fulltext)
         self._number()
         self._add_errors(read, found)
 
     def _see(
-        self, job: Job, found: dict[str, Found], queues: dict[int, Queue], fulltext: int
+        self, job: Job, found: dict[str, ExistingRow], queues: dict[int, Queue], fulltext: int
     ) -> None:
         queue = queues[job.queue_number]
         name = queue.name
-        place = (name, STATES[job.state], job.priority, job.error_count > 0)
+        facet = (name, STATES[job.state], job.priority, job.error_count > 0)
         old = found.get(job.id)
         if old is not None:
-            self._change(job, old, name, place, fulltext)
+            self._change(job, old, name, facet, fulltext)
             return
         shape, values = rows.new_values(job, name)
         if shape not in self._new:
             self._new[shape] = []
             self.inserts[shape] = []
-        self._new[shape].append((job, place))
+        self._new[shape].append((job, facet))
         self.inserts[shape].append(values)
 
     def _number(self) -> None:
         """Give the new jobs their numbers, so that rows go in in the order of them."""
         for shape, jobs in self._new.items():
-            for values, (job, place) in zip(self.inserts[shape], jobs, strict=True):
+            for values, (job, facet) in zip(self.inserts[shape], jobs, strict=True):
                 values[0] = self.next_number
-                self._add(job, self.next_number, place)
+                self._add(job, self.next_number, facet)
                 self.next_number += 1
 
-    def _add(self, job: Job, number: int, place: Place) -> None:
+    def _add(self, job: Job, number: int, facet: Facet) -> None:
         tags = _NO_TAGS
         if job.tags:
             tags = rows.tags_of(job)
             for key, value in tags.items():
                 self.tags.append((key, value, number))
-        self.places.append((number, place, tags))
-        self.tally.enqueued(job.queue_number, job.created_ns)
-        self.tally.see(job, False, 0)
+        self.facets.append((number, facet, tags))
+        self.report_counters.enqueued(job.queue_number, job.created_ns)
+        self.report_counters.see(job, False, 0)
         if job.error_count:
             self.numbers[job.id] = number
 
-    def _change(self, job: Job, old: Found, queue: str, place: Place, fulltext: int) -> None:
+    def _change(self, job: Job, old: ExistingRow, queue: str, facet: Facet, fulltext: int) -> None:
         self.updates.append((*rows.changing_values(job, queue), old.number))
-        if place != old.place:
-            self.moves.append((old.number, old.place, place))
-            if place[0] != old.place[0] and old.number <= fulltext:
+        if facet != old.facet:
+            self.moves.append((old.number, old.facet, facet))
+            if facet[0] != old.facet[0] and old.number <= fulltext:
                 self.requeued.append(old.number)
-        self.tally.see(job, old.place[1] == _COMPLETED, old.started_ns)
+        self.report_counters.see(job, old.facet[1] == _COMPLETED, old.started_ns)
         if job.error_count:
             self.numbers[job.id] = old.number
 
-    def _add_errors(self, read: Round, found: dict[str, Found]) -> None:
+    def _add_errors(self, read: SyncBatch, found: dict[str, ExistingRow]) -> None:
         if not read.errors:
             return
         queues = {job.id: job.queue_number for job in read.jobs if job.error_count}
-        for job_id, slot, row in read.errors:
+        for job_id, bucket, row in read.errors:
             old = found.get(job_id)
-            if old is not None and slot < old.errors:
+            if old is not None and bucket < old.errors:
                 continue
             record = job_records.decode_error(job_id, row)
-            self.errors.append(rows.error_values(self.numbers[job_id], slot, job_id, record))
-            self.tally.failed(queues[job_id], record.kind, record.at_ns)
+            self.errors.append(rows.error_values(self.numbers[job_id], bucket, job_id, record))
+            self.report_counters.failed(queues[job_id], record.kind, record.at_ns)

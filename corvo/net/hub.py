@@ -5,13 +5,13 @@ from corvo.engine.pipeline import Loop, Pipeline
 from corvo.fsm.machine import Machine
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.rpc.worker_streams import LifecycleStreams
-from corvo.net.streams.bulk_progress import TaskStreams
+from corvo.net.streams.bulk_progress import BulkProgressStreams
 from corvo.net.streams.events import EventStreams
-from corvo.net.streams.job_output import TextStreams
+from corvo.net.streams.job_output import JobOutputStreams
 from corvo.platform.clock import Clock
 
 
-class Live:
+class StreamHub:
     """One of each."""
 
     def __init__(
@@ -20,9 +20,9 @@ class Live:
         self.loop = loop
         self.streams = OpenStreams(loop)
         self.events = EventStreams(loop, clock, machine, pipeline)
-        self.texts = TextStreams(machine, self.streams)
+        self.job_output = JobOutputStreams(machine, self.streams)
         self.lifecycles = LifecycleStreams(loop, clock, config)
-        self.tasks = TaskStreams(loop, machine, self.streams)
+        self.operations = BulkProgressStreams(loop, machine, self.streams)
 
     def end_all(self) -> None:
         """The server stops."""

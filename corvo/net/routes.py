@@ -20,7 +20,7 @@ from corvo.net.api.handlers.schedules import Schedules
 from corvo.net.api.handlers.search import Search
 from corvo.net.api.handlers.worker import WorkerVerbs
 from corvo.net.http.router import Route
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.rpc.handler import Rpc
 from corvo.net.rpc.worker_service import WorkerCalls
 from corvo.net.streams.handlers import Streams
@@ -31,10 +31,10 @@ _Row = tuple[str, str, Callable[[Request], None]]
 
 
 def routes(
-    service: Service, admin: Admin, live: Live, test_clock: bool, members: Members | None = None
+    service: Service, admin: Admin, hub: StreamHub, test_clock: bool, members: Members | None = None
 ) -> list[Route]:
     """All routes of this server; `members` is there on nodes of a cluster."""
-    producer, worker = Producer(service), WorkerVerbs(service, live.texts)
+    producer, worker = Producer(service), WorkerVerbs(service, hub.job_output)
     jobs, bulk, schedules = Jobs(service), Bulk(service), Schedules(service, producer)
     rows: list[_Row] = [
         ("POST", "/enqueue", producer.enqueue),
@@ -79,12 +79,12 @@ def routes(
         ("GET", "/debug/runtime", admin.runtime),
     ]
     rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
-    rows += _search(Search(service)) + _streams(Streams(service, live))
+    rows += _search(Search(service)) + _streams(Streams(service, hub))
     rows += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
     if test_clock:
         rows.append(("POST", "/test/clock", admin.test_clock))
     table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
-    rpc = Rpc(live.loop, WorkerCalls(service, producer, worker), live)
+    rpc = Rpc(hub.loop, WorkerCalls(service, producer, worker), hub)
     table.append(Route("POST", _RPC, rpc.call, _RPC))
     table.append(Route("GET", "/healthz", admin.healthz, "/healthz"))
     table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
@@ -133,7 +133,7 @@ def _streams(streams: Streams) -> list[_Row]:
     return [
         ("GET", "/events", streams.events),
         ("GET", "/jobs/{id}/stream", streams.job),
-        ("GET", "/bulk/{id}/progress", streams.task),
+        ("GET", "/bulk/{id}/progress", streams.operation),
     ]
 
 

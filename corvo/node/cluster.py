@@ -11,24 +11,24 @@ from typing import Any, Final
 
 from corvo._fast.http.exchange import Request
 from corvo.config import Address, Config
-from corvo.consensus.cluster.discovery import Seeds, raft_tls
-from corvo.consensus.cluster.divergence import Agreement
+from corvo.consensus.cluster.discovery import Discovery, raft_tls
+from corvo.consensus.cluster.divergence import DivergenceCheck
 from corvo.consensus.cluster.membership import (
     Members,
-    decode_whereabouts,
-    encode_whereabouts,
+    addresses,
+    decode_addresses,
+    encode_addresses,
     http_address,
     node_name,
     peers_of,
     raft_address,
-    whereabouts,
 )
 from corvo.consensus.cluster.peer_connection import Channel
 from corvo.consensus.cluster.snapshots import Snapshots
 from corvo.consensus.cluster.transport import Transport
 from corvo.consensus.raft.messages import ConfState, Message, decode_conf_state
 from corvo.consensus.raft.ready import LEADER, PeerStatus, RaftStatus
-from corvo.consensus.raft_log import ELECTION_TICKS, TICK_S, ClusterLog, raft_id
+from corvo.consensus.raft_log import ELECTION_TICKS, TICK_S, RaftLog, raft_id
 from corvo.engine.leadership import Leadership
 from corvo.engine.pipeline import Pipeline
 from corvo.errors import ConfigError, Conflict
@@ -39,7 +39,7 @@ from corvo.net.forward.proxy import Proxy
 from corvo.net.forward.stream_relay import StreamRelays
 from corvo.net.http.router import Router
 from corvo.net.http.server import Server
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
 from corvo.storage.data_dir import Identity
 
@@ -61,11 +61,11 @@ class Cluster:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         identity: Identity,
-        log: ClusterLog,
+        log: RaftLog,
         machine: Machine,
         pipeline: Pipeline,
         leadership: Leadership,
-        seeds: Seeds,
+        discovery: Discovery,
     ) -> None:
         self._config = config
         self._loop = loop
@@ -77,8 +77,8 @@ class Cluster:
         self._started = False
         self.loading = False  # a snapshot is being read
         self.leadership = leadership
-        self._seeds = seeds
-        self.members = Members(config, identity.cluster_id, log, loop, seeds)
+        self._discovery = discovery
+        self.members = Members(config, identity.cluster_id, log, loop, discovery)
         self.gate: Gate | None = None
         self.proxy: Proxy | None = None
         self._relays: StreamRelays | None = None
@@ -92,10 +92,10 @@ class Cluster:
             self._on_unreachable,
             clock=clock,
             on_channel=self._on_channel,
-            tls=seeds.raft_tls,
+            tls=discovery.raft_tls,
         )
-        self.agreement = Agreement(machine, self.transport.tell_state)
-        self.transport.on_state = self.agreement.heard
+        self.divergence = DivergenceCheck(machine, self.transport.tell_state)
+        self.transport.on_state = self.divergence.heard
         self._timer: asyncio.TimerHandle | None = None
         self.snapshots = Snapshots(
             config.data_dir,
@@ -118,7 +118,7 @@ class Cluster:
             await self.transport.start()
         except OSError as error:
             raise ConfigError(f"cannot listen on {bind} for other nodes: {error}") from None
-        where = whereabouts(self._config, http)
+        where = addresses(self._config, http)
         if bind.port == 0 and self._config.raft_advertise is None:
             host, _, _ = where.raft.rpartition(":")
             where = where._replace(raft=f"{host}:{self.transport.port}")
@@ -135,7 +135,7 @@ class Cluster:
         if self._identity.joined:
             return ConfState([])
         own = self._log.node_id
-        return ConfState([own], contexts={own: encode_whereabouts(self._where)})
+        return ConfState([own], contexts={own: encode_addresses(self._where)})
 
     def start(self) -> None:
         """The log has started."""
@@ -148,7 +148,7 @@ class Cluster:
         """Once a second: see whether all have the same state. Who has another one does not lead,
         if there is somebody else."""
         self._timer = self._loop.call_later(_COMPARE_S, self._compare)
-        self.agreement.tick()
+        self.divergence.tick()
         if self.is_wrong and self._log.leading:
             try:
                 self._log.transfer()
@@ -158,12 +158,12 @@ class Cluster:
     @property
     def is_wrong(self) -> bool:
         """Whether the state of this node differs from that of a majority."""
-        return self._started and self.agreement.is_wrong(self._log.conf.voters)
+        return self._started and self.divergence.is_wrong(self._log.conf.voters)
 
-    def guard(self, router: Router, server: Server, live: Live) -> None:
+    def guard(self, router: Router, server: Server, hub: StreamHub) -> None:
         """Stand between the front end and the router."""
         proxy = self.proxy = Proxy(
-            self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._seeds.api_trust
+            self._loop, self._clock.elapsed_ns, self._on_returned, tls=self._discovery.api_trust
         )
         self.gate = Gate(
             router.handle,
@@ -176,9 +176,11 @@ class Cluster:
         )
         server.handle = self.gate.handle
         self._pipeline.on_lost = self.gate.again
-        self._relays = live.lifecycles.relays = StreamRelays(self._loop, self._seeds.stream_trust)
-        live.lifecycles.leader = self.leader_url
-        self.leadership.on_change += [self._turn_proxy, live.texts.cut_all]
+        self._relays = hub.lifecycles.relays = StreamRelays(
+            self._loop, self._discovery.stream_trust
+        )
+        hub.lifecycles.leader = self.leader_url
+        self.leadership.on_change += [self._turn_proxy, hub.job_output.cut_all]
 
     def _turn_proxy(self) -> None:
         """Requests go to whoever leads now."""
@@ -199,7 +201,7 @@ class Cluster:
     def renew_certificate(self) -> None:
         """Read the certificate for other nodes again, if there is one; ConfigError, and all stays
         as it is, if the files are not right."""
-        shown = self._seeds.raft_tls
+        shown = self._discovery.raft_tls
         if shown is not None and raft_tls(self._config) is not None:
             shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
 
@@ -265,7 +267,7 @@ class Cluster:
         own = self._log.node_id
         incarnations = {member: member.rpartition("/")[2] for member in conf.members}
         self.transport.set_peers(peers_of(conf, own), index, incarnations)
-        self.agreement.forget(conf.members)
+        self.divergence.forget(conf.members)
 
     # What is told.
 
@@ -277,7 +279,7 @@ class Cluster:
         lone = leader == self._log.node_id and not self.leadership.serving
         missing = [peer for node_id, peer in raft.peers.items() if self._is_missing(node_id, peer)]
         health = "no-leader" if not leader or lone else "degraded" if missing else "healthy"
-        if self.agreement.differing:
+        if self.divergence.diverged:
             health = "diverged"
         return {
             "mode": "cluster",
@@ -334,11 +336,11 @@ class Cluster:
 
     def _node(self, member: str, raft: RaftStatus) -> dict[str, Any]:
         """One row of the list of nodes. Only a leader knows how far the others are."""
-        where = decode_whereabouts(raft.conf.contexts[member])
+        where = decode_addresses(raft.conf.contexts[member])
         own = member == self._log.node_id
         is_leader = member == raft.leader_id
         voter = member in raft.conf.voters
-        differs = member in self.agreement.differing
+        differs = member in self.divergence.diverged
         row: dict[str, Any] = {
             "id": node_name(member),
             "member_id": member,

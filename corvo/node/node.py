@@ -19,13 +19,13 @@ from typing import Any
 import uvloop
 
 from corvo import __version__, limits
-from corvo._fast.meters import TurnMeter
+from corvo._fast.metrics import TurnMetrics
 from corvo.config import Address, Config, retention_by_ending
-from corvo.consensus.cluster.discovery import Seeds
+from corvo.consensus.cluster.discovery import Discovery
 from corvo.consensus.raft.messages import ConfState, SnapshotMeta
-from corvo.consensus.raft_log import ClusterLog
-from corvo.consensus.single_log import SoloLog
-from corvo.engine.housekeeping import Background
+from corvo.consensus.raft_log import RaftLog
+from corvo.consensus.single_log import SingleLog
+from corvo.engine.housekeeping import Housekeeping
 from corvo.engine.leadership import Leadership
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.scheduler import Scheduler
@@ -37,11 +37,11 @@ from corvo.net.api.idempotency import Idempotency
 from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
 from corvo.net.rpc.worker_streams import is_lifecycle_stream
 from corvo.node.cluster import Cluster
-from corvo.node.status import Report
+from corvo.node.status import Status
 from corvo.platform import failpoints, logging_setup
 from corvo.platform.clock import Clock, TestClock
 from corvo.platform.files import Files
@@ -49,7 +49,7 @@ from corvo.platform.ids import JobIds
 from corvo.platform.systemd import Notifier
 from corvo.sidecar.supervisor import Supervisor
 from corvo.storage.data_dir import DataDir, Identity, has_identity
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +66,10 @@ class Node:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         cluster_id: str = "",
-        seeds: Seeds | None = None,
+        discovery: Discovery | None = None,
     ) -> None:
-        """`cluster_id` is that of the cluster to join, `seeds` those who know of it: a node of a
-        cluster has them."""
+        """`cluster_id` is that of the cluster to join, `discovery` those who know of it: a node of
+        a cluster has them."""
         self.config = config
         self.loop = loop
         self.exit_status = 0
@@ -77,18 +77,18 @@ class Node:
         self.clock: Clock = TestClock() if config.test_clock else Clock()
         self.notifier = Notifier(os.environ)
         self.data_dir = self._lock_data_dir(cluster_id)
-        self.log = self._cluster_log() if config.clustered else self._solo_log()
-        self.base = Base.open(Path(config.data_dir))
-        self.machine = Machine(self.base)
+        self.log = self._cluster_log() if config.clustered else self._single_log()
+        self.state_store = StateStore.open(Path(config.data_dir))
+        self.machine = Machine(self.state_store)
         self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         self.pipeline = Pipeline(
-            loop, self.clock, self.log, self.machine, self.base, config.max_pending
+            loop, self.clock, self.log, self.machine, self.state_store, config.max_pending
         )
-        self.pipeline.flusher.turns = TurnMeter(loop.call_soon, self.clock.monotonic_ns)
+        self.pipeline.flusher.turns = TurnMetrics(loop.call_soon, self.clock.monotonic_ns)
         self.scheduler = Scheduler(
             loop, self.clock, self.machine, self.pipeline, config.retention_ns
         )
-        self.background = Background(
+        self.housekeeping = Housekeeping(
             loop,
             self.clock,
             self.machine,
@@ -96,16 +96,16 @@ class Node:
             retention_by_ending(config),
             config.retention_interval_ns,
         )
-        self.cluster = None if seeds is None else self._cluster(seeds)
+        self.cluster = None if discovery is None else self._cluster(discovery)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.live = Live(loop, self.clock, config, self.machine, self.pipeline)
+        self.hub = StreamHub(loop, self.clock, config, self.machine, self.pipeline)
         self.sidecar = self._mirror()
-        parts = self.machine, self.pipeline, self.live, self.sidecar
-        self.report = Report(config, self.clock, self.log, *parts)
+        parts = self.machine, self.pipeline, self.hub, self.sidecar
+        self.report = Status(config, self.clock, self.log, *parts)
         if self.cluster is not None:
             self.report.cluster = self.cluster.status
-            self.report.agreement = self.cluster.agreement
+            self.report.divergence = self.cluster.divergence
         self.log.on_flushed = self.report.wal_flush.observe
         self.server: Server | None = None
         self.address = config.bind  # with the real port once it listens
@@ -123,7 +123,9 @@ class Node:
             self.machine.drop_outbox()
             return None
         outbox = self.machine.keep_outbox(self._new_epoch())
-        sidecar = Supervisor(self.config, self.loop, self.clock, self.base, outbox, self.pipeline)
+        sidecar = Supervisor(
+            self.config, self.loop, self.clock, self.state_store, outbox, self.pipeline
+        )
         self.service.mirror = sidecar
         return sidecar
 
@@ -133,8 +135,8 @@ class Node:
     def _new_salt(self) -> int:
         return int.from_bytes(self.clock.random_bytes(4), "big")
 
-    def _solo_log(self) -> SoloLog:
-        return SoloLog(
+    def _single_log(self) -> SingleLog:
+        return SingleLog(
             os.path.join(self.config.data_dir, "wal"),
             self.data_dir.identity,
             durable=self.config.durable,
@@ -142,8 +144,8 @@ class Node:
             segment_size=failpoints.size("wal.segment_size", limits.WAL_SEGMENT_SIZE),
         )
 
-    def _cluster_log(self) -> ClusterLog:
-        return ClusterLog(
+    def _cluster_log(self) -> RaftLog:
+        return RaftLog(
             os.path.join(self.config.data_dir, "wal"),
             self.data_dir.identity,
             None,
@@ -155,10 +157,10 @@ class Node:
             kept_size=failpoints.size("raft.log_kept_size", limits.RAFT_LOG_KEPT_SIZE),
         )
 
-    def _cluster(self, seeds: Seeds) -> Cluster:
-        assert isinstance(self.log, ClusterLog)
+    def _cluster(self, discovery: Discovery) -> Cluster:
+        assert isinstance(self.log, RaftLog)
         parts = self.clock, self.machine, self.pipeline
-        leadership = Leadership(self.log, *parts, self.scheduler, self.background)
+        leadership = Leadership(self.log, *parts, self.scheduler, self.housekeeping)
         identity = self.data_dir.identity
         self.log.on_restored = self._on_restored
         return Cluster(
@@ -170,7 +172,7 @@ class Node:
             self.machine,
             self.pipeline,
             leadership,
-            seeds,
+            discovery,
         )
 
     def _lock_data_dir(self, cluster_id: str) -> DataDir:
@@ -216,7 +218,7 @@ class Node:
         if self.cluster is None:
             self.pipeline.start()
             self.scheduler.start()
-            self.background.start()
+            self.housekeeping.start()
         else:
             self.pipeline.start(leading=False)
             self.cluster.start()
@@ -234,7 +236,7 @@ class Node:
         admin = Admin(self.service, report.status, report.metrics, report.state)
         with_key = Idempotency(self.service).handle
         members = None if cluster is None else cluster.members
-        table = routes(self.service, admin, self.live, self.config.test_clock, members)
+        table = routes(self.service, admin, self.hub, self.config.test_clock, members)
         router = Router(table, with_key)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
@@ -244,8 +246,8 @@ class Node:
         server.turns = self.pipeline.flusher.turns
         server.context.takes_pieces = is_lifecycle_stream
         if cluster is not None:
-            cluster.guard(router, server, self.live)
-        self.pipeline.on_applied += [server.flush, self.live.events.dispatch]
+            cluster.guard(router, server, self.hub)
+        self.pipeline.on_applied += [server.flush, self.hub.events.dispatch]
         protocol = server.protocol if self.certificate is None else self._secure(server)
         bind = self.config.bind
         try:
@@ -285,7 +287,7 @@ class Node:
         assert self.server is not None
         self.server.context.index = index
         if self.cluster is not None:
-            self.cluster.agreement.note(index)
+            self.cluster.divergence.note(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> bool:
         """A snapshot is the base now. It is read beside other work; until that is done this node
@@ -297,17 +299,17 @@ class Node:
 
     async def _load(self, meta: SnapshotMeta) -> None:
         began_ns = self.clock.monotonic_ns()
-        assert self.cluster is not None and isinstance(self.log, ClusterLog)
+        assert self.cluster is not None and isinstance(self.log, RaftLog)
         self.cluster.loading = True
-        base: Base | None = None
+        state_store: StateStore | None = None
         try:
-            base = Base.open(Path(self.config.data_dir))
-            for _ in self.machine.load(base):
+            state_store = StateStore.open(Path(self.config.data_dir))
+            for _ in self.machine.load(state_store):
                 await asyncio.sleep(0)
-            self._go_on_from(base, meta)
+            self._go_on_from(state_store, meta)
         except asyncio.CancelledError:
-            if base is not None:
-                base.close()
+            if state_store is not None:
+                state_store.close()
             raise
         except Exception as error:
             self._on_fatal(error)
@@ -317,18 +319,20 @@ class Node:
         fields = {"index": meta.index, "took_ms": took_ms}
         logger.info("going on from a snapshot", extra={"fields": fields})
 
-    def _go_on_from(self, base: Base, meta: SnapshotMeta) -> None:
+    def _go_on_from(self, state_store: StateStore, meta: SnapshotMeta) -> None:
         """The machine has loaded this base."""
-        old, self.base = self.base, base
+        old, self.state_store = self.state_store, state_store
         self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         assert self.machine.applied_index == meta.index, "the base is that of the snapshot"
         if failpoints.armed:
             failpoints.reach("snapshot.restored")
-        self.pipeline.flusher.use(self.base, meta.index)
+        self.pipeline.flusher.use(self.state_store, meta.index)
         if self.sidecar is None:
             self.machine.drop_outbox()
         else:
-            self.sidecar.restored(self.base, self.machine.keep_outbox(self._new_epoch(), anew=True))
+            self.sidecar.restored(
+                self.state_store, self.machine.keep_outbox(self._new_epoch(), anew=True)
+            )
         old.close()
         assert self.cluster is not None
         self.cluster.snapshots.clean()
@@ -378,7 +382,7 @@ class Node:
 
     def _drain(self) -> None:
         self.pipeline.drain()
-        self.live.end_all()
+        self.hub.end_all()
         if self.cluster is not None:
             self.cluster.drain()
 
@@ -398,10 +402,10 @@ class Node:
         if self.sidecar is not None:
             self.sidecar.close()
         self.scheduler.close()
-        self.background.close()
+        self.housekeeping.close()
         self.pipeline.close()
         self.log.close()
-        self.base.close()
+        self.state_store.close()
         self.data_dir.close()
         self.notifier.close()
 
@@ -475,11 +479,11 @@ def run(config: Config) -> int:
     asyncio.set_event_loop(loop)
     try:
         cluster_id = ""
-        seeds = Seeds(config, os.urandom) if config.clustered else None
+        discovery = Discovery(config, os.urandom) if config.clustered else None
         joins = bool(config.join or config.discover) and not has_identity(config.data_dir)
-        if seeds is not None and joins:
-            cluster_id = loop.run_until_complete(seeds.cluster_id())
-        return loop.run_until_complete(Node(config, loop, cluster_id, seeds).run())
+        if discovery is not None and joins:
+            cluster_id = loop.run_until_complete(discovery.cluster_id())
+        return loop.run_until_complete(Node(config, loop, cluster_id, discovery).run())
     except CorvoError as error:
         logger.error("%s", error.message)
         return 1

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from corvo._fast.meters import Histogram
+from corvo._fast.metrics import Histogram
 from corvo.config import Address, Config
-from corvo.consensus.cluster.divergence import Agreement
+from corvo.consensus.cluster.divergence import DivergenceCheck
 from corvo.consensus.log import Log
 from corvo.engine.pipeline import ENTRY_BOUNDS_NS, Pipeline
 from corvo.fsm.machine import Machine
@@ -14,14 +14,14 @@ from corvo.model import PENDING, PRIORITIES, STATES, Queue
 from corvo.net.api import prometheus
 from corvo.net.http.router import Route
 from corvo.net.http.server import Server
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
 from corvo.sidecar.supervisor import Supervisor
 
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
 
 
-class Report:
+class Status:
     """Reads the parts of a node; changes nothing."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Report:
         log: Log,
         machine: Machine,
         pipeline: Pipeline,
-        live: Live,
+        hub: StreamHub,
         sidecar: Supervisor | None,
     ) -> None:
         self._config = config
@@ -39,14 +39,14 @@ class Report:
         self._log = log
         self._machine = machine
         self._pipeline = pipeline
-        self._live = live
+        self._hub = hub
         self._sidecar = sidecar
         self._server: Server | None = None
         self._routes: Sequence[Route] = ()
         self._address = config.bind
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # on nodes of a cluster
-        self.agreement: Agreement | None = None  # the same
+        self.divergence: DivergenceCheck | None = None  # the same
 
     def listening(self, server: Server, routes: Sequence[Route], address: Address) -> None:
         """The front end is up."""
@@ -77,7 +77,7 @@ class Report:
 
     def _own_status(self) -> dict[str, Any]:
         """What a single server says."""
-        config, pipeline, meters = self._config, self._pipeline, self._pipeline.meters
+        config, pipeline, metrics = self._config, self._pipeline, self._pipeline.metrics
         flusher = pipeline.flusher
         node = {
             "id": config.node_id,
@@ -105,12 +105,12 @@ class Report:
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
             "waiting_fetches": pipeline.waiting.count,
-            "waiting_for_ends": pipeline.ends.count,
-            "overload_total": meters.overloads,
-            "applied_total": meters.ops,
-            "entries_total": meters.entries,
-            "queue_time_hist": _histogram(meters.queue_time),
-            "apply_time_hist": _histogram(meters.apply_time),
+            "waiting_for_ends": pipeline.results.count,
+            "overload_total": metrics.overloads,
+            "applied_total": metrics.ops,
+            "entries_total": metrics.entries,
+            "queue_time_hist": _histogram(metrics.queue_time),
+            "apply_time_hist": _histogram(metrics.apply_time),
             "log_flush_time_hist": _histogram(self.wal_flush),
             "base_flushes_total": flusher.flushes,
             **self._mirror_status(),
@@ -149,7 +149,7 @@ class Report:
         """The body of /metrics."""
         now_ns = self._clock.stamp()
         queues = sorted(self._machine.queues(), key=lambda queue: queue.number)
-        meters, flusher = self._pipeline.meters, self._pipeline.flusher
+        metrics, flusher = self._pipeline.metrics, self._pipeline.flusher
         turns = flusher.turns
         snapshot = prometheus.Snapshot(
             queues=[self._queue_sample(queue, now_ns) for queue in queues],
@@ -157,22 +157,24 @@ class Report:
                 prometheus.RouteSample(
                     route.method,
                     route.name,
-                    route.meter.requests,
-                    route.meter.errors,
-                    route.meter.duration,
+                    route.route_metrics.requests,
+                    route.route_metrics.errors,
+                    route.route_metrics.duration,
                 )
                 for route in self._routes
-                if route.meter.requests
+                if route.route_metrics.requests
             ],
             values=self._values(queues, now_ns),
             histograms={
-                "corvo_raft_queue_time_seconds": meters.queue_time,
-                "corvo_raft_apply_time_seconds": meters.apply_time,
+                "corvo_raft_queue_time_seconds": metrics.queue_time,
+                "corvo_raft_apply_time_seconds": metrics.apply_time,
                 "corvo_wal_flush_seconds": self.wal_flush,
                 "corvo_base_flush_seconds": flusher.flush_time,
                 **({} if turns is None else {"corvo_loop_turn_seconds": turns.duration}),
             },
-            refusals=self._server.context.refusals.counts if self._server is not None else {},
+            abuse_counters=self._server.context.abuse_counters.counts
+            if self._server is not None
+            else {},
         )
         return prometheus.render(snapshot)
 
@@ -189,8 +191,8 @@ class Report:
         return prometheus.QueueSample(queue.name, jobs, ages, groups, group_blocked, rate_blocked)
 
     def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
-        machine, pipeline, meters = self._machine, self._pipeline, self._pipeline.meters
-        live = self._live
+        machine, pipeline, metrics = self._machine, self._pipeline, self._pipeline.metrics
+        hub = self._hub
         workers = machine.workers()
         state, _ = self.state()
         values: dict[str, float] = {
@@ -198,19 +200,19 @@ class Report:
             "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
             "corvo_throughput_failed": sum(queue.failed_total for queue in queues),
             "corvo_leases_expired": sum(queue.expired_total for queue in queues),
-            "corvo_streams_open": len(live.streams),
-            "corvo_lifecycle_streams_open": len(live.lifecycles),
-            "corvo_lifecycle_streams": live.lifecycles.opened,
-            "corvo_lifecycle_relays_open": len(live.lifecycles.relays or ()),
-            "corvo_lifecycle_frames": live.lifecycles.frames,
-            "corvo_lifecycle_frames_in_flight": live.lifecycles.at_work,
-            "corvo_lifecycle_overloads": live.lifecycles.overloads,
-            "corvo_event_subscribers": len(live.events),
-            "corvo_event_subscribers_behind": live.events.behind,
-            "corvo_event_gaps": live.events.gaps,
-            "corvo_raft_apply_overload": meters.overloads,
-            "corvo_raft_applied": meters.ops,
-            "corvo_raft_entries": meters.entries,
+            "corvo_streams_open": len(hub.streams),
+            "corvo_lifecycle_streams_open": len(hub.lifecycles),
+            "corvo_lifecycle_streams": hub.lifecycles.opened,
+            "corvo_lifecycle_relays_open": len(hub.lifecycles.relays or ()),
+            "corvo_lifecycle_frames": hub.lifecycles.frames,
+            "corvo_lifecycle_frames_in_flight": hub.lifecycles.at_work,
+            "corvo_lifecycle_overloads": hub.lifecycles.overloads,
+            "corvo_event_subscribers": len(hub.events),
+            "corvo_event_subscribers_behind": hub.events.behind,
+            "corvo_event_gaps": hub.events.gaps,
+            "corvo_raft_apply_overload": metrics.overloads,
+            "corvo_raft_applied": metrics.ops,
+            "corvo_raft_entries": metrics.entries,
             "corvo_raft_apply_pending": pipeline.pending,
             "corvo_raft_apply_max_pending": self._config.max_pending,
             "corvo_raft_state": _STATE_NUMBERS[state],
@@ -223,8 +225,8 @@ class Report:
             "corvo_base_flushes": pipeline.flusher.flushes,
             "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,
             "corvo_base_flush_seconds_max": pipeline.flusher.flush_ns_max / 1e9,
-            "corvo_overlay_bytes": machine.overlay_size,
-            "corvo_idempotency_entries": machine.replays,
+            "corvo_overlay_bytes": machine.write_buffer_size,
+            "corvo_idempotency_entries": machine.idempotency_records,
             "corvo_clock_pauses": self._clock.pauses,
         }
         if self._sidecar is not None:
@@ -237,10 +239,10 @@ class Report:
             values["corvo_sidecar_starts"] = self._sidecar.starts
         if self.cluster is not None:
             values["corvo_peer_refusals"] = sum(self.cluster()["peer_refusals"].values())
-        if self.agreement is not None:
-            values["corvo_cluster_state_comparisons"] = self.agreement.compared
-            values["corvo_cluster_state_mismatches"] = self.agreement.mismatches
-            values["corvo_cluster_state_differs"] = len(self.agreement.differing)
+        if self.divergence is not None:
+            values["corvo_cluster_state_comparisons"] = self.divergence.compared
+            values["corvo_cluster_state_mismatches"] = self.divergence.mismatches
+            values["corvo_cluster_state_differs"] = len(self.divergence.diverged)
         if self._server is not None:
             values["corvo_http_connections"] = len(self._server.connections)
         return values

@@ -1,7 +1,7 @@
-from corvo._fast.http.monotonic cimport Ticks
+from corvo._fast.http.monotonic cimport MonotonicClock
 
 
-cdef class Clock(Ticks):
+cdef class Clock(MonotonicClock):
     cdef public object random_bytes
     cdef public long long pauses
     cdef public list on_pause, on_jump

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from corvo import limits
-from corvo._fast.http.monotonic import Ticks
+from corvo._fast.http.monotonic import MonotonicClock
 from corvo.errors import ValidationError
 from corvo.platform.durations import format_time
 
@@ -28,7 +28,7 @@ from corvo.platform.durations import format_time
 _SET_MAX_NS = limits.DUE_MAX_NS - 366 * limits.LEASE_MAX_S * limits.SECOND_NS
 
 
-class Clock(Ticks):
+class Clock(MonotonicClock):
     """The clock of a node. Tests pass their own sources in."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Clock(Ticks):
         wall: Callable[[], int] = time.time_ns,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        Ticks.__init__(self, monotonic, monotonic is time.monotonic_ns)
+        MonotonicClock.__init__(self, monotonic, monotonic is time.monotonic_ns)
         self.random_bytes = entropy
         self.pauses = 0
         self.on_pause: list[Callable[[], None]] = []

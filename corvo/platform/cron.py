@@ -80,10 +80,10 @@ class Cron:
             return (after_ns // self._every_ns + 1) * self._every_ns
         after = datetime.fromtimestamp(after_ns // SECOND_NS, UTC)
         try:
-            slot = self._next_fixed(after) if self._fixed else self._next_interval(after)
+            occurrence = self._next_fixed(after) if self._fixed else self._next_interval(after)
         except StopIteration:
             return 0
-        return (slot - _EPOCH) // _SECOND * SECOND_NS
+        return (occurrence - _EPOCH) // _SECOND * SECOND_NS
 
     def after(self, after_ns: int) -> Iterator[int]:
         """All slots that are later than `after_ns`, in order."""
@@ -102,10 +102,10 @@ class Cron:
         while end_ns > after_ns and len(found) < count:
             start_ns = max(after_ns, end_ns - length_ns)
             stretch = []
-            for slot_ns in self.after(start_ns):
-                if slot_ns > end_ns:
+            for occurrence_ns in self.after(start_ns):
+                if occurrence_ns > end_ns:
                     break
-                stretch.append(slot_ns)
+                stretch.append(occurrence_ns)
             found = stretch + found
             end_ns = start_ns
             length_ns *= 2
@@ -118,9 +118,9 @@ class Cron:
         simulation.dt = local.replace(tzinfo=None)
         simulation.fixup_tz = self._zone
         while True:
-            slot = next(simulation).astimezone(UTC)
-            if slot > after:
-                return slot
+            occurrence = next(simulation).astimezone(UTC)
+            if occurrence > after:
+                return occurrence
 
     def _next_interval(self, after: datetime) -> datetime:
         """The next minute whose wall time the fields allow.
@@ -132,15 +132,15 @@ class Cron:
         offset = self._offset(after)
         while True:
             simulation.dt = after.replace(tzinfo=None) + offset
-            slot = next(simulation).replace(tzinfo=UTC) - offset
+            occurrence = next(simulation).replace(tzinfo=UTC) - offset
             change = self._change(after, offset)
-            if change is not None and slot >= change:
+            if change is not None and occurrence >= change:
                 after, offset = change - _SECOND, self._offset(change)
-            elif change is None and slot > after + _DAY:
-                after = max(after + _DAY, slot - 2 * _DAY)
+            elif change is None and occurrence > after + _DAY:
+                after = max(after + _DAY, occurrence - 2 * _DAY)
                 offset = self._offset(after)
             else:
-                return slot
+                return occurrence
 
     def _offset(self, at: datetime) -> timedelta:
         offset = at.astimezone(self._zone).utcoffset()

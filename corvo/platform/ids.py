@@ -18,7 +18,7 @@ PREFIX: Final = "job_"
 SCHEDULE_PREFIX: Final = "sched_"
 BATCH_PREFIX: Final = "batch_"
 CHAIN_PREFIX: Final = "chn_"
-TASK_PREFIX: Final = "bulk_"
+BULK_PREFIX: Final = "bulk_"
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 # Two characters at a time: ten bits.
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)

@@ -28,7 +28,7 @@ _NOTE: Final = 3
 _SIZES: Final = {_CALL: 5, _RESULT: 3, _REFUSAL: 5, _NOTE: 3}
 _HEAD: Final = struct.Struct(">I")
 
-Slot = tuple[Callable[[Any, Any], None], Any]
+Completion = tuple[Callable[[Any, Any], None], Any]
 Handler = Callable[[str, Any], Awaitable[Any]]
 
 
@@ -57,13 +57,13 @@ class Channel(asyncio.Protocol):
         self._serve = serve
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._calls: dict[int, tuple[Slot, Any]] = {}  # slot, timer
+        self._calls: dict[int, tuple[Completion, Any]] = {}  # slot, timer
         self._last_id = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- calls and notes ----
 
-    def call(self, method: str, arguments: Any, wait_s: float, slot: Slot) -> None:
+    def call(self, method: str, arguments: Any, wait_s: float, completion: Completion) -> None:
         """The slot is called with the result, or with a CorvoError, within that time."""
         if self._transport is None or self._transport.is_closing():
             raise MirrorUnavailable("the mirror is not running; it is being started")
@@ -76,7 +76,7 @@ class Channel(asyncio.Protocol):
         number = self._last_id
         self._send([_CALL, number, method, arguments, int(wait_s * 1000)])
         timer = self._loop.call_later(wait_s, self._on_late, number, wait_s)
-        self._calls[number] = slot, timer
+        self._calls[number] = completion, timer
 
     def note(self, name: str, value: Any) -> None:
         """Say something that is not answered; a peer that is gone does not hear it."""

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from corvo.mirror.files import DIRECTORY, Keeper
+from corvo.mirror.files import DIRECTORY, MirrorFiles
 from corvo.platform import logging_setup
 from corvo.sidecar.channel import Channel
 
@@ -59,14 +59,14 @@ async def _run(descriptor: int, data_dir: Path) -> None:
 
     def on_note(name: str, value: Any) -> None:
         assert name == "flushed", name
-        keeper.on_flushed(value)
+        mirror_files.on_flushed(value)
 
-    keeper = Keeper(data_dir, lambda state: channel.note("state", state))
-    channel = Channel(loop, on_note, keeper.stop, keeper.serve)
+    mirror_files = MirrorFiles(data_dir, lambda state: channel.note("state", state))
+    channel = Channel(loop, on_note, mirror_files.stop, mirror_files.serve)
     await loop.create_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
-    loop.add_signal_handler(signal.SIGTERM, keeper.stop)
-    await keeper.run()
-    await keeper.close()
+    loop.add_signal_handler(signal.SIGTERM, mirror_files.stop)
+    await mirror_files.run()
+    await mirror_files.close()
 
 
 def main(arguments: list[str]) -> int:

@@ -21,8 +21,8 @@ from corvo.engine.pipeline import Pipeline
 from corvo.errors import MirrorUnavailable
 from corvo.fsm.state.outbox import Outbox
 from corvo.platform.clock import Clock
-from corvo.sidecar.channel import Channel, Slot
-from corvo.storage.lmdb import Base
+from corvo.sidecar.channel import Channel, Completion
+from corvo.storage.lmdb import StateStore
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class Supervisor:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        base: Base,
+        state_store: StateStore,
         outbox: Outbox,
         pipeline: Pipeline,
     ) -> None:
         self._config = config
         self._loop = loop
         self._clock = clock
-        self._base = base
+        self._state_store = state_store
         self._outbox = outbox
         self._pipeline = pipeline
         self._transport: asyncio.SubprocessTransport | None = None
@@ -74,10 +74,10 @@ class Supervisor:
         self._start()
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
-    def restored(self, base: Base, outbox: Outbox) -> None:
+    def restored(self, state_store: StateStore, outbox: Outbox) -> None:
         """The base is another one: let a new sidecar read that. What the old one may still say is
         about entries that the new outbox does not go back to."""
-        self._base, self._outbox = base, outbox
+        self._state_store, self._outbox = state_store, outbox
         if self._task is not None:  # it may not be there yet
             self._task.add_done_callback(lambda _: self._kill())
 
@@ -145,7 +145,7 @@ class Supervisor:
         self.state = {}
         if self._closed:
             return
-        self._base.reader_check()
+        self._state_store.reader_check()
         lived_ns = self._clock.monotonic_ns() - self._started_ns
         if lived_ns > _LIVED_NS:
             self._backoff_ns = limits.SIDECAR_BACKOFF_MIN_NS
@@ -165,7 +165,7 @@ class Supervisor:
             self._kill()
         if now_ns - self._readers_checked_ns > _READERS_CHECK_NS:
             self._readers_checked_ns = now_ns
-            self._base.reader_check()
+            self._state_store.reader_check()
 
     def _kill(self) -> None:
         transport = self._transport
@@ -180,11 +180,13 @@ class Supervisor:
 
     # ---- talk ----
 
-    def ask(self, method: str, arguments: dict[str, Any], wait_s: float, slot: Slot) -> None:
+    def ask(
+        self, method: str, arguments: dict[str, Any], wait_s: float, completion: Completion
+    ) -> None:
         """Ask the mirror; the slot gets the answer, or a CorvoError, within that time."""
         if self._channel is None:
             raise MirrorUnavailable("the mirror is not running; it is being started")
-        self._channel.call(method, arguments, wait_s, slot)
+        self._channel.call(method, arguments, wait_s, completion)
 
     def _on_flushed(self, index: int) -> None:
         """A sidecar that has not read the last flush it was told of needs no other note yet."""

@@ -41,7 +41,7 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 NO_ROOM: Final = limits.MIB
 
 
-class Base:
+class StateStore:
     """The contract of `Rows` over LMDB."""
 
     def __init__(self, path: Path, env: lmdb.Environment, ballast_size: int) -> None:
@@ -56,7 +56,7 @@ class Base:
         data_dir: Path,
         map_size: int = limits.MAP_SIZE,
         ballast_size: int = limits.BALLAST_SIZE,
-    ) -> "Base":
+    ) -> "StateStore":
         """Open the base of a data directory, creating both when they are missing."""
         path = data_dir / generations.current(data_dir)
         fresh = not data_dir.exists()
@@ -76,15 +76,15 @@ class Base:
                 lib_version=ENGINE,
             )
             _check_size(path, env)
-            base = cls(path, env, ballast_size)
+            state_store = cls(path, env, ballast_size)
             _sync(path)
             _sync(data_dir)
             if fresh:
                 _sync(data_dir.parent)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the base in {path}: {error}") from error
-        base.restore_ballast()
-        return base
+        state_store.restore_ballast()
+        return state_store
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a row."""

@@ -7,16 +7,16 @@ from corvo.storage import rows
 from corvo.storage.rows import Row
 
 
-class MemoryBase:
+class MemoryStore:
     """The contract of `Rows` over a dict; keys are sorted when a scan asks for them."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] | None = []  # sorted; None = to be sorted again
 
-    def copy(self) -> "MemoryBase":
+    def copy(self) -> "MemoryStore":
         """A base of its own with the same rows: what a restart would find."""
-        other = MemoryBase()
+        other = MemoryStore()
         other._rows = self._rows.copy()
         other._keys = None
         return other

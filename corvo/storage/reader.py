@@ -1,7 +1,7 @@
 """Reading the base from another process: short snapshots of the table that the server writes.
 
 A snapshot pins the pages it sees, which the server then cannot use again, so it is kept for
-milliseconds. A process that dies with one open leaves its slot to `Base.reader_check`.
+milliseconds. A process that dies with one open leaves its slot to `StateStore.reader_check`.
 """
 
 import os

@@ -15,7 +15,7 @@ Take = Callable[[bytes, bytes, bool, int], list[Row]]
 
 
 class Rows(Protocol):
-    """`corvo.storage.lmdb.Base` on disk, `corvo.storage.memory.MemoryBase` in memory."""
+    """`corvo.storage.lmdb.StateStore` on disk, `corvo.storage.memory.MemoryStore` in memory."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a row."""

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from corvo.errors import DiskFull, StorageError
 from corvo.limits import KIB, MIB
 from corvo.storage import lmdb as base_module
-from corvo.storage.lmdb import Base
-from corvo.storage.memory import MemoryBase
+from corvo.storage.lmdb import StateStore
+from corvo.storage.memory import MemoryStore
 from corvo.storage.rows import SLICE_ROWS_MAX, Rows
 
 Make = Callable[[], AbstractContextManager[Rows]]
@@ -35,21 +35,21 @@ WRITES = st.lists(
 @contextmanager
 def disk() -> Iterator[Rows]:
     with tempfile.TemporaryDirectory() as directory:
-        base = Base.open(Path(directory), ballast_size=0)
-        yield base
-        base.close()
+        state_store = StateStore.open(Path(directory), ballast_size=0)
+        yield state_store
+        state_store.close()
 
 
 @contextmanager
 def memory() -> Iterator[Rows]:
-    yield MemoryBase()
+    yield MemoryStore()
 
 
 BOTH = pytest.mark.parametrize("make", [disk, memory])
 
 
 @pytest.fixture(params=[disk, memory])
-def base(request: pytest.FixtureRequest) -> Iterator[Rows]:
+def state_store(request: pytest.FixtureRequest) -> Iterator[Rows]:
     with request.param() as made:
         yield made
 
@@ -60,87 +60,87 @@ def base(request: pytest.FixtureRequest) -> Iterator[Rows]:
 def test_against_a_dict(
     make: Make, writes: list[tuple[dict[bytes, bytes], set[bytes]]], start: bytes
 ) -> None:
-    with make() as base:
+    with make() as state_store:
         model: dict[bytes, bytes] = {}
         for puts, deletes in writes:
-            base.write(list(puts.items()), list(deletes))
+            state_store.write(list(puts.items()), list(deletes))
             model = {key: value for key, value in model.items() if key not in deletes} | puts
             rows = sorted(item for item in model.items() if item[0].startswith(b"b|"))
-            assert all(base.get(key) == value for key, value in model.items())
-            assert all(base.get(key) == puts.get(key) for key in deletes)
-            assert list(base.scan(b"b|")) == rows
-            assert list(base.scan(b"b|", reverse=True)) == rows[::-1]
-            assert list(base.scan(b"b|", start)) == [row for row in rows if row[0] >= start]
+            assert all(state_store.get(key) == value for key, value in model.items())
+            assert all(state_store.get(key) == puts.get(key) for key in deletes)
+            assert list(state_store.scan(b"b|")) == rows
+            assert list(state_store.scan(b"b|", reverse=True)) == rows[::-1]
+            assert list(state_store.scan(b"b|", start)) == [row for row in rows if row[0] >= start]
             down = [row for row in rows[::-1] if row[0] <= start]
-            assert list(base.scan(b"b|", start, reverse=True)) == down
-            assert base.floor(b"b|", start) == (down[0] if down else None)
+            assert list(state_store.scan(b"b|", start, reverse=True)) == down
+            assert state_store.floor(b"b|", start) == (down[0] if down else None)
 
 
-def test_an_empty_base(base: Rows) -> None:
-    assert base.get(b"m|") is None
-    assert list(base.scan(b"a|")) == list(base.scan(b"a|", reverse=True)) == []
-    assert base.floor(b"a|", b"a|x") is None
-    base.write([], [b"never|there"])
+def test_an_empty_base(state_store: Rows) -> None:
+    assert state_store.get(b"m|") is None
+    assert list(state_store.scan(b"a|")) == list(state_store.scan(b"a|", reverse=True)) == []
+    assert state_store.floor(b"a|", b"a|x") is None
+    state_store.write([], [b"never|there"])
 
 
-def test_a_scan_of_many_slices(base: Rows) -> None:
+def test_a_scan_of_many_slices(state_store: Rows) -> None:
     rows = [(b"a|%06d" % i, b"%d" % i) for i in range(3 * SLICE_ROWS_MAX)]
-    base.write(rows[::-1], [])
-    assert list(base.scan(b"a|")) == rows
-    assert list(base.scan(b"a|", reverse=True)) == rows[::-1]
+    state_store.write(rows[::-1], [])
+    assert list(state_store.scan(b"a|")) == rows
+    assert list(state_store.scan(b"a|", reverse=True)) == rows[::-1]
 
 
-def test_a_row_in_both_lists_is_put(base: Rows) -> None:
-    base.write([(b"a|1", b"old")], [])
-    base.write([(b"a|1", b"new")], [b"a|1"])
-    assert base.get(b"a|1") == b"new"
+def test_a_row_in_both_lists_is_put(state_store: Rows) -> None:
+    state_store.write([(b"a|1", b"old")], [])
+    state_store.write([(b"a|1", b"new")], [b"a|1"])
+    assert state_store.get(b"a|1") == b"new"
 
 
-def test_a_scan_goes_on_behind_what_is_written_meanwhile(base: Rows) -> None:
-    base.write([(b"a|%06d" % i, b"") for i in range(2 * SLICE_ROWS_MAX)], [])
-    scan = base.scan(b"a|")
+def test_a_scan_goes_on_behind_what_is_written_meanwhile(state_store: Rows) -> None:
+    state_store.write([(b"a|%06d" % i, b"") for i in range(2 * SLICE_ROWS_MAX)], [])
+    scan = state_store.scan(b"a|")
     first = next(scan)[0]
-    base.write([(b"a|999999", b"late")], [first, b"a|%06d" % (2 * SLICE_ROWS_MAX - 1)])
+    state_store.write([(b"a|999999", b"late")], [first, b"a|%06d" % (2 * SLICE_ROWS_MAX - 1)])
     seen = [first, *(key for key, _ in scan)]
     assert seen == sorted(seen) and len(seen) == len(set(seen))
     assert seen[-1] == b"a|999999" and b"a|%06d" % (2 * SLICE_ROWS_MAX - 1) not in seen
 
 
-def test_what_was_read_stays_after_a_write(base: Rows) -> None:
-    base.write([(b"a|1", b"old" * 1000)], [])
-    value, rows = base.get(b"a|1"), list(base.scan(b"a|"))
-    base.write([(b"a|1", b"new" * 1000)], [])
+def test_what_was_read_stays_after_a_write(state_store: Rows) -> None:
+    state_store.write([(b"a|1", b"old" * 1000)], [])
+    value, rows = state_store.get(b"a|1"), list(state_store.scan(b"a|"))
+    state_store.write([(b"a|1", b"new" * 1000)], [])
     assert value == b"old" * 1000 and rows == [(b"a|1", b"old" * 1000)]
 
 
-def test_large_values_and_the_longest_key(base: Rows) -> None:
+def test_large_values_and_the_longest_key(state_store: Rows) -> None:
     rows = [(b"a|" + b"x" * 509, os.urandom(3 * MIB)), (b"b|", b"")]
-    base.write(rows, [])
-    assert [base.get(key) for key, _ in rows] == [value for _, value in rows]
+    state_store.write(rows, [])
+    assert [state_store.get(key) for key, _ in rows] == [value for _, value in rows]
 
 
 def test_a_copy_in_memory_is_independent() -> None:
-    base = MemoryBase()
-    base.write([(b"a|1", b"1")], [])
-    other = base.copy()
-    base.write([(b"a|2", b"2")], [b"a|1"])
+    state_store = MemoryStore()
+    state_store.write([(b"a|1", b"1")], [])
+    other = state_store.copy()
+    state_store.write([(b"a|2", b"2")], [b"a|1"])
     assert list(other.scan(b"a|")) == [(b"a|1", b"1")]
-    assert list(base.scan(b"a|")) == [(b"a|2", b"2")]
+    assert list(state_store.scan(b"a|")) == [(b"a|2", b"2")]
 
 
 def test_every_write_is_flushed_with_its_meta_page(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, ballast_size=0)
-    flags = base._env.flags()
+    state_store = StateStore.open(tmp_path, ballast_size=0)
+    flags = state_store._env.flags()
     assert (flags["sync"], flags["metasync"], flags["writemap"]) == (True, True, False)
-    base.close()
+    state_store.close()
 
 
 def test_half_a_new_table_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "new.mdb").write_bytes(bytes(4096))
-    base = Base.open(tmp_path, ballast_size=0)
-    base.write([(b"a|1", b"1")], [])
-    base.close()
+    state_store = StateStore.open(tmp_path, ballast_size=0)
+    state_store.write([(b"a|1", b"1")], [])
+    state_store.close()
     assert [path.name for path in sorted((tmp_path / "state").iterdir())] == [
         "data.mdb",
         "lock.mdb",
@@ -148,12 +148,12 @@ def test_half_a_new_table_is_made_again(tmp_path: Path) -> None:
 
 
 def test_rows_are_there_after_reopening(tmp_path: Path) -> None:
-    base = Base.open(tmp_path / "data")
-    base.write([(b"a|1", b"1")], [])
-    base.close()
-    base = Base.open(tmp_path / "data")
-    assert base.get(b"a|1") == b"1"
-    base.close()
+    state_store = StateStore.open(tmp_path / "data")
+    state_store.write([(b"a|1", b"1")], [])
+    state_store.close()
+    state_store = StateStore.open(tmp_path / "data")
+    assert state_store.get(b"a|1") == b"1"
+    state_store.close()
 
 
 # Writes transaction after transaction, each of them 50 rows that carry its number, and says so
@@ -164,9 +164,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from corvo.storage import lmdb as base_module
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
-base = Base.open(Path(sys.argv[1]), ballast_size=0)
+base = StateStore.open(Path(sys.argv[1]), ballast_size=0)
 number = int(base.get(b"m|") or b"0")
 while True:
     number += 1
@@ -199,13 +199,13 @@ def test_kill_between_and_during_writes(tmp_path: Path) -> None:
             child.send_signal(signal.SIGKILL)
             rest = child.stdout.read().split()
         last = int(rest[-1]) if rest else last
-        base = Base.open(tmp_path, ballast_size=0)
-        number = int(base.get(b"m|") or b"0")
+        state_store = StateStore.open(tmp_path, ballast_size=0)
+        number = int(state_store.get(b"m|") or b"0")
         assert number in (last, last + 1)
-        assert {value for _, value in base.scan(b"a|")} == {b"%d" % number * 100}
-        assert [key for key, _ in base.scan(b"b|")] in ([], [b"b|%d" % number])
-        assert base.reader_check() == 0  # nobody else is left in the table of readers
-        base.close()
+        assert {value for _, value in state_store.scan(b"a|")} == {b"%d" % number * 100}
+        assert [key for key, _ in state_store.scan(b"b|")] in ([], [b"b|%d" % number])
+        assert state_store.reader_check() == 0  # nobody else is left in the table of readers
+        state_store.close()
 
 
 READER = """
@@ -214,16 +214,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from corvo.storage import lmdb as base_module
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
-base = Base.open(Path(sys.argv[1]), ballast_size=0)
+base = StateStore.open(Path(sys.argv[1]), ballast_size=0)
 print("reading", flush=True)
 sys.stdin.read()
 """
 
 
 def test_slots_of_dead_readers_are_freed(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, ballast_size=0)
+    state_store = StateStore.open(tmp_path, ballast_size=0)
     with subprocess.Popen(
         python(READER, str(tmp_path)),
         stdin=subprocess.PIPE,
@@ -232,11 +232,11 @@ def test_slots_of_dead_readers_are_freed(tmp_path: Path) -> None:
         env=environment(),
     ) as child:
         assert child.stdout is not None and child.stdout.readline() == "reading\n"
-        assert base.reader_check() == 0
+        assert state_store.reader_check() == 0
         child.send_signal(signal.SIGKILL)
-    assert base.reader_check() >= 1
-    assert base.reader_check() == 0
-    base.close()
+    assert state_store.reader_check() >= 1
+    assert state_store.reader_check() == 0
+    state_store.close()
 
 
 # Fills a base under a file size limit, which to LMDB looks like a full disk, until a write is
@@ -249,10 +249,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 from corvo.errors import DiskFull
 from corvo.storage import lmdb as base_module
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-base = Base.open(Path(sys.argv[1]), ballast_size=0)
+base = StateStore.open(Path(sys.argv[1]), ballast_size=0)
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))
 
@@ -278,7 +278,7 @@ assert base.get(b"a|%d|1" % (round - 1)) is None
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 assert not refused(round)
 base.close()
-base = Base.open(Path(sys.argv[1]), ballast_size=0)
+base = StateStore.open(Path(sys.argv[1]), ballast_size=0)
 assert base.get(b"a|%d|99" % round) == bytes(int(sys.argv[3]))
 print("done", round)
 """
@@ -296,66 +296,66 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, value_size: int, room: int)
     assert done.stdout.startswith("done"), done.stderr
 
 
-def fill(base: Base) -> int:
+def fill(state_store: StateStore) -> int:
     for round in range(10_000):
         try:
-            base.write([(b"a|%d" % round, bytes(20 * KIB))], [])
+            state_store.write([(b"a|%d" % round, bytes(20 * KIB))], [])
         except DiskFull:
             return round
     raise AssertionError("never full")
 
 
 def test_a_full_map_changes_nothing(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, map_size=MIB, ballast_size=0)
-    full = fill(base)
-    assert len(list(base.scan(b"a|"))) == full
+    state_store = StateStore.open(tmp_path, map_size=MIB, ballast_size=0)
+    full = fill(state_store)
+    assert len(list(state_store.scan(b"a|"))) == full
     with pytest.raises(DiskFull):
-        base.write([(b"a|more", bytes(100 * KIB))], [b"a|0"])
-    assert base.get(b"a|0") is not None
-    base.write([], [b"a|%d" % i for i in range(full)])
-    base.write([(b"m|", b"")], [])  # what a write frees is there for the one after the next
-    base.write([(b"a|more", bytes(100 * KIB))], [])
-    assert [key for key, _ in base.scan(b"a|")] == [b"a|more"]
-    base.close()
+        state_store.write([(b"a|more", bytes(100 * KIB))], [b"a|0"])
+    assert state_store.get(b"a|0") is not None
+    state_store.write([], [b"a|%d" % i for i in range(full)])
+    state_store.write([(b"m|", b"")], [])  # what a write frees is there for the one after the next
+    state_store.write([(b"a|more", bytes(100 * KIB))], [])
+    assert [key for key, _ in state_store.scan(b"a|")] == [b"a|more"]
+    state_store.close()
 
 
 def test_bad_rows_are_fatal(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, ballast_size=0)
+    state_store = StateStore.open(tmp_path, ballast_size=0)
     with pytest.raises(StorageError, match="cannot write the base in"):
-        base.write([(b"a|1", b"1"), (b"", b"")], [])
-    assert base.get(b"a|1") is None
-    base.close()
+        state_store.write([(b"a|1", b"1"), (b"", b"")], [])
+    assert state_store.get(b"a|1") is None
+    state_store.close()
 
 
 def test_a_table_of_another_engine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     lmdb.open(str(tmp_path / "state"), lib_version=1).close()
     with pytest.raises(StorageError, match="cannot open the base in"):
-        Base.open(tmp_path)
+        StateStore.open(tmp_path)
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "data.mdb").write_bytes(b"not a table" * 1000)
     with pytest.raises(StorageError, match="cannot open the base in"):
-        Base.open(tmp_path)
+        StateStore.open(tmp_path)
 
 
 def test_a_table_that_was_cut_short_is_refused(tmp_path: Path) -> None:
-    base = Base.open(tmp_path / "d")
-    base.write([(b"k%06d" % n, b"v" * 100) for n in range(10_000)], [])
-    base.close()
+    state_store = StateStore.open(tmp_path / "d")
+    state_store.write([(b"k%06d" % n, b"v" * 100) for n in range(10_000)], [])
+    state_store.close()
     path = tmp_path / "d" / "state" / "data.mdb"
     size = path.stat().st_size
     for kept in (size - 4_096, size // 2, 5 * 4_096):
         os.truncate(path, kept)
         with pytest.raises(StorageError, match=f"cut short: it has {kept} bytes of {size}"):
-            Base.open(tmp_path / "d")
+            StateStore.open(tmp_path / "d")
 
 
 def test_a_table_that_lacks_only_free_pages_is_not_refused(tmp_path: Path) -> None:
     """LMDB leaves them away now and then; here its meta page is made to claim three more."""
-    Base.open(tmp_path).close()
+    StateStore.open(tmp_path).close()
     path = tmp_path / "state"
     env = lmdb.open(str(path), lib_version=0)
     more = SimpleNamespace(
@@ -367,29 +367,29 @@ def test_a_table_that_lacks_only_free_pages_is_not_refused(tmp_path: Path) -> No
 
 def test_ballast(tmp_path: Path) -> None:
     ballast = tmp_path / "state" / "ballast"
-    base = Base.open(tmp_path, ballast_size=MIB)
+    state_store = StateStore.open(tmp_path, ballast_size=MIB)
     assert ballast.stat().st_blocks * 512 >= MIB
-    base.release_ballast()
-    base.release_ballast()
+    state_store.release_ballast()
+    state_store.release_ballast()
     assert not ballast.exists()
-    assert base.restore_ballast() and base.restore_ballast()
+    assert state_store.restore_ballast() and state_store.restore_ballast()
     assert ballast.stat().st_size == MIB
-    base.close()
+    state_store.close()
 
 
 def test_no_ballast_where_it_does_not_fit(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, ballast_size=1 << 60)
-    assert not base.restore_ballast()
-    base.close()
+    state_store = StateStore.open(tmp_path, ballast_size=1 << 60)
+    assert not state_store.restore_ballast()
+    state_store.close()
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    base = Base.open(tmp_path, ballast_size=MIB)
-    base.release_ballast()
+    state_store = StateStore.open(tmp_path, ballast_size=MIB)
+    state_store.release_ballast()
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 2, most))
     try:
-        assert not base.restore_ballast()
+        assert not state_store.restore_ballast()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, previous)
     assert not (tmp_path / "state" / "ballast").exists()
-    base.close()
+    state_store.close()

@@ -19,7 +19,7 @@ from lib.mirror_check import MemoryReader, catch_up, check_view
 from corvo import limits
 from corvo._fast.codec import keys
 from corvo.fsm.state.outbox import Outbox
-from corvo.mirror.file import Missed, View
+from corvo.mirror.file import MirrorFile, Missed
 from corvo.storage.reader import Reader
 from corvo.storage.records.outbox import decode_state
 
@@ -35,16 +35,16 @@ class Mirrored(Program):
         self.directory = Path(tempfile.mkdtemp())
         self.runner = asyncio.Runner()
         self.views = 0
-        self.view = self.open()
+        self.mirror_file = self.open()
 
-    def open(self, path: Path | None = None) -> View:
+    def open(self, path: Path | None = None) -> MirrorFile:
         reader = cast(Reader, MemoryReader(self.bases[1]))
         stored = self.bases[1].get(keys.OUTBOX_STATE)
         assert stored is not None
         if path is None:
             self.views += 1
             path = self.directory / f"{self.views}.sqlite"
-        return self.runner.run(View.open(path, reader, *decode_state(stored)))
+        return self.runner.run(MirrorFile.open(path, reader, *decode_state(stored)))
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -67,32 +67,32 @@ class Mirrored(Program):
     def follow_outbox(self, steps: int) -> None:
         for _ in range(steps):
             try:
-                self.run(self.view.step())
+                self.run(self.mirror_file.step())
             except Missed:
-                self.run(self.view.discard())
-                self.view = self.open()
+                self.run(self.mirror_file.discard())
+                self.mirror_file = self.open()
 
     @rule()
     def index_some_texts(self) -> None:
-        self.run(self.view.index_texts())
+        self.run(self.mirror_file.index_texts())
 
     @rule()
     def checkpoint(self) -> None:
-        self.run(self.view.checkpoint())
-        self.outbox.read = max(0, self.view.durable)
+        self.run(self.mirror_file.checkpoint())
+        self.outbox.read = max(0, self.mirror_file.durable)
 
     @rule(power_cut=st.booleans())
     def kill_mirror(self, power_cut: bool) -> None:
         """What was not checkpointed may be lost when the power goes."""
-        path = self.view.path
+        path = self.mirror_file.path
         if power_cut:
             copy = path.with_suffix(".copy")
             shutil.copy(path, copy)  # the file as of the last checkpoint
-            self.run(self.view.close())
+            self.run(self.mirror_file.close())
             copy.rename(path)
         else:
-            self.run(self.view.close())
-        self.view = self.open(path)
+            self.run(self.mirror_file.close())
+        self.mirror_file = self.open(path)
 
     @rule(keep=st.integers(0, 2))
     def outbox_overflows(self, keep: int) -> None:
@@ -105,18 +105,18 @@ class Mirrored(Program):
     def compare(self) -> None:
         self.reborn.flush()
         try:
-            self.run(catch_up(self.view))
+            self.run(catch_up(self.mirror_file))
         except Missed:
-            self.run(self.view.discard())
-            self.view = self.open()
-            self.run(catch_up(self.view))
-        self.run(check_view(self.view, self.bases[1]))
-        assert self.view.watermark == self.reborn.applied_index
+            self.run(self.mirror_file.discard())
+            self.mirror_file = self.open()
+            self.run(catch_up(self.mirror_file))
+        self.run(check_view(self.mirror_file, self.bases[1]))
+        assert self.mirror_file.watermark == self.reborn.applied_index
 
     def teardown(self) -> None:
         self.compare()
         super().teardown()
-        self.run(self.view.close())
+        self.run(self.mirror_file.close())
         self.runner.close()
         shutil.rmtree(self.directory)
 

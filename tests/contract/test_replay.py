@@ -2,7 +2,6 @@
 again from its base at random points and has to answer, hash and store exactly the same.
 """
 
-from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
@@ -16,7 +15,7 @@ from lib.fsm_driver import (
     chain,
     encode_arguments,
     encode_entry,
-    encode_extras,
+    encode_options,
     encode_step,
     enqueue_step,
     follower,
@@ -42,7 +41,7 @@ from corvo.model import (
     CANCELLED,
     COMPLETED,
     DEAD,
-    ENDINGS,
+    END_STATES,
     HELD,
     PENDING,
     RETRYING,
@@ -50,8 +49,7 @@ from corvo.model import (
     Fetched,
 )
 from corvo.platform.ids import derived_id
-from corvo.storage.lmdb import Base
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 QUEUES = ["alpha", "beta", "gamma"]
 WAITING = (SCHEDULED, RETRYING)
@@ -67,7 +65,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
     def __init__(self) -> None:
         ModelQueues.__init__(self, QUEUES, START_NS)
         RuleBasedStateMachine.__init__(self)
-        self.bases = (MemoryBase(), MemoryBase())
+        self.bases = (MemoryStore(), MemoryStore())
         self.lived = Machine(self.bases[0])
         self.reborn = Machine(self.bases[1])
         self.log: list[tuple[int, bytes]] = []
@@ -78,7 +76,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
         self.keep_s: dict[str, list[int]] = {name: [-1] * 3 for name in QUEUES}
         self.batches: dict[str, ModelBatch] = {}
         self.ended: list[tuple[str, ModelJob, int]] = []
-        self.doomed: dict[str, ModelJob] = {}  # cleared or destroyed, but not gone yet
+        self.pending_deletion: dict[str, ModelJob] = {}  # cleared or destroyed, but not gone yet
         self.dependents: dict[str, set[str]] = {}
         self.outcomes: list[tuple[int, bytes, bytes, Any]] = []
 
@@ -90,9 +88,11 @@ class Program(ModelQueues, RuleBasedStateMachine):
         results = self.lived.apply(index, self.term, data)
         assert plain(results) == plain(self.reborn.apply(index, self.term, data))
         assert self.lived.hash == self.reborn.hash
-        for change in self.lived.take_changes():
-            if change.type == DELETED and change.job_id in self.doomed:
-                self.ended.append((change.job_id, self.doomed.pop(change.job_id), NOWHERE))
+        for change in self.lived.take_events():
+            if change.type == DELETED and change.job_id in self.pending_deletion:
+                self.ended.append(
+                    (change.job_id, self.pending_deletion.pop(change.job_id), NOWHERE)
+                )
         return results
 
     def do(self, op: ops.Op, *values: Any) -> Any:
@@ -240,7 +240,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             self.fail_with(job_id, job)
 
     def fail_with(self, job_id: str, job: ModelJob) -> None:
-        job.keeps_place = False
+        job.keeps_position = False
         self.finish(job_id, DEAD if job.policy == "fail" else CANCELLED)
 
     def wait_for(self, job_id: str, job: ModelJob, wanted: list[str]) -> bool:
@@ -329,9 +329,13 @@ class Program(ModelQueues, RuleBasedStateMachine):
         hold: tuple[int, int] | None,
     ) -> None:
         scheduled_ns = self.now_ns + wait_s * SECOND_NS if wait_s and not hold else 0
-        extras: dict[str, Any] = {"expire_after_ns": expire_s * SECOND_NS}
+        options: dict[str, Any] = {"expire_after_ns": expire_s * SECOND_NS}
         if hold:
-            extras |= {"hold": True, "hold_timeout_ns": hold[0] * SECOND_NS, "hold_action": hold[1]}
+            options |= {
+                "hold": True,
+                "hold_timeout_ns": hold[0] * SECOND_NS,
+                "hold_action": hold[1],
+            }
         ids, steps = [], []
         groups = groups[: batch or 1]
         for group in groups:
@@ -341,7 +345,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             fields |= {"payload": PAYLOADS[self.next_id % 2], "checkpoint": DATA[self.next_id % 4]}
             fields |= {"scheduled_ns": scheduled_ns, "base_delay_ms": delay_s * 1_000}
             if expire_s or hold or group:
-                fields |= {"extras": encode_extras(**extras, group_key=group)}
+                fields |= {"options": encode_options(**options, group_key=group)}
             steps.append(enqueue_step(ids[-1], unique_key=key.encode(), **fields))
         if batch:
             results = self.do(ops.ENQUEUE_BATCH, [encode_step(step) for step in steps], b"").jobs
@@ -591,7 +595,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             job.attempt -= 1
             job.releases += 1
             wait_s = max(delay_s, min(60, 2 ** (job.releases - 4)) if job.releases > 3 else 0)
-            job.keeps_place = bool(wait_s)
+            job.keeps_position = bool(wait_s)
             job.state = SCHEDULED if wait_s else PENDING
             job.due_ns = self.now_ns + wait_s * SECOND_NS
         assert result == job.state
@@ -614,7 +618,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             live = [name for name in job.open if self.alive(name)]
             self.wait_for(job_id, job, live)
         self.take_place(job)
-        job.keeps_place = False
+        job.keeps_position = False
         job.state, job.attempt, job.releases, job.expiry_ns = PENDING, 0, 0, 0
 
     @rule(n=PICK, force=st.booleans())
@@ -630,7 +634,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
         else:
             assert result == "cancelled"
             self.finish(job_id, CANCELLED)
-            job.keeps_place = False
+            job.keeps_position = False
 
     @rule(n=PICK)
     def delete(self, n: int) -> None:
@@ -720,22 +724,26 @@ class Program(ModelQueues, RuleBasedStateMachine):
             ids = sorted(live, key=self.walk_place)
         if how != "plain" and any(self.entangled(job_id) for job_id in self.jobs):
             return  # what follows the end of one would change others on the way
-        task_id = "" if how == "plain" else f"bulk_{self.next_id:03}"
+        operation_id = "" if how == "plain" else f"bulk_{self.next_id:03}"
         self.next_id += 1
         values = ([] if how == "all" else ids, how == "all", ACTIONS.index(action), arguments)
-        result = self.do(ops.BULK_ACTION, task_id, *values, False)
-        self.finish_task(task_id)
+        result = self.do(ops.BULK_ACTION, operation_id, *values, False)
+        self.finish_task(operation_id)
         expected = [self.acted(job_id, action, where, fields) for job_id in ids]
         if how == "plain":
             codes = [item.code if isinstance(item, CorvoError) else "" for item in result]
             assert codes == expected
             return
-        task = self.lived.task(task_id)
-        assert task is not None and not task.running()
+        operation = self.lived.operation(operation_id)
+        assert operation is not None and not operation.running()
         if how == "task":
             refused = ["NOT_FOUND", "INVALID_STATE"]
             skipped = sum(code in refused for code in expected)
-            assert task.counts == [expected.count(""), skipped, expected.count("UNIQUE_CONFLICT")]
+            assert operation.counts == [
+                expected.count(""),
+                skipped,
+                expected.count("UNIQUE_CONFLICT"),
+            ]
 
     def entangled(self, job_id: str) -> bool:
         """Whether the end of a job brings about something."""
@@ -749,9 +757,9 @@ class Program(ModelQueues, RuleBasedStateMachine):
         family = order.index(job.state) if job.state in order else len(order)
         return family, index_rows.index_key(job)
 
-    def finish_task(self, task_id: str) -> None:
-        while (task := self.lived.task(task_id)) is not None and task.running():
-            self.do(ops.BULK_STEP, task_id, 7, False)
+    def finish_task(self, operation_id: str) -> None:
+        while (operation := self.lived.operation(operation_id)) is not None and operation.running():
+            self.do(ops.BULK_STEP, operation_id, 7, False)
 
     def acted(self, job_id: str, action: str, target: str, fields: dict[str, Any]) -> str:
         """What comes of an action: an error code, or nothing."""
@@ -768,7 +776,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
                 self.wait_for(job_id, job, [name for name in job.open if self.alive(name)])
             job.releases = job.expiry_ns = 0
             self.take_place(job)
-            job.state, job.keeps_place = PENDING, False
+            job.state, job.keeps_position = PENDING, False
             job.attempt = 0 if action == "retry" else job.attempt
         elif action == "delete":
             self.unlock(job_id)
@@ -779,13 +787,13 @@ class Program(ModelQueues, RuleBasedStateMachine):
             job.cancelling = True
         elif action == "cancel":
             self.finish(job_id, CANCELLED)
-            job.keeps_place = False
+            job.keeps_position = False
         elif action == "run" and not self.expired(job_id):
-            if job.state == SCHEDULED and not job.keeps_place:
+            if job.state == SCHEDULED and not job.keeps_position:
                 self.take_place(job)
-            job.state, job.keeps_place = PENDING, False
+            job.state, job.keeps_position = PENDING, False
         elif action == "hold":
-            job.state, job.cancelling, job.keeps_place = HELD, False, False
+            job.state, job.cancelling, job.keeps_position = HELD, False, False
             self.held(job, fields["hold_timeout_ns"] // SECOND_NS, fields["hold_action"])
         elif action == "approve" or (action == "reject" and fields["revise"]):
             if not self.expired(job_id):
@@ -823,7 +831,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
                 self.unlock(job_id)
                 self.changed(self.jobs.pop(job_id))
                 if job.state not in OVER:
-                    self.doomed[job_id] = job
+                    self.pending_deletion[job_id] = job
         if destroy:
             self.forget_queue(queue)
             self.keep_s[queue] = [-1] * 3
@@ -834,7 +842,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
     @rule(limit=st.integers(1, 60))
     def step(self, limit: int) -> None:
         """One step of a clear, or of the end of a queue."""
-        if running := self.lived.running_tasks():
+        if running := self.lived.running_operations():
             self.do(ops.BULK_STEP, running[0].id, limit, False)
 
     @rule(queue=st.sampled_from(QUEUES), keep=st.lists(st.integers(-1, 2), min_size=3, max_size=3))
@@ -847,9 +855,9 @@ class Program(ModelQueues, RuleBasedStateMachine):
     def purge(self, default_s: int) -> None:
         ids, expected = [], []
         for job_id, job in self.jobs.items():
-            if job.state in ENDINGS:
+            if job.state in END_STATES:
                 ids.append(job_id)
-                keep_s = self.keep_s[job.queue][ENDINGS.index(job.state)]
+                keep_s = self.keep_s[job.queue][END_STATES.index(job.state)]
                 keep_s = default_s if keep_s < 0 else keep_s
                 if job.ended_ns + keep_s * SECOND_NS <= self.now_ns:
                     expected.append(job_id)
@@ -944,9 +952,9 @@ class Program(ModelQueues, RuleBasedStateMachine):
                 job = self.jobs[job_id]
                 if self.expired(job_id):
                     continue
-                if job.state == SCHEDULED and not job.keeps_place:
+                if job.state == SCHEDULED and not job.keeps_position:
                     self.take_place(job)
-                job.state, job.keeps_place = PENDING, False
+                job.state, job.keeps_position = PENDING, False
         assert not due and self.reborn.due_promotions(self.now_ns, limit) == []
 
     def expire_all(self, limit: int) -> None:
@@ -1094,8 +1102,8 @@ class Program(ModelQueues, RuleBasedStateMachine):
             stored = self.lived.job(job_id)
             assert stored is not None
             if job.open and job.state not in OVER:
-                assert stored.extras is not None
-                assert set(stored.extras.open_dependencies) == job.open
+                assert stored.options is not None
+                assert set(stored.options.open_dependencies) == job.open
 
     @invariant()
     def reads_agree(self) -> None:
@@ -1107,14 +1115,14 @@ class Program(ModelQueues, RuleBasedStateMachine):
                 log = machine.log(job)
                 assert log.next_seq - 1 == expected.lines
             if job.state == PENDING and not expected.open:
-                mine = (expected.priority, expected.place)
+                mine = (expected.priority, expected.position)
                 before = [
                     other
                     for other in self.jobs.values()
                     if other.queue == expected.queue
                     and other.state == PENDING
                     and not other.open
-                    and (other.priority, other.place) < mine
+                    and (other.priority, other.position) < mine
                 ]
                 assert self.lived.jobs_before(job) == len(before)
         for machine in (self.lived, self.reborn):
@@ -1155,7 +1163,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             if job.state in (PENDING, HELD, *WAITING) and job.expiry_ns:
                 times.append(job.expiry_ns)
             quiet = quiet and not (job.state == ACTIVE and job.expiry_ns)
-        quiet = quiet and not self.lived._core.doomed_queues
+        quiet = quiet and not self.lived._state.queues_pending_deletion
         for machine in (self.lived, self.reborn):
             due_ns = machine.next_due()
             assert (0 < due_ns <= min(times)) if times else due_ns <= self.now_ns or not quiet
@@ -1168,32 +1176,3 @@ class Program(ModelQueues, RuleBasedStateMachine):
 
 Program.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 TestProgram = Program.TestCase
-
-
-def test_on_disk_as_in_memory(tmp_path: Path) -> None:
-    """The same entries over LMDB and over a dict: same rows, and the disk opens again."""
-    disk, rows = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0), MemoryBase()
-    fetch = (ops.FETCH_BATCH, (["q"], "w", "h", SECOND_NS, 1 << 20, 3))
-    machines = [Machine(disk), Machine(rows)]
-    for index in range(1, 40):
-        steps = [enqueue_step(f"job_{index:02}{n}", unique_key=b"%d" % n) for n in range(3)]
-        steps += [(ops.CANCEL_JOB, (f"job_{index - 1:02}1", True)), fetch]
-        steps += [(ops.DELETE_JOB, (f"job_{index - 5:02}0",))]
-        name = f"batch_{index:02}"
-        tied = {"batch_id": name, "depends_on": [f"job_{index:02}2"], "parent_id": "p"}
-        tied |= {"chain": chain(follower("q"), follower("r")), "chain_id": name}
-        tied_job = enqueue_step(f"tied_{index:02}", **tied)
-        steps += [batch_step(name, tied_job, on_complete=follower("done"))]
-        steps += [idempotent_step(b"%d" % (index % 7), enqueue_step(f"idem_{index:02}"), count=5)]
-        steps += [(ops.ACK, (f"job_{index - 7:02}{n}", "", b"[1]", b"", b"")) for n in range(3)]
-        data = encode_entry(START_NS + index * SECOND_NS, index, steps)
-        results = [plain(machine.apply(index, 1, data)) for machine in machines]
-        assert results[0] == results[1]
-        if index % 3 == 0:
-            assert machines[0].flush().size == machines[1].flush().size
-    disk.close()
-    disk = Base.open(tmp_path / "data", map_size=1 << 26, ballast_size=0)
-    check_machine(Machine(disk), disk)
-    prefixes = sorted({key.partition(b"|")[0] + b"|" for key in rows._rows})
-    assert [row for prefix in prefixes for row in disk.scan(prefix)] == sorted(rows._rows.items())
-    disk.close()

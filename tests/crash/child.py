@@ -12,7 +12,7 @@ from crash.engine import IDENTITY, SEGMENT, Load
 from lib.fsm_driver import Step, encode_step
 
 from corvo import ops
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.engine.pipeline import Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
@@ -20,7 +20,7 @@ from corvo.platform import failpoints
 from corvo.platform.clock import TestClock
 from corvo.platform.files import Files
 from corvo.storage.data_dir import DataDir
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 OPS = 250
 OPS_A_FLUSH = 7
@@ -49,16 +49,16 @@ async def _live(root: Path, durable: bool, load: Load, out: int, count: int) -> 
     loop = asyncio.get_running_loop()
     clock = TestClock()
     data_dir = DataDir(str(root), IDENTITY, Files())
-    base = Base.open(root, ballast_size=0)
-    machine = Machine(base)
-    log = SoloLog(
+    state_store = StateStore.open(root, ballast_size=0)
+    machine = Machine(state_store)
+    log = SingleLog(
         str(root / "wal"),
         IDENTITY,
         durable=durable,
         new_salt=lambda: int.from_bytes(clock.random_bytes(4), "big"),
         segment_size=SEGMENT,
     )
-    pipeline = Pipeline(loop, clock, log, machine, base, 1000)
+    pipeline = Pipeline(loop, clock, log, machine, state_store, 1000)
     log.on_failed = pipeline.on_fatal = _fatal
     for entry in log.start(machine.applied_index, machine.applied_term, loop):
         machine.apply(entry.index, entry.term, entry.data)
@@ -75,7 +75,7 @@ async def _live(root: Path, durable: bool, load: Load, out: int, count: int) -> 
             pipeline.flusher.flush()
     pipeline.close()
     log.close()
-    base.close()
+    state_store.close()
     data_dir.close()
 
 

@@ -131,8 +131,8 @@ class Disk:
 
     def _change(self, directory: str, *changes: tuple[str, int]) -> None:
         self.add(Name(directory, changes))
-        for base, inode in changes:
-            name = os.path.join(directory, base)
+        for state_store, inode in changes:
+            name = os.path.join(directory, state_store)
             if inode:
                 self._names[name] = inode
             else:
@@ -245,8 +245,8 @@ class Image:
         content[write.offset : write.offset + len(write.data)] = write.data
 
     def _rename(self, change: Name) -> None:
-        for base, inode in change.changes:
-            name = os.path.join(change.directory, base)
+        for state_store, inode in change.changes:
+            name = os.path.join(change.directory, state_store)
             if inode:
                 self._names[name] = inode
             else:

@@ -19,16 +19,16 @@ from lib.fsm_driver import START_NS, Step, encode_entry, enqueue_step
 from corvo import ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo.consensus.log import Entry
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.consensus.wal.inline_thread import InlineSync
-from corvo.engine.flusher import BaseFlusher
+from corvo.engine.flusher import StoreFlusher
 from corvo.fsm.machine import Machine
 from corvo.limits import SECOND_NS
 from corvo.model import Fetched
 from corvo.platform.clock import Clock
 from corvo.storage.data_dir import DataDir, Identity
-from corvo.storage.lmdb import DATA_FILE, NEW_FILE, STATE, Base
-from corvo.storage.memory import MemoryBase
+from corvo.storage.lmdb import DATA_FILE, NEW_FILE, STATE, StateStore
+from corvo.storage.memory import MemoryStore
 from corvo.storage.rows import Row, Rows
 
 IDENTITY = Identity("0123456789abcdef" * 2, "node-1", "fedcba9876543210")
@@ -36,7 +36,7 @@ SEGMENT = 16 * 1024
 QUEUES = ["a", "b"]
 
 
-class RecordingBase(Base):
+class RecordingBase(StateStore):
     """Tells a disk which pages each commit wrote."""
 
     disk: Disk
@@ -79,10 +79,10 @@ def open_base(disk: Disk, data_dir: Path) -> RecordingBase:
         disk.add(SyncNames(disk.relative(path)))
 
     with patch("corvo.storage.lmdb._sync", flushed):
-        base = RecordingBase.open(data_dir, ballast_size=0)
-    assert isinstance(base, RecordingBase)
-    base.disk = disk
-    return base
+        state_store = RecordingBase.open(data_dir, ballast_size=0)
+    assert isinstance(state_store, RecordingBase)
+    state_store.disk = disk
+    return state_store
 
 
 class Load:
@@ -167,27 +167,27 @@ class Engine:
         self.disk.kill_unnamed = unnamed
         files = RecordingFiles(self.disk)
         data_dir: DataDir | None = None
-        base: RecordingBase | None = None
+        state_store: RecordingBase | None = None
         loop = asyncio.new_event_loop()
         loop.set_exception_handler(lambda _loop, _context: None)  # of tasks that never end
         try:
             data_dir = DataDir(str(self.data_dir), IDENTITY, files)
-            base = open_base(self.disk, self.data_dir)
-            loop.run_until_complete(self._run(files, base, entries))
+            state_store = open_base(self.disk, self.data_dir)
+            loop.run_until_complete(self._run(files, state_store, entries))
         except Killed:
             pass
         finally:
             loop.close()
             files.close_all()
-            if base is not None:
-                base.close()
+            if state_store is not None:
+                state_store.close()
             if data_dir is not None:
                 data_dir.close()
 
-    async def _run(self, files: RecordingFiles, base: RecordingBase, count: int) -> None:
-        machine = Machine(base)
+    async def _run(self, files: RecordingFiles, state_store: RecordingBase, count: int) -> None:
+        machine = Machine(state_store)
         loop = asyncio.get_running_loop()
-        log = SoloLog(
+        log = SingleLog(
             str(self.data_dir / "wal"),
             IDENTITY,
             durable=self.durable,
@@ -210,7 +210,7 @@ class Engine:
         self.disk.tell(acknowledged=machine.applied_index, term=log.term)
         self.disk.tell(flushed=machine.applied_index)
         self.entries[log.last_index] = (log.term, b"")
-        flusher = BaseFlusher(loop, Clock(), log, machine, base, _raise)
+        flusher = StoreFlusher(loop, Clock(), log, machine, state_store, _raise)
         for _ in range(count):
             await committed.wait()
             committed.clear()
@@ -232,20 +232,22 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def all_rows(base: Rows) -> dict[bytes, bytes]:
+def all_rows(state_store: Rows) -> dict[bytes, bytes]:
     """Every row of a base; the names of all families begin with a small letter."""
-    return {key: row for letter in ascii_lowercase for key, row in base.scan(letter.encode())}
+    return {
+        key: row for letter in ascii_lowercase for key, row in state_store.scan(letter.encode())
+    }
 
 
 class Model:
     """What log entries add up to, at any index."""
 
     def __init__(self, entries: dict[int, tuple[int, bytes]]) -> None:
-        base = MemoryBase()
-        machine = Machine(base)
+        state_store = MemoryStore()
+        machine = Machine(state_store)
         self.rows: list[dict[bytes, bytes]] = []
         for index in range(max(entries) + 1):
             if index:
                 machine.apply(index, *entries[index])
             machine.flush()
-            self.rows.append(all_rows(base))
+            self.rows.append(all_rows(state_store))

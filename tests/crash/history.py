@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 
 from corvo import events
-from corvo.events import Change
+from corvo.events import Event
 from corvo.fsm.machine import Machine
 from corvo.model import ACTIVE, COMPLETED, DELIVERY_UNKNOWN, FAILED, LEASE_EXPIRED, ErrorRecord, Job
 
@@ -133,12 +133,12 @@ class History:
                 self.complain("acks undone", f"{job.id}: delivery {run.fencing} is undone")
 
     def _check_leases(
-        self, job: Job, known: Known, changes: list[Change], errors: list[ErrorRecord]
+        self, job: Job, known: Known, changes: list[Event], errors: list[ErrorRecord]
     ) -> None:
         """Go through the life of a job lease by lease."""
         runs = sorted(known.runs, key=lambda run: run.fencing)
         silent = iter(e for e in errors if e.kind in (LEASE_EXPIRED, DELIVERY_UNKNOWN))
-        begun: Change | None = None
+        begun: Event | None = None
         run: Run | None = None
         attempts = 0
         for event in changes:
@@ -167,7 +167,7 @@ class History:
         if runs:
             self.complain("acks undone", f"{job.id}: {len(runs)} deliveries left no event")
 
-    def _check_end(self, job: Job, event: Change, expired: bool, run: Run | None) -> None:
+    def _check_end(self, job: Job, event: Event, expired: bool, run: Run | None) -> None:
         """A lease that its worker knew ended as the worker said, or in silence."""
         if run is None:
             if not expired and event.type != events.RELEASED:
@@ -180,7 +180,7 @@ class History:
             self.complain("acks undone", f"{job.id}: {run.end} was answered, the lease expired")
 
     def _check_silence(
-        self, record: ErrorRecord, begun: Change, ended: Change, run: Run | None
+        self, record: ErrorRecord, begun: Event, ended: Event, run: Run | None
     ) -> int:
         """How many attempts the end of a silent lease must give back."""
         restored = record.kind == DELIVERY_UNKNOWN
@@ -196,12 +196,12 @@ class History:
     def _life(self, at_ns: int) -> int:
         return bisect_left(self.boundaries, at_ns)
 
-    def _seen(self, event: Change) -> bool:
+    def _seen(self, event: Event) -> bool:
         """Whether an earlier check has counted this event."""
         return self._life(event.at_ns) < len(self.boundaries) - 1
 
 
-def _pop_run(runs: list[Run], started: Change) -> Run | None:
+def _pop_run(runs: list[Run], started: Event) -> Run | None:
     """The delivery that a started event led to, if a worker got it."""
     data = json.loads(started.data)
     if runs and (runs[0].attempt, runs[0].worker) == (data["attempt"], data["worker_id"]):

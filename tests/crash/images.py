@@ -128,10 +128,10 @@ def stale_records(trace: Trace, draw: random.Random) -> Iterator[Image]:
 
 def base_commits(trace: Trace, draw: random.Random) -> Iterator[Image]:
     """In the middle of a commit of the base: any sectors of its pages, the meta page or not."""
-    base = _inode_of(trace, "data.mdb")
+    state_store = _inode_of(trace, "data.mdb")
 
     def of_base(step: Step) -> bool:
-        return isinstance(step, Write | Sync) and step.inode == base
+        return isinstance(step, Write | Sync) and step.inode == state_store
 
     for at in _places(trace, draw, of_base):
         image = cut(trace, at + 1)
@@ -172,8 +172,8 @@ KINDS: dict[str, Kind] = {
 def _inode_of(trace: Trace, name: str) -> int:
     for step in trace.steps:
         if isinstance(step, Name):
-            for base, inode in step.changes:
-                if base == name:
+            for state_store, inode in step.changes:
+                if state_store == name:
                     return inode
     raise AssertionError(name)
 
@@ -208,7 +208,7 @@ def _recover(trace: Trace, root: Path, told: Told) -> int:
         if trace.durable:
             assert index >= told.acknowledged, f"{told.acknowledged} is lost, {index} is the last"
         state.check()
-        assert all_rows(state.base) == trace.model.rows[index]
+        assert all_rows(state.state_store) == trace.model.rows[index]
         term = state.wal.term + 1
         state.wal.set_hard_state(term, "node-1", _nothing)
         for more in range(1, 4):

@@ -9,7 +9,7 @@ _STOP = ("wal.before_clean_close", "wal.after_clean_close")
 
 def _kill(point: str) -> str:
     often = point.startswith(_OFTEN)
-    return f"{point}=kill@{20 if often else 2 if point.startswith(('flush', 'base')) else 1}"
+    return f"{point}=kill@{20 if often else 2 if point.startswith(('flush', 'state_store')) else 1}"
 
 
 # The setting that kills at each point of a single server, and whether that has to be stopped to

@@ -14,22 +14,24 @@ from corvo.consensus.wal.wal import Wal
 from corvo.fsm.machine import Machine
 from corvo.platform.files import Files
 from corvo.storage.data_dir import Identity
-from corvo.storage.lmdb import DATA_FILE, STATE, Base
+from corvo.storage.lmdb import DATA_FILE, STATE, StateStore
 
 
 class Recovered:
     """The stores of a data directory after recovery, everything replayed and nothing flushed."""
 
-    def __init__(self, wal: Wal, base: Base, machine: Machine, base_index: int) -> None:
+    def __init__(
+        self, wal: Wal, state_store: StateStore, machine: Machine, base_index: int
+    ) -> None:
         self.wal = wal
-        self.base = base
+        self.state_store = state_store
         self.machine = machine
         self.base_index = base_index
 
     def check(self) -> None:
         """Flush, then compare all rows, indexes and counters with each other and with memory."""
         self.machine.flush()
-        check_machine(self.machine, self.base)
+        check_machine(self.machine, self.state_store)
 
 
 def read_identity(data_dir: Path) -> Identity:
@@ -41,9 +43,9 @@ def read_identity(data_dir: Path) -> Identity:
 @contextlib.contextmanager
 def recovered(data_dir: Path, identity: Identity, segment_size: int) -> Iterator[Recovered]:
     """Recover in place, as a start does up to the point where it would take a new term."""
-    base = Base.open(data_dir, ballast_size=0)
+    state_store = StateStore.open(data_dir, ballast_size=0)
     try:
-        machine = Machine(base)
+        machine = Machine(state_store)
         base_index = machine.applied_index
         files = Files()
         wal = Wal(
@@ -59,11 +61,11 @@ def recovered(data_dir: Path, identity: Identity, segment_size: int) -> Iterator
         for entry in entries:
             machine.apply(entry.index, entry.term, entry.data)
         machine.take_woken()
-        machine.take_changes()
-        yield Recovered(wal, base, machine, base_index)
+        machine.take_events()
+        yield Recovered(wal, state_store, machine, base_index)
         wal.close()
     finally:
-        base.close()
+        state_store.close()
 
 
 def copy_data(data_dir: Path, target: Path) -> Path:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from corvo import ops
-from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues, PlainFrames
+from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues, FastFrames
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http2.client import H2Client
@@ -64,12 +64,12 @@ class Calls:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._made = 0
-        self._plain = PlainFrames(b"", b"", 1_000, 1_000)
+        self._plain = FastFrames(b"", b"", 1_000, 1_000)
 
     def read_frame(self, codec: Any, data: bytes) -> Values:
         return read_frame(self._plain, codec, data, False)
 
-    def ack_items(self, items: list[Values] | PlainAcks, answer: Callable[[Any], None]) -> None:
+    def ack_items(self, items: list[Values] | FastAcks, answer: Callable[[Any], None]) -> None:
         for item in items if isinstance(items, list) else ():
             check_job_id(item["job_id"])
         result = Acked()
@@ -82,12 +82,12 @@ class Calls:
 
     def enqueue_all(
         self,
-        items: list[Values] | PlainEnqueues,
+        items: list[Values] | FastEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         jobs: list[Any] = []
-        if isinstance(items, PlainEnqueues):
+        if isinstance(items, FastEnqueues):
             ids = [f"job_{self._made + n:026}" for n in range(1, items.count + 1)]
             decode_fields(ops.ENQUEUE_BATCH.layout, items.encode(ids))
             jobs = [SimpleNamespace(job_id=job_id) for job_id in ids]

@@ -302,7 +302,7 @@ def _multiplex(pieces: list[bytes]) -> tuple[list[tuple[str, bytes, bytes]], boo
     conn.eof()
     conn.closed()
     assert conn.idle and context.bodies_size == 0
-    return requests, closing, {k: v for k, v in context.refusals.counts.items() if v}
+    return requests, closing, {k: v for k, v in context.abuse_counters.counts.items() if v}
 
 
 def frames(data: bytes) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from corvo._fast.codec import keys
-from corvo._fast.index.ready import SEQ_BITS, Places, ReadyIndex
+from corvo._fast.index.ready import SEQ_BITS, Positions, ReadyIndex
 from corvo.fsm.machine import Machine
 from corvo.fsm.state import index_rows
 from corvo.fsm.state.groups import Groups, stands
@@ -41,57 +41,57 @@ from corvo.storage.rows import Rows
 FINAL, START, SUCCESS, PERIOD = range(4)
 
 
-def read_jobs(base: Rows) -> dict[str, Job]:
+def read_jobs(state_store: Rows) -> dict[str, Job]:
     """All jobs, whole."""
     jobs: dict[str, Job] = {}
-    for key, head in base.scan(keys.JOB):
+    for key, head in state_store.scan(keys.JOB):
         job = job_records.decode_head(keys.parse_job(key), head)
         if job.body_apart:
-            body = base.get(keys.body(job.id))
+            body = state_store.get(keys.body(job.id))
             assert body is not None, f"{job.id} has no body"
             job_records.decode_body(job, body)
         if job.data_apart:
-            data = base.get(keys.data(job.id))
+            data = state_store.get(keys.data(job.id))
             assert data is not None, f"{job.id} has no data"
             job_records.decode_data(job, data)
-        if job.has_extras:
-            extras = base.get(keys.extras(job.id))
-            assert extras is not None, f"{job.id} has no extras"
-            job.extras = job_records.decode_extras(job.id, extras)
-            job.extras.blocked = job.state == PENDING and bool(job.extras.open_dependencies)
+        if job.has_options:
+            options = state_store.get(keys.options(job.id))
+            assert options is not None, f"{job.id} has no options"
+            job.options = job_records.decode_options(job.id, options)
+            job.options.blocked = job.state == PENDING and bool(job.options.open_dependencies)
         jobs[job.id] = job
     return jobs
 
 
-def check_rows(base: Rows) -> None:
+def check_rows(state_store: Rows) -> None:
     """Check all rows of a base against each other."""
-    stored = base.get(keys.META)
+    stored = state_store.get(keys.META)
     meta = Meta() if stored is None else decode_meta(stored)
-    jobs = read_jobs(base)
+    jobs = read_jobs(state_store)
     queues = {
         queue.number: queue
         for queue in (
             queue_records.decode_queue(keys.parse_queue(key), row)
-            for key, row in base.scan(keys.QUEUE)
+            for key, row in state_store.scan(keys.QUEUE)
         )
     }
-    check_tasks(base, queues)
-    check_index_rows(base, jobs)
-    check_parts(base, jobs)
+    check_tasks(state_store, queues)
+    check_index_rows(state_store, jobs)
+    check_parts(state_store, jobs)
     check_queues(jobs, queues, meta)
-    check_groups(base, jobs, queues)
-    check_grants(base, queues)
-    check_locks(base, jobs, queues)
-    check_logs(base, jobs)
-    check_events(base, jobs, meta)
-    check_dependencies(base, jobs, queues)
-    check_batches(base, jobs)
-    check_replays(base, meta)
+    check_groups(state_store, jobs, queues)
+    check_grants(state_store, queues)
+    check_locks(state_store, jobs, queues)
+    check_logs(state_store, jobs)
+    check_events(state_store, jobs, meta)
+    check_dependencies(state_store, jobs, queues)
+    check_batches(state_store, jobs)
+    check_idempotency(state_store, meta)
     for job in jobs.values():
         check_job(job, meta)
 
 
-def check_index_rows(base: Rows, jobs: dict[str, Job]) -> None:
+def check_index_rows(state_store: Rows, jobs: dict[str, Job]) -> None:
     """Each job has exactly the index row of its state, and each index row a job."""
     families = (
         keys.PENDING,
@@ -102,31 +102,33 @@ def check_index_rows(base: Rows, jobs: dict[str, Job]) -> None:
         keys.HELD,
         keys.FINISHED,
     )
-    rows = [row for family in families for row in base.scan(family)]
+    rows = [row for family in families for row in state_store.scan(family)]
     wanted = {index_rows.index_key(job): index_rows.index_value(job) for job in jobs.values()}
     assert len(wanted) == len(jobs), "two jobs in one place"
     assert dict(rows) == wanted
     expiring = {key: row for job in jobs.values() for key, row in expiry_rows(job)}
-    assert dict(base.scan(keys.EXPIRING)) == expiring
+    assert dict(state_store.scan(keys.EXPIRING)) == expiring
 
 
 def expiry_rows(job: Job) -> list[tuple[bytes, bytes]]:
     """The row of the job's expiry, if it has one."""
-    if job.extras is None or not job.extras.expires_ns or ENDED[job.state]:
+    if job.options is None or not job.options.expires_ns or ENDED[job.state]:
         return []
-    value = keys.due(min(job.extras.expires_ns, DUE_MAX_NS), 0, job.id)
+    value = keys.due(min(job.options.expires_ns, DUE_MAX_NS), 0, job.id)
     return [(keys.placed(keys.EXPIRING, job.queue_number, job.seq), value)]
 
 
-def check_tasks(base: Rows, queues: dict[int, Queue]) -> None:
+def check_tasks(state_store: Rows, queues: dict[int, Queue]) -> None:
     """Each chunk has its task; what is doomed has a task that will delete it."""
-    tasks = {
-        keys.parse_task(key): job_records.decode_task(keys.parse_task(key), row)
-        for key, row in base.scan(keys.TASK)
+    operations = {
+        keys.parse_operation(key): job_records.decode_operation(keys.parse_operation(key), row)
+        for key, row in state_store.scan(keys.OPERATION)
     }
-    wanted = {keys.task_chunk(row.id, n) for row in tasks.values() for n in range(row.chunks)}
-    assert {key for key, _ in base.scan(keys.TASK_CHUNK)} == wanted
-    running = [row for row in tasks.values() if row.running()]
+    wanted = {
+        keys.operation_chunk(row.id, n) for row in operations.values() for n in range(row.chunks)
+    }
+    assert {key for key, _ in state_store.scan(keys.OPERATION_CHUNK)} == wanted
+    running = [row for row in operations.values() if row.running()]
     for queue in queues.values():
         own = [row for row in running if row.queue_number == queue.number]
         if queue.destroyed:
@@ -135,15 +137,17 @@ def check_tasks(base: Rows, queues: dict[int, Queue]) -> None:
             assert any(row.cut_seqs == [queue.cleared_seq] for row in own)
 
 
-def check_parts(base: Rows, jobs: dict[str, Job]) -> None:
+def check_parts(state_store: Rows, jobs: dict[str, Job]) -> None:
     """No body, data or error record without its job, and all error records of each."""
     apart = {job.id for job in jobs.values() if job.body_apart}
-    assert {key[len(keys.BODY) :].decode() for key, _ in base.scan(keys.BODY)} == apart
+    assert {key[len(keys.BODY) :].decode() for key, _ in state_store.scan(keys.BODY)} == apart
     apart = {job.id for job in jobs.values() if job.data_apart}
-    assert {key[len(keys.DATA) :].decode() for key, _ in base.scan(keys.DATA)} == apart
-    with_extras = {job.id for job in jobs.values() if job.has_extras}
-    assert {key[len(keys.EXTRAS) :].decode() for key, _ in base.scan(keys.EXTRAS)} == with_extras
-    slots = Counter(keys.parse_error(key)[0] for key, _ in base.scan(keys.ERROR))
+    assert {key[len(keys.DATA) :].decode() for key, _ in state_store.scan(keys.DATA)} == apart
+    with_options = {job.id for job in jobs.values() if job.has_options}
+    assert {
+        key[len(keys.OPTIONS) :].decode() for key, _ in state_store.scan(keys.OPTIONS)
+    } == with_options
+    slots = Counter(keys.parse_error(key)[0] for key, _ in state_store.scan(keys.ERROR))
     assert slots == Counter({job.id: job.error_count for job in jobs.values() if job.error_count})
 
 
@@ -152,33 +156,33 @@ def check_queues(jobs: dict[str, Job], queues: dict[int, Queue], meta: Meta) -> 
     counts: dict[int, list[int]] = {number: [0] * 24 for number in queues}
     for job in jobs.values():
         assert 0 < job.seq < queues[job.queue_number].next_seq
-        if not doomed(job, queues[job.queue_number]):
+        if not pending_deletion(job, queues[job.queue_number]):
             counts[job.queue_number][job.state * 3 + job.priority] += 1
     assert counts == {number: queue.counts for number, queue in queues.items()}
     assert all(number < meta.next_queue_number for number in queues)
-    places = [(job.queue_number, job.seq) for job in jobs.values()]
-    assert len(set(places)) == len(places)
+    positions = [(job.queue_number, job.seq) for job in jobs.values()]
+    assert len(set(positions)) == len(positions)
 
 
-def doomed(job: Job, queue: Queue) -> bool:
+def pending_deletion(job: Job, queue: Queue) -> bool:
     """Whether a clear or the end of its queue has the job deleted."""
     cleared = job.state in (PENDING, SCHEDULED) and job.event_seq <= queue.cleared_seq
     return queue.destroyed or cleared
 
 
-def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+def check_groups(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
     """Each group has jobs that stand in it, and each of these its group; turns are taken once."""
     wanted = {
-        (job.queue_number, job.extras.group_key)
+        (job.queue_number, job.options.group_key)
         for job in jobs.values()
-        if job.extras is not None
-        and job.extras.group_key
+        if job.options is not None
+        and job.options.group_key
         and stands(job)
-        and not doomed(job, queues[job.queue_number])
+        and not pending_deletion(job, queues[job.queue_number])
     }
     found = set()
     turns = set[tuple[int, int]]()
-    for key, row in base.scan(keys.GROUP):
+    for key, row in state_store.scan(keys.GROUP):
         number, group_number = keys.parse_group_key(key)
         group_key, served = queue_records.decode_group(row)
         found.add((number, group_key))
@@ -188,15 +192,15 @@ def check_groups(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> 
     assert found == wanted
 
 
-def check_grants(base: Rows, queues: dict[int, Queue]) -> None:
+def check_grants(state_store: Rows, queues: dict[int, Queue]) -> None:
     """Grants are counted for queues with a rate limit only."""
-    for key, row in base.scan(keys.GRANT):
+    for key, row in state_store.scan(keys.GRANT):
         assert queues[keys.parse_grant(key)[0]].rate_limit and queue_records.decode_grant(row) > 0
 
 
-def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+def check_locks(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
     """Each lock that still counts has an owner which still has a reason to hold it."""
-    for key, row in base.scan(keys.UNIQUE):
+    for key, row in state_store.scan(keys.UNIQUE):
         number, _ = keys.parse_unique(key)
         job_id, _, unique_key = job_records.decode_lock(row)
         assert number in queues
@@ -210,15 +214,15 @@ def check_locks(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> N
             assert job.state not in (COMPLETED, CANCELLED)
 
 
-def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
+def check_logs(state_store: Rows, jobs: dict[str, Job]) -> None:
     """The log of each job that has one names its blocks and what is in them, within the bounds."""
     logs = {
         job_id: log_records.decode_log(job_id, row)
-        for key, row in base.scan(keys.LOG)
+        for key, row in state_store.scan(keys.LOG)
         if (job_id := key[len(keys.LOG) :].decode())
     }
-    assert logs.keys() == {job.id for job in jobs.values() if job.extras and job.extras.has_logs}
-    rows = dict(base.scan(keys.LOG_BLOCK))
+    assert logs.keys() == {job.id for job in jobs.values() if job.options and job.options.has_logs}
+    rows = dict(state_store.scan(keys.LOG_BLOCK))
     for job_id, log in logs.items():
         seq = 1
         sizes = Counter[int]()
@@ -238,10 +242,10 @@ def check_logs(base: Rows, jobs: dict[str, Job]) -> None:
     assert not rows, "log blocks without a log"
 
 
-def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:
+def check_events(state_store: Rows, jobs: dict[str, Job], meta: Meta) -> None:
     """The log is without gap up to the last event; each job's newest event is its own."""
     seq, size, owner = meta.event_first_seq, 0, dict[int, str]()
-    for key, block in base.scan(keys.EVENTS):
+    for key, block in state_store.scan(keys.EVENTS):
         assert keys.parse_events(key) == seq
         for change in event_records.decode_events(seq, block):
             owner[change.seq] = change.job_id
@@ -257,40 +261,42 @@ def check_events(base: Rows, jobs: dict[str, Job], meta: Meta) -> None:
         assert job.event_seq < meta.event_first_seq or owner[job.event_seq] == job.id
 
 
-def links(base: Rows, family: bytes) -> set[tuple[str, str]]:
+def links(state_store: Rows, family: bytes) -> set[tuple[str, str]]:
     """All links of a family, as (owner, member)."""
-    return {keys.parse_link(family, key) for key, _ in base.scan(family)}
+    return {keys.parse_link(family, key) for key, _ in state_store.scan(family)}
 
 
-def check_dependencies(base: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
+def check_dependencies(state_store: Rows, jobs: dict[str, Job], queues: dict[int, Queue]) -> None:
     """Who waits is known to those it waits for, and they have not ended, or not told it yet. What
     is doomed is not told any more."""
-    dependents = links(base, keys.DEPENDENT)
-    unsettled = {keys.parse_unsettled(key) for key, _ in base.scan(keys.UNSETTLED)}
-    for owner, _ in dependents - {(o, m) for o, m in dependents if o in unsettled}:
+    dependents = links(state_store, keys.DEPENDENT)
+    pending_dependents = {
+        keys.parse_pending_dependents(key) for key, _ in state_store.scan(keys.PENDING_DEPENDENTS)
+    }
+    for owner, _ in dependents - {(o, m) for o, m in dependents if o in pending_dependents}:
         dependency = jobs[owner]
         assert not ENDED[dependency.state]
-        assert dependency.extras is not None and dependency.extras.has_dependents
+        assert dependency.options is not None and dependency.options.has_dependents
     for job in jobs.values():
-        if job.extras is None or ENDED[job.state]:
+        if job.options is None or ENDED[job.state]:
             continue
-        assert job.state != ACTIVE or not job.extras.open_dependencies
-        assert set(job.extras.open_dependencies) <= set(job.extras.depends_on)
-        for job_id in job.extras.open_dependencies:
-            assert (job_id, job.id) in dependents or doomed(job, queues[job.queue_number])
+        assert job.state != ACTIVE or not job.options.open_dependencies
+        assert set(job.options.open_dependencies) <= set(job.options.depends_on)
+        for job_id in job.options.open_dependencies:
+            assert (job_id, job.id) in dependents or pending_deletion(job, queues[job.queue_number])
     children = {(job.parent_id, job.id) for job in jobs.values() if job.parent_id}
-    assert links(base, keys.CHILD) == children
+    assert links(state_store, keys.CHILD) == children
 
 
-def check_batches(base: Rows, jobs: dict[str, Job]) -> None:
+def check_batches(state_store: Rows, jobs: dict[str, Job]) -> None:
     """Members are live jobs of their batch, and the counts are those of the members."""
-    members = links(base, keys.BATCH_MEMBER)
+    members = links(state_store, keys.BATCH_MEMBER)
     for batch_id, job_id in members:
         job = jobs[job_id]
-        assert not ENDED[job.state] and job.extras is not None
-        assert job.extras.batch_id == batch_id
-    finished = {keys.parse_batch_finished(key) for key, _ in base.scan(keys.BATCH_FINISHED)}
-    for key, row in base.scan(keys.BATCH):
+        assert not ENDED[job.state] and job.options is not None
+        assert job.options.batch_id == batch_id
+    finished = {keys.parse_batch_finished(key) for key, _ in state_store.scan(keys.BATCH_FINISHED)}
+    for key, row in state_store.scan(keys.BATCH):
         batch = job_records.decode_batch(keys.parse_batch(key), row)
         assert batch.pending == sum(owner == batch.id for owner, _ in members)
         assert batch.total == batch.pending + batch.succeeded + batch.failed
@@ -300,10 +306,10 @@ def check_batches(base: Rows, jobs: dict[str, Job]) -> None:
     assert not members and not finished
 
 
-def check_replays(base: Rows, meta: Meta) -> None:
+def check_idempotency(state_store: Rows, meta: Meta) -> None:
     """The outcomes that are kept are those between the oldest and the next."""
-    numbers = [keys.parse_replay(key) for key, _ in base.scan(keys.REPLAY)]
-    assert numbers == list(range(meta.first_replay, meta.next_replay))
+    numbers = [keys.parse_idempotency(key) for key, _ in state_store.scan(keys.IDEMPOTENCY)]
+    assert numbers == list(range(meta.first_idempotency, meta.next_idempotency))
 
 
 def check_job(job: Job, meta: Meta) -> None:
@@ -315,32 +321,32 @@ def check_job(job: Job, meta: Meta) -> None:
     assert job.attempt >= (1 if active else 0)
     assert (job.completed_ns > 0) == (job.state == COMPLETED)
     assert job.failed_ns > 0 or job.state not in (DEAD, CANCELLED)
-    assert not job.keeps_place or job.state == SCHEDULED
+    assert not job.keeps_position or job.state == SCHEDULED
     assert (job.scheduled_ns > 0) == (job.state in (SCHEDULED, RETRYING))
-    extras = job.extras
+    options = job.options
     held = job.state == HELD
-    assert held or extras is None or not (extras.hold_reason or extras.hold_ends_ns)
+    assert held or options is None or not (options.hold_reason or options.hold_ends_ns)
 
 
 def drain(index: ReadyIndex) -> list[int]:
     """The places in a ready index in order; it is as before afterwards."""
-    places = []
-    while place := index.first():
-        places.append(place)
-        index.remove(place >> SEQ_BITS, place & ((1 << SEQ_BITS) - 1))
-    for place in places:
-        index.add(place >> SEQ_BITS, place & ((1 << SEQ_BITS) - 1))
-    return places
+    positions = []
+    while position := index.first():
+        positions.append(position)
+        index.remove(position >> SEQ_BITS, position & ((1 << SEQ_BITS) - 1))
+    for position in positions:
+        index.add(position >> SEQ_BITS, position & ((1 << SEQ_BITS) - 1))
+    return positions
 
 
-def places(index: Places) -> list[int]:
+def positions(index: Positions) -> list[int]:
     """The numbers of an ordered set; it is as before afterwards."""
     found = []
-    while place := index.first():
-        found.append(place)
-        index.remove(place)
-    for place in found:
-        index.add(place)
+    while position := index.first():
+        found.append(position)
+        index.remove(position)
+    for position in found:
+        index.add(position)
     return found
 
 
@@ -353,65 +359,70 @@ def group_memory(groups: Groups) -> Any:
             group.open,
             group.spot,
             group.normal,
-            places(group.ready),
-            places(group.waiting),
-            places(group.postponed),
-            places(group.active),
+            positions(group.ready),
+            positions(group.waiting),
+            positions(group.postponed),
+            positions(group.active),
         )
         for key, group in sorted(groups.by_key.items())
     }
     assert groups.by_key, "an empty set of groups"
     assert groups.open == sum(group.open for group in groups.by_key.values())
-    ready = sorted(place for row in by_key.values() for place in row[5])
+    ready = sorted(position for row in by_key.values() for position in row[5])
     assert drain(groups.ready) == ready
     assert drain(groups._rotation) == sorted(row[3] for row in by_key.values() if row[3])
-    assert places(groups._normals) == sorted(row[4] for row in by_key.values() if row[4])
+    assert positions(groups._normals) == sorted(row[4] for row in by_key.values() if row[4])
     return by_key
 
 
 def memory(machine: Machine) -> dict[str, Any]:
     """What a machine keeps in memory beside its rows, in a form that can be compared."""
-    core = machine._core
-    lanes = {
+    state = machine._state
+    queue_indexes = {
         name: (
-            drain(lane.ready),
-            lane.blocked,
-            sorted(lane.active.items()),
-            queue_records.encode_queue(lane.queue),
-            None if lane.groups is None else group_memory(lane.groups),
-            None if lane.window is None else list(lane.window._stamps),
+            drain(queue_index.ready),
+            queue_index.blocked,
+            sorted(queue_index.active.items()),
+            queue_records.encode_queue(queue_index.queue),
+            None if queue_index.groups is None else group_memory(queue_index.groups),
+            None if queue_index.window is None else list(queue_index.window._stamps),
         )
-        for name, lane in core.lanes.items()
+        for name, queue_index in state.queue_indexes.items()
     }
-    assert not core.ended
-    assert sorted(core.next_unsettled) == sorted(core.unsettled)
-    workers = {worker.id: job_records.encode_worker(worker) for worker in core.workers.values()}
-    tasks = {row.id: job_records.encode_task(row) for row in core.tasks.values()}
-    numbered = {n: queue_records.encode_queue(lane.queue) for n, lane in core.numbered.items()}
-    assert sorted(row.id for row in core.running) == sorted(
-        row.id for row in core.tasks.values() if row.running()
+    assert not state.ended
+    assert sorted(state.next_pending_dependents) == sorted(state.pending_dependents)
+    workers = {worker.id: job_records.encode_worker(worker) for worker in state.workers.values()}
+    operations = {row.id: job_records.encode_operation(row) for row in state.operations.values()}
+    numbered = {
+        n: queue_records.encode_queue(queue_index.queue)
+        for n, queue_index in state.numbered.items()
+    }
+    assert sorted(row.id for row in state.running) == sorted(
+        row.id for row in state.operations.values() if row.running()
     )
-    assert core.doomed_queues == sum(lane.queue.doomed() for lane in core.numbered.values())
+    assert state.queues_pending_deletion == sum(
+        queue_index.queue.pending_deletion() for queue_index in state.numbered.values()
+    )
     schedules = {row.id: job_records.encode_schedule(row) for row in machine.schedules()}
-    assert schedules.keys() == core.schedules.keys()
-    replays = {
-        number: core.replays.get(job_records.replay_digest(row))
-        for number in range(core.meta.first_replay, core.meta.next_replay)
-        if (row := core.store.rows.get(keys.replay(number)))
+    assert schedules.keys() == state.schedules.keys()
+    idempotency_records = {
+        number: state.idempotency_records.get(job_records.idempotency_digest(row))
+        for number in range(state.meta.first_idempotency, state.meta.next_idempotency)
+        if (row := state.buffer.rows.get(keys.idempotency(number)))
     }
     return {
-        "lanes": lanes,
+        "lanes": queue_indexes,
         "workers": workers,
         "schedules": schedules,
-        "tasks": tasks,
+        "tasks": operations,
         "numbered": numbered,
-        "unsettled": core.unsettled,
-        "replays": (replays, len(core.replays)),
+        "unsettled": state.pending_dependents,
+        "replays": (idempotency_records, len(state.idempotency_records)),
     }
 
 
-def check_machine(machine: Machine, base: Rows) -> None:
+def check_machine(machine: Machine, state_store: Rows) -> None:
     """Check a machine that was just flushed, and its base."""
-    assert machine.overlay_documents == 0
-    check_rows(base)
-    assert memory(machine) == memory(Machine(base))
+    assert machine.write_buffer_records == 0
+    check_rows(state_store)
+    assert memory(machine) == memory(Machine(state_store))

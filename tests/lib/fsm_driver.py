@@ -13,6 +13,7 @@ from corvo.model import (
     CATCH_UPS,
     OVERLAPS,
     Acked,
+    BulkOperation,
     Enqueued,
     EnqueuedBatch,
     Failed,
@@ -20,10 +21,9 @@ from corvo.model import (
     Job,
     Logged,
     Schedule,
-    Task,
 )
 from corvo.ops import Op
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 from corvo.storage.records import jobs as job_records
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -44,7 +44,7 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "unique_key": b"",
     "unique_until": 0,
     "unique_period_ns": 0,
-    "extras": b"",
+    "options": b"",
 }
 
 ARGUMENT_FIELDS: dict[str, Any] = {
@@ -83,10 +83,10 @@ Step = tuple[Op, tuple[Any, ...]]
 
 def enqueue_step(job_id: str, **fields: Any) -> Step:
     """An Enqueue op with defaults for everything that is not given; extras are given as fields."""
-    extras = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
-    if extras:
-        values = tuple((EXTRAS_FIELDS | extras).values())
-        fields["extras"] = encode_fields(ops.EXTRAS_LAYOUT, values)
+    options = {name: fields.pop(name) for name in EXTRAS_FIELDS if name in fields}
+    if options:
+        values = tuple((EXTRAS_FIELDS | options).values())
+        fields["options"] = encode_fields(ops.OPTIONS_LAYOUT, values)
     assert fields.keys() <= ENQUEUE_FIELDS.keys()
     return ops.ENQUEUE, (job_id, *(ENQUEUE_FIELDS | fields).values())
 
@@ -97,10 +97,10 @@ def encode_arguments(**fields: Any) -> bytes:
     return encode_fields(ops.ACTION_LAYOUT, tuple((ARGUMENT_FIELDS | fields).values()))
 
 
-def encode_extras(**fields: Any) -> bytes:
+def encode_options(**fields: Any) -> bytes:
     """The extras of an enqueue, with defaults for everything that is not given."""
     assert fields.keys() <= EXTRAS_FIELDS.keys()
-    return encode_fields(ops.EXTRAS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
+    return encode_fields(ops.OPTIONS_LAYOUT, tuple((EXTRAS_FIELDS | fields).values()))
 
 
 def follower(queue: str, payload: bytes = b"") -> bytes:
@@ -166,9 +166,9 @@ def encode_entry(stamp_ns: int, seed: int, steps: list[Step]) -> bytes:
 class Driver:
     """Applies ops one entry each, or several in one, at the time `now_ns`."""
 
-    def __init__(self, base: MemoryBase | None = None) -> None:
-        self.base = base or MemoryBase()
-        self.machine = Machine(self.base)
+    def __init__(self, state_store: MemoryStore | None = None) -> None:
+        self.state_store = state_store or MemoryStore()
+        self.machine = Machine(self.state_store)
         self.term = max(1, self.machine.applied_term)
         self.now_ns = max(START_NS, self.machine.stamp_ns)
         self.seed = 0x1234_5678_9ABC_DEF0
@@ -177,7 +177,7 @@ class Driver:
         """What a process sees that starts again from the base (with `flush`: from all of it)."""
         if flush:
             self.machine.flush()
-        self.machine = Machine(self.base)
+        self.machine = Machine(self.state_store)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, to the millisecond."""
@@ -277,16 +277,18 @@ class Driver:
         results: list[Any] = self.do(ops.BULK_ACTION, "", *values)
         return results[0] if len(ids) == 1 else results
 
-    def bulk(self, action: str, *ids: str, task_id: str = "bulk_1", **arguments: Any) -> Task:
+    def bulk(
+        self, action: str, *ids: str, operation_id: str = "bulk_1", **arguments: Any
+    ) -> BulkOperation:
         """A task on the given jobs, or on all, as far as its first step brings it."""
         values = ([*ids], not ids, ACTIONS.index(action), encode_arguments(**arguments), False)
-        task: Task = self.do(ops.BULK_ACTION, task_id, *values)
-        return task
+        operation: BulkOperation = self.do(ops.BULK_ACTION, operation_id, *values)
+        return operation
 
     def step(self, limit: int = 100) -> int:
         """Steps until no task is running; how many it took."""
         count = 0
-        while running := self.machine.running_tasks():
+        while running := self.machine.running_operations():
             self.do(ops.BULK_STEP, running[0].id, limit, False)
             count += 1
         return count
@@ -317,8 +319,8 @@ def plain(result: Any) -> Any:
         return result.count, [(position, plain(error)) for position, error in result.refused]
     if isinstance(result, Enqueued):
         return result.job_id, result.state, result.duplicate, result.result
-    if isinstance(result, Task):
-        return result.id, job_records.encode_task(result)
+    if isinstance(result, BulkOperation):
+        return result.id, job_records.encode_operation(result)
     if isinstance(result, Schedule):
         return result.id, job_records.encode_schedule(result)
     if isinstance(result, Logged):

@@ -26,9 +26,9 @@ from typing import Any, cast
 
 from corvo import limits
 from corvo._fast.codec import keys
-from corvo.mirror.file import View
-from corvo.storage.lmdb import Base
-from corvo.storage.memory import MemoryBase
+from corvo.mirror.file import MirrorFile
+from corvo.storage.lmdb import StateStore
+from corvo.storage.memory import MemoryStore
 from corvo.storage.reader import Reader
 from corvo.storage.records.outbox import decode_state
 from lib.harness import Api, ServerProcess, running_server
@@ -272,9 +272,9 @@ def wait_shown(api: Api) -> None:
 
 async def compare(data_dir: Path) -> tuple[int, int]:
     """Every row of the mirror with its document; how many jobs, and the size of the outbox."""
-    base = Base.open(data_dir)
+    base = StateStore.open(data_dir)
     try:
-        memory = MemoryBase()
+        memory = MemoryStore()
         for first in range(255):
             memory.write(list(base.scan(bytes((first,)))), [])
     finally:
@@ -282,7 +282,7 @@ async def compare(data_dir: Path) -> tuple[int, int]:
     stored = memory.get(keys.OUTBOX_STATE)
     assert stored is not None
     [path] = (data_dir / "mirror").glob("mirror-*.sqlite")
-    view = await View.open(path, cast(Reader, MemoryReader(memory)), *decode_state(stored))
+    view = await MirrorFile.open(path, cast(Reader, MemoryReader(memory)), *decode_state(stored))
     try:
         assert view.complete, "the mirror was left unfinished"
         await catch_up(view)

@@ -41,8 +41,8 @@ class ModelJob:
         self.expires_ns = 0
         self.lease_s = 0
         self.due_ns = 0
-        self.place = 0
-        self.keeps_place = False
+        self.position = 0
+        self.keeps_position = False
         self.releases = 0
         self.term = 0
         self.touched = False
@@ -71,7 +71,7 @@ class ModelJob:
     def stands(self) -> bool:
         """Whether it counts in its group."""
         if self.state == SCHEDULED:
-            return self.keeps_place
+            return self.keeps_position
         ready = self.state == PENDING and not self.open
         return ready or self.state in (ACTIVE, RETRYING, HELD)
 
@@ -106,7 +106,7 @@ class ModelQueues:
     def take_place(self, job: ModelJob) -> None:
         """The job goes to the tail."""
         self.next_place += 1
-        job.place, job.ready_ns = self.next_place, 0
+        job.position, job.ready_ns = self.next_place, 0
 
     def turn(self, queue: str) -> int:
         """The next turn of a queue."""
@@ -168,7 +168,7 @@ class ModelQueues:
             group = self.jobs[job_id].group
             turn = self.served[queue, group] if group else self.ungrouped[queue]
             heads.append((priority, turn, job_id))
-            normals += [(place, job_id) for rank, place, job_id in line if rank == 2]
+            normals += [(position, job_id) for rank, position, job_id in line if rank == 2]
         best = min(heads)
         if self.aging_s[queue] and best[0] != 2 and normals:
             oldest = min(normals)[1]
@@ -196,7 +196,7 @@ class ModelQueues:
     def servable(self, queue: str, group: str) -> list[tuple[int, int, str]]:
         """The ready jobs of a group in order, as (priority, place, id), if any may be fetched."""
         line = sorted(
-            ((job.priority, job.place, job_id), job.state)
+            ((job.priority, job.position, job_id), job.state)
             for job_id, job in self.jobs.items()
             if (job.queue, job.group) == (queue, group) and job.stands()
         )

@@ -10,7 +10,7 @@ from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.enqueue import Producer
 from corvo.platform.clock import Clock
 from corvo.platform.ids import JobIds
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
 WORLD: Any = World()
 CLOCK = Clock()
 CONFIG = load({}, {})
-PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryBase()), WORLD, 1 << 60)
+PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryStore()), WORLD, 1 << 60)
 PIPELINE.open = True
-SERVICE = Service(CONFIG, CLOCK, Machine(MemoryBase()), PIPELINE, JobIds(CLOCK.random_bytes))
+SERVICE = Service(CONFIG, CLOCK, Machine(MemoryStore()), PIPELINE, JobIds(CLOCK.random_bytes))
 PRODUCER = Producer(SERVICE)

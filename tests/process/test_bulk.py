@@ -18,7 +18,7 @@ from lib.harness import (
 )
 from process.test_streams import Lines
 
-from corvo.limits import TASK_IDS_MAX
+from corvo.limits import OPERATION_IDS_MAX
 
 
 def filled(api: Api, queue: str, count: int) -> list[str]:
@@ -35,7 +35,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 
 
 def test_a_filter_finds_more_than_fit_one_entry(api: Api, queue: str) -> None:
-    count = 2 * TASK_IDS_MAX + 500
+    count = 2 * OPERATION_IDS_MAX + 500
     ids = filled(api, queue, count)
     body = {"action": "change_priority", "priority": "high", "filter": {"queue": queue}}
     dry = api.ok("POST", "/jobs/bulk", {**body, "dry_run": True})
@@ -59,7 +59,7 @@ def test_a_filter_finds_more_than_fit_one_entry(api: Api, queue: str) -> None:
 
 @pytest.mark.parametrize("by", ["filter", "job_ids"])
 def test_a_repeated_bulk_of_a_large_set_is_done_once(api: Api, queue: str, by: str) -> None:
-    ids = filled(api, queue, TASK_IDS_MAX + 10)
+    ids = filled(api, queue, OPERATION_IDS_MAX + 10)
     body = {"action": "hold", by: ids if by == "job_ids" else {"queue": queue}, "async": True}
     key = {"Idempotency-Key": f"bulk-{queue}"}
     first = api.call("POST", "/jobs/bulk", body, key)
@@ -68,7 +68,7 @@ def test_a_repeated_bulk_of_a_large_set_is_done_once(api: Api, queue: str, by: s
     assert first[1]["bulk_operation_id"] == again[1]["bulk_operation_id"]
     path = f"/bulk/{first[1]['bulk_operation_id']}"
     until(lambda: api.ok("GET", path)["status"] == "completed", "the bulk never ends")
-    assert api.ok("GET", path)["affected"] == TASK_IDS_MAX + 10
+    assert api.ok("GET", path)["affected"] == OPERATION_IDS_MAX + 10
 
 
 def test_progress_as_it_happens(shared_server: ServerProcess, api: Api, queue: str) -> None:
@@ -160,7 +160,7 @@ def test_a_set_survives_a_kill(data_dir: Path) -> None:
     with running_server(data_dir) as server:
         api = server.api()
         wait_mirror(api)
-        filled(api, "q", TASK_IDS_MAX + 1_000)
+        filled(api, "q", OPERATION_IDS_MAX + 1_000)
         bulk: dict[str, Any] = {"action": "cancel", "filter": {"queue": "q"}, "async": True}
         status, accepted = api.post("/jobs/bulk", bulk)
         assert status == 202
@@ -169,4 +169,4 @@ def test_a_set_survives_a_kill(data_dir: Path) -> None:
         api = server.api()
         path = f"/bulk/{accepted['bulk_operation_id']}"
         until(lambda: api.ok("GET", path)["status"] == "completed", "the bulk never ends")
-        assert api.queue("q")["cancelled"] == TASK_IDS_MAX + 1_000
+        assert api.queue("q")["cancelled"] == OPERATION_IDS_MAX + 1_000

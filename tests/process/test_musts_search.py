@@ -29,7 +29,7 @@ from corvo.cli import search as search_command
 from corvo.limits import SEARCH_COUNTED_MAX, STEP_JOBS
 from corvo.mirror import filters, query
 from corvo.mirror.filters import PARSERS
-from corvo.mirror.query import Doomed
+from corvo.mirror.query import PendingDeletions
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_g15_no_question_counts_or_skips_rows() -> None:
         order = query.parse_order(sort, "desc")
         for fields in ({}, {"state": ["dead"]}, {"queue": "q"}, {"worker_id": "w"}):
             parsed = filters.parse(fields)
-            text, _ = query.page(parsed, Doomed(), order, (5, "job_1"), 50, None, None)
+            text, _ = query.page(parsed, PendingDeletions(), order, (5, "job_1"), 50, None, None)
             assert "OFFSET" not in text and "count(" not in text and "LIMIT ?" in text
 
 

@@ -25,7 +25,7 @@ from lib.harness import (
 )
 
 from corvo import ops
-from corvo.limits import TASK_IDS_MAX
+from corvo.limits import OPERATION_IDS_MAX
 
 Names = dict[str, str]
 
@@ -421,11 +421,11 @@ def bulk_step(api: Api, queue: str) -> None:
 
 def bulk_add(api: Api, queue: str) -> None:
     """What a filter finds goes into a task in pages."""
-    api.enqueue_many(queue, TASK_IDS_MAX + 1)
+    api.enqueue_many(queue, OPERATION_IDS_MAX + 1)
     search = {"queue": queue}
     until(lambda: api.post("/jobs/search", search)[0] == 200, "the mirror never starts")
     body = {"action": "cancel", "filter": {"queue": queue}}
-    assert api.ok("POST", "/jobs/bulk", body)["affected"] == TASK_IDS_MAX + 1
+    assert api.ok("POST", "/jobs/bulk", body)["affected"] == OPERATION_IDS_MAX + 1
 
 
 def remove_stale_workers(api: Api, queue: str) -> None:
@@ -464,7 +464,7 @@ BY_ITSELF: dict[ops.Op, Callable[[Api, str], None]] = {
     ops.BULK_ADD: bulk_add,
     ops.REMOVE_STALE_WORKERS: remove_stale_workers,
     ops.PURGE_BATCHES: purge_batches,
-    ops.SETTLE: settle,
+    ops.RESOLVE_DEPENDENTS: settle,
 }
 
 

@@ -32,7 +32,7 @@ from lib.traffic import Shuffle
 from corvo.config import load
 from corvo.errors import DiskFull
 from corvo.node.node import Node
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 SECOND_NS = 10**9
 
@@ -344,7 +344,7 @@ def test_a_replay_needs_no_disk_space(data_dir: Path, monkeypatch: pytest.Monkey
     async def main() -> None:
         node = Node(load({"data-dir": str(data_dir)}, {}), asyncio.get_running_loop())
         with monkeypatch.context() as patch:
-            patch.setattr(Base, "write", no_space)
+            patch.setattr(StateStore, "write", no_space)
             node.open()
         queue = node.machine.queue("q")
         assert queue is not None and queue.enqueued_total == 3_000

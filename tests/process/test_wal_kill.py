@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corvo.consensus.log import Entry
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.storage.data_dir import Identity
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def acknowledged_before_kill(path: Path, durable: str, count: int) -> int:
 
 
 async def replayed(path: Path, applied_index: int) -> list[Entry]:
-    log = SoloLog(str(path), IDENTITY, durable=True, new_salt=lambda: 1, segment_size=SEGMENT)
+    log = SingleLog(str(path), IDENTITY, durable=True, new_salt=lambda: 1, segment_size=SEGMENT)
     entries = log.start(applied_index, 0, asyncio.get_running_loop())
     log.close()
     return entries

@@ -13,7 +13,7 @@ from corvo.consensus.raft.ready import Refused
 from corvo.fsm.machine import Machine
 from corvo.limits import SECOND_NS
 from corvo.model import Fetched
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from sim.node import Node
@@ -31,7 +31,7 @@ Answered = Callable[[Any], None]
 class JobServer:
     """The machine of one life of a node, over rows that outlive it."""
 
-    def __init__(self, rows: MemoryBase) -> None:
+    def __init__(self, rows: MemoryStore) -> None:
         self.machine = Machine(rows)
         self.rows = rows
         self._batch: list[tuple[Step, Answered]] = []
@@ -69,9 +69,9 @@ class JobServer:
         return marshal.dumps(sorted(self.rows._rows.items()))
 
     @staticmethod
-    def decode(data: bytes) -> MemoryBase:
+    def decode(data: bytes) -> MemoryStore:
         """Rows of their own, from what `encode` gave."""
-        rows = MemoryBase()
+        rows = MemoryStore()
         rows.write(marshal.loads(data), [])
         return rows
 

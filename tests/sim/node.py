@@ -25,7 +25,7 @@ from corvo.consensus.raft.messages import (
     encode_message,
 )
 from corvo.consensus.raft.ready import LEADER, Ready, RoleChange
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -85,7 +85,7 @@ class Node:
         self.world = world
         self.name = name
         self.disk = Disk()
-        self.rows = MemoryBase()  # of the real state machine; a flush is durable as a whole
+        self.rows = MemoryStore()  # of the real state machine; a flush is durable as a whole
         self.clock_offset_us = world.draw.choice((0, 0, -1, 1)) * world.draw.randint(0, 2_000_000)
         self.first_conf = conf
         self.life = 0
@@ -348,5 +348,5 @@ class Node:
         log, snapshot = self.store.log, self.store.snapshot
         assert snapshot is not None
         index = min(snapshot.index - self.world.options.trailing, self.raft.trim_limit())
-        if index > log.base().index and log.term(index) >= 0:
+        if index > log.state_store().index and log.term(index) >= 0:
             self.store.cut(SnapshotMeta(index, log.term(index), self.driver.conf_at(index)))

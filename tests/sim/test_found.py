@@ -73,14 +73,14 @@ def test_the_answer_to_a_read_before_a_restart_is_not_taken_for_one_behind_it() 
     asked: list[bytes] = []
     answers: list[bool] = []
     for seed in (1, 2):
-        shell = _Shell()
+        ports = _Shell()
         core = Raft(RaftConfig("B", seed=seed), MemoryStorage(ConfState(["A", "B"])), 0)
-        driver = Driver(core, shell, 0)
+        driver = Driver(core, ports, 0)
         core.step(Message(APPEND, "B", from_id="A", term=1))
         driver.turn()
-        driver.written(shell.writes[0])
+        driver.written(ports.writes[0])
         driver.read(answers.append)
-        asked += [message.context for message in shell.sent if message.type == READ_INDEX]
+        asked += [message.context for message in ports.sent if message.type == READ_INDEX]
     for context, expected in zip(asked, ([], [False]), strict=True):
         reply = Message(READ_INDEX_REPLY, "B", from_id="A", term=1, reject=True, context=context)
         core.step(reply)

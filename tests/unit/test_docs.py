@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from corvo import config, errors, limits
 from corvo._fast.http.abuse_counters import REASONS
-from corvo._fast.meters import Histogram
+from corvo._fast.metrics import Histogram
 from corvo.cli import root
 from corvo.config import load
 from corvo.engine.pipeline import Pipeline
@@ -35,13 +35,13 @@ from corvo.fsm.machine import Machine
 from corvo.net.api import requests
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
 from corvo.platform.durations import format_duration
 from corvo.platform.ids import JobIds
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
@@ -122,12 +122,12 @@ def pages() -> list[Page]:
 def route_table() -> list[tuple[str, str, str]]:
     """Every route: its method, its path, and that path as docs/api.md writes it."""
     nothing = cast(Any, None)
-    clock, machine = Clock(), Machine(MemoryBase())
+    clock, machine = Clock(), Machine(MemoryStore())
     log: Any = SimpleNamespace()
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
     admin = Admin(nothing, nothing, nothing, nothing)
-    live = Live(nothing, clock, load({}, {}), machine, pipeline)
+    live = StreamHub(nothing, clock, load({}, {}), machine, pipeline)
     rows = routes(service, admin, live, test_clock=True)
     return [(route.method, route.pattern, route.name) for route in rows]
 
@@ -143,7 +143,7 @@ def metrics() -> dict[str, set[str]]:
         routes=[RouteSample("GET", "/", 1, 1, histogram)],
         values=dict.fromkeys(VALUES, 1.0),
         histograms=dict.fromkeys(HISTOGRAMS, histogram),
-        refusals={"head_size": 1},
+        abuse_counters={"head_size": 1},
     )
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(render(snapshot).decode()):
@@ -647,7 +647,7 @@ LIMITS_STATED = [
     ("docs/api.md", f"(any JSON, {amount(limits.FEEDBACK_SIZE_MAX)})"),
     ("docs/api.md", f"The jobs, up to {amount(limits.BULK_IDS_MAX)}."),
     ("docs/api.md", f"steps of {limits.STEP_JOBS} jobs"),
-    ("docs/api.md", f"newest {limits.TASKS_MAX:,} operations are kept for a day"),
+    ("docs/api.md", f"newest {limits.BULK_OPERATIONS_MAX:,} operations are kept for a day"),
     ("docs/api.md", f"within {seconds(limits.MIRROR_WAIT_NS)} seconds, the response"),
     ("docs/api.md", f"longer than {seconds(limits.SEARCH_NS)} seconds is stopped"),
     ("docs/api.md", f"the {limits.FACET_VALUES_SHOWN} most frequent values"),
@@ -692,8 +692,8 @@ LIMITS_STATED = [
     ("docs/reliability.md", f"after {limits.FLUSH_IDLE_NS // limits.MS_NS} ms without writes"),
     (
         "docs/reliability.md",
-        f"after {limits.FLUSH_DOCUMENTS_LIGHT} to {limits.FLUSH_DOCUMENTS:,} changed documents or"
-        f" {amount(limits.FLUSH_SIZE)} (up to {limits.FLUSH_DOCUMENTS_MAX:,} documents",
+        f"after {limits.FLUSH_DOCUMENTS_LIGHT} to {limits.FLUSH_DOCUMENTS:,} changed records or"
+        f" {amount(limits.FLUSH_SIZE)} (up to {limits.FLUSH_DOCUMENTS_MAX:,} records",
     ),
 ]
 

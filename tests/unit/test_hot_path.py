@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from corvo.config import load
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.consensus.wal.inline_thread import InlineSync
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.scheduler import Scheduler
@@ -24,13 +24,13 @@ from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.http.router import Router
 from corvo.net.http.server import Connection, Server
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
 from corvo.platform.clock import Clock
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
 from corvo.storage.data_dir import Identity
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 CONNECTIONS = 16
 
@@ -85,7 +85,7 @@ class Rig:
         loop: Any = self.loop
         disk: Any = None
         clock = Clock()
-        self.log = SoloLog(
+        self.log = SingleLog(
             str(path / "wal"),
             Identity("0" * 32, "node-1", "0" * 16),
             durable=True,
@@ -94,14 +94,14 @@ class Rig:
             files=self.files,
             flusher=InlineSync(self.files),
         )
-        machine = Machine(MemoryBase())
+        machine = Machine(MemoryStore())
         self.pipeline = Pipeline(loop, clock, self.log, machine, disk, 1_000)
         self.log.start(0, 0, loop)
         self.pipeline.start()
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
-        live = Live(loop, clock, load({}, {}), machine, self.pipeline)
+        live = StreamHub(loop, clock, load({}, {}), machine, self.pipeline)
         router = Router(routes(service, admin, live, False))
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)
@@ -189,10 +189,10 @@ def test_one_write_for_what_a_read_brings(rig: Rig) -> None:
 
 
 def test_one_flush_for_an_entry(rig: Rig) -> None:
-    syncs, entries = rig.files.syncs, rig.pipeline.meters.entries
+    syncs, entries = rig.files.syncs, rig.pipeline.metrics.entries
     for _ in range(5):
         rig.live()
-    assert rig.pipeline.meters.entries == entries + 15
+    assert rig.pipeline.metrics.entries == entries + 15
     assert rig.files.syncs == syncs + 15
 
 

@@ -6,7 +6,7 @@ cdef unsigned char _ZERO, _NINE, _COLON, _LIST, _BACKSLASH, _LIST_END
 cdef unsigned char _OBJECT, _OBJECT_END, _DELETE
 
 
-cdef class PlainEnqueue:
+cdef class FastEnqueue:
     cdef readonly str queue
     cdef bytes _front, _tail, _body, _name
     cdef Py_ssize_t _payload_size_max, _start, _end
@@ -16,6 +16,6 @@ cdef class PlainEnqueue:
     cpdef bytes encode(self, str job_id)
 
 
-cpdef bytes plain_ack(str job_id, bytes body)
+cpdef bytes fast_ack(str job_id, bytes body)
 cpdef bint is_value(bytes data, Py_ssize_t start, Py_ssize_t end) noexcept
 cpdef bint is_job_id(bytes data, Py_ssize_t start, Py_ssize_t end) noexcept

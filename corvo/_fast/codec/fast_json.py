@@ -227,7 +227,7 @@ def _skip_name(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _skip_plain(
+def _skip_simple(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """The position of the quote behind printable ASCII without escapes; -1 = there is more."""
@@ -249,7 +249,7 @@ def _has_high(p: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
     return bits >= 0x80
 
 
-class PlainEnqueue:
+class FastEnqueue:
     """Enqueues that say a queue and a payload. `tail` is what the op has behind the payload when
     nothing else is said, `front` what it has between queue and payload."""
 
@@ -279,7 +279,7 @@ class PlainEnqueue:
                 if at < 0 or at >= end or p[at] != _QUOTE:
                     return False
                 name = at + 1
-                name_end = _skip_plain(p, name, end)
+                name_end = _skip_simple(p, name, end)
                 at = name_end + 1
                 if name_end < 0:
                     return False
@@ -384,7 +384,7 @@ def _is_id_letter(c: cython.uchar) -> cython.bint:
     return _ZERO <= c <= _NINE or 97 <= (c | 32) <= 122 or c in b"_-"
 
 
-def plain_ack(job_id, body):
+def fast_ack(job_id, body):
     """The Ack op for a job and a body that says a lease token alone; empty = it is not plain."""
     p: cython.p_const_uchar = body
     end: cython.Py_ssize_t = len(body)
@@ -400,7 +400,7 @@ def plain_ack(job_id, body):
             return b""
     if end < 18 or not _is(p, 0, end, b'{"lease_token":"', 16):
         return b""
-    at = _skip_plain(p, 16, end)
+    at = _skip_simple(p, 16, end)
     if at < 0 or at + 2 != end or p[at + 1] != _OBJECT_END or not 16 < at <= 16 + _NAME_SIZE_MAX:
         return b""
     token_size: cython.Py_ssize_t = at - 16

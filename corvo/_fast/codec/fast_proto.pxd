@@ -10,12 +10,12 @@ cdef unsigned char _IDS_TAG
 cdef bytes _NULL, _EMPTY
 
 
-cdef class PlainAcks:
+cdef class FastAcks:
     cdef readonly bytes payload
     cdef readonly Py_ssize_t count
 
 
-cdef class PlainEnqueues:
+cdef class FastEnqueues:
     cdef bytes _items
     cdef readonly Py_ssize_t count
     cdef readonly list queues
@@ -24,7 +24,7 @@ cdef class PlainEnqueues:
     cpdef bytes encode(self, list ids)
 
 
-cdef class PlainFrames:
+cdef class FastFrames:
     cdef bytes _front, _tail, _data, _name
     cdef Py_ssize_t _payload_size_max, _result_size_max, _at
     cdef const unsigned char *_p

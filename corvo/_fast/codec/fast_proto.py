@@ -33,7 +33,7 @@ _NULL = b"null"
 _EMPTY = b"{}"
 
 
-class PlainAcks:
+class FastAcks:
     """The acks of a frame, as the payload of an AckBatch op."""
 
     def __init__(self, payload, count):
@@ -44,7 +44,7 @@ class PlainAcks:
         return self.count
 
 
-class PlainEnqueues:
+class FastEnqueues:
     """The enqueues of a frame, as the payload of an EnqueueBatch op that lacks the ids of its jobs.
     `queues` has the names of their queues, each with a number of jobs."""
 
@@ -97,8 +97,8 @@ class PlainEnqueues:
         return ops.done()
 
 
-class PlainFrames:
-    """Reads frames. `front`, `tail` and the limit of a payload: see `plain.PlainEnqueue`."""
+class FastFrames:
+    """Reads frames. `front`, `tail` and the limit of a payload: see `plain.FastEnqueue`."""
 
     def __init__(self, front, tail, payload_size_max, result_size_max):
         self._front = front
@@ -156,11 +156,11 @@ class PlainFrames:
             return None
         if kept < end:
             rest.append(data[kept:])
-        acked = PlainAcks(_listed(self._acks, acks), acks) if acks else None
+        acked = FastAcks(_listed(self._acks, acks), acks) if acks else None
         enqueued = None
         if enqueues:
             queues = list(zip(self._names, self._counts, strict=True))
-            enqueued = PlainEnqueues(self._enqueues.done()[1:], enqueues, queues)
+            enqueued = FastEnqueues(self._enqueues.done()[1:], enqueues, queues)
         return acked, enqueued, b"".join(rest)
 
     def _varint(self, end):

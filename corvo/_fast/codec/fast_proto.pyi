@@ -1,12 +1,12 @@
 ID_SIZE: int
 
-class PlainAcks:
+class FastAcks:
     payload: bytes
     count: int
     def __init__(self, payload: bytes, count: int) -> None: ...
     def __len__(self) -> int: ...
 
-class PlainEnqueues:
+class FastEnqueues:
     count: int
     queues: list[tuple[str, int]]
     ids: bytes
@@ -14,10 +14,10 @@ class PlainEnqueues:
     def __len__(self) -> int: ...
     def encode(self, ids: list[str]) -> bytes: ...
 
-class PlainFrames:
+class FastFrames:
     def __init__(
         self, front: bytes, tail: bytes, payload_size_max: int, result_size_max: int
     ) -> None: ...
     def read(
         self, data: bytes, acks_max: int, enqueues_max: int
-    ) -> tuple[PlainAcks | None, PlainEnqueues | None, bytes] | None: ...
+    ) -> tuple[FastAcks | None, FastEnqueues | None, bytes] | None: ...

@@ -22,7 +22,7 @@ JOB = b"j|"
 BODY = b"jb|"
 DATA = b"jd|"
 ERROR = b"je|"
-EXTRAS = b"jx|"
+OPTIONS = b"jx|"
 LOG = b"jl|"
 LOG_BLOCK = b"jlb|"
 PENDING = b"p|"
@@ -39,16 +39,16 @@ UNIQUE = b"u|"
 WORKER = b"w|"
 SCHEDULE = b"sc|"
 EVENTS = b"ev|"
-TASK = b"bt|"
-TASK_CHUNK = b"bc|"
+OPERATION = b"bt|"
+OPERATION_CHUNK = b"bc|"
 BLOCKED = b"k|"
 DEPENDENT = b"d|"
-UNSETTLED = b"ds|"
+PENDING_DEPENDENTS = b"ds|"
 CHILD = b"c|"
 BATCH = b"b|"
 BATCH_MEMBER = b"bm|"
 BATCH_FINISHED = b"bf|"
-REPLAY = b"ik|"
+IDEMPOTENCY = b"ik|"
 META = b"m|"
 OUTBOX = b"o|"
 OUTBOX_STATE = b"of|"
@@ -173,9 +173,9 @@ def data(job_id: str) -> bytes:
     return _text(DATA, job_id)
 
 
-def extras(job_id: str) -> bytes:
+def options(job_id: str) -> bytes:
     """Row of what only some jobs have: group, expiry, hold, batch, chain, dependencies."""
-    return _text(EXTRAS, job_id)
+    return _text(OPTIONS, job_id)
 
 
 def log(job_id: str) -> bytes:
@@ -198,9 +198,9 @@ def errors(job_id: str) -> bytes:
     return _text(ERROR, job_id) + b"\0"
 
 
-def error(job_id: str, slot: cython.ulonglong) -> bytes:
+def error(job_id: str, number: cython.ulonglong) -> bytes:
     """Row of one error record; slots rise in the order the errors happened."""
-    return _integers(errors(job_id), slot, 4, 0, 0, 0, 0)
+    return _integers(errors(job_id), number, 4, 0, 0, 0, 0)
 
 
 def parse_job(key: bytes) -> str:
@@ -316,19 +316,19 @@ def finished_in(number: cython.ulonglong, state: cython.ulonglong) -> bytes:
     return _integers(FINISHED, number << 8 | state, 5, 0, 0, 0, 0)
 
 
-def task(task_id: str) -> bytes:
+def operation(operation_id: str) -> bytes:
     """Row of a task on many jobs."""
-    return _text(TASK, task_id)
+    return _text(OPERATION, operation_id)
 
 
-def parse_task(key: bytes) -> str:
+def parse_operation(key: bytes) -> str:
     """The task's id."""
-    return _name(TASK, key)
+    return _name(OPERATION, key)
 
 
-def task_chunk(task_id: str, number: cython.ulonglong) -> bytes:
+def operation_chunk(operation_id: str, number: cython.ulonglong) -> bytes:
     """Row of some of the job ids of a task."""
-    return _integers(_text(TASK_CHUNK, task_id) + b"\0", number, 4, 0, 0, 0, 0)
+    return _integers(_text(OPERATION_CHUNK, operation_id) + b"\0", number, 4, 0, 0, 0, 0)
 
 
 def links(family: bytes, owner: str) -> bytes:
@@ -348,14 +348,14 @@ def parse_link(family: bytes, key: bytes) -> tuple:
     return owner.decode(), member.decode()
 
 
-def unsettled(job_id: str) -> bytes:
+def pending_dependents(job_id: str) -> bytes:
     """Row of a job that has ended while some of its dependents have not heard of it yet."""
-    return _text(UNSETTLED, job_id)
+    return _text(PENDING_DEPENDENTS, job_id)
 
 
-def parse_unsettled(key: bytes) -> str:
+def parse_pending_dependents(key: bytes) -> str:
     """The job's id."""
-    return _name(UNSETTLED, key)
+    return _name(PENDING_DEPENDENTS, key)
 
 
 def batch(batch_id: str) -> bytes:
@@ -379,14 +379,14 @@ def parse_batch_finished(key: bytes) -> tuple:
     return _get_integer(p, 3, 8), key[11:].decode()
 
 
-def replay(number: cython.ulonglong) -> bytes:
+def idempotency(number: cython.ulonglong) -> bytes:
     """Row of the outcome of a request that carried an idempotency key, in order of time."""
-    return _integers(REPLAY, number, 8, 0, 0, 0, 0)
+    return _integers(IDEMPOTENCY, number, 8, 0, 0, 0, 0)
 
 
-def parse_replay(key: bytes) -> int:
+def parse_idempotency(key: bytes) -> int:
     """The outcome's number."""
-    p: cython.p_uchar = _pointer(REPLAY, key, 8)
+    p: cython.p_uchar = _pointer(IDEMPOTENCY, key, 8)
     return _get_integer(p, 3, 8)
 
 

@@ -1,4 +1,4 @@
-cdef class Refusals:
+cdef class AbuseCounters:
     cdef readonly dict counts
 
     cpdef count(self, str reason)

@@ -51,7 +51,7 @@ _BY_ERROR: Final = {
 }
 
 
-class Refusals:
+class AbuseCounters:
     """The counters, by the names of REASONS."""
 
     def __init__(self):

@@ -2,7 +2,7 @@ from corvo.errors import CorvoError
 
 REASONS: dict[str, str]
 
-class Refusals:
+class AbuseCounters:
     """The counters, by the names of REASONS."""
 
     counts: dict[str, int]

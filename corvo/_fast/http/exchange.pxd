@@ -1,6 +1,6 @@
-from corvo._fast.meters cimport RouteMeter
-from corvo._fast.http.abuse_counters cimport Refusals
-from corvo._fast.http.monotonic cimport Ticks
+from corvo._fast.metrics cimport RouteMetrics
+from corvo._fast.http.abuse_counters cimport AbuseCounters
+from corvo._fast.http.monotonic cimport MonotonicClock
 
 cdef tuple _TIMINGS, _THOUSANDTHS, _JSON_LENGTHS, _ID_ENDS
 cdef dict _STATUS_LINES
@@ -26,9 +26,9 @@ cdef class H1Context:
     cdef readonly object http2
     cdef public object takes_pieces
     cdef public bint keeps_fields
-    cdef readonly Refusals refusals
-    cdef public object known
-    cdef Ticks _ticks
+    cdef readonly AbuseCounters abuse_counters
+    cdef public object cached
+    cdef MonotonicClock _monotonic
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
     cdef dict _starts
@@ -60,7 +60,7 @@ cdef class Request:
     cdef readonly HttpConn conn
     cdef readonly long long arrived_ns
     cdef public object on_abandoned, on_writable, on_body, context
-    cdef public RouteMeter meter
+    cdef public RouteMetrics route_metrics
     cdef Request _next
     cdef unsigned int _stream_id
     cdef bint _old_client, _upgrade_offered

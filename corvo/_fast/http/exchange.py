@@ -23,8 +23,8 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
-from corvo._fast.http.abuse_counters import Refusals
-from corvo._fast.http.monotonic import Ticks
+from corvo._fast.http.abuse_counters import AbuseCounters
+from corvo._fast.http.monotonic import MonotonicClock
 from corvo.errors import honest
 
 _REASONS: Final = {
@@ -157,9 +157,11 @@ class H1Context:
         self.http2 = limits.http2
         self.keeps_fields = False  # every header field stays with its request
         self.takes_pieces = None  # says of a request whether its handler takes a body in pieces
-        self._ticks = monotonic if isinstance(monotonic, Ticks) else Ticks(monotonic)
-        self.refusals = Refusals()
-        self.known = None  # heads that HTTP/1.1 connections have read before
+        self._monotonic = (
+            monotonic if isinstance(monotonic, MonotonicClock) else MonotonicClock(monotonic)
+        )
+        self.abuse_counters = AbuseCounters()
+        self.cached = None  # heads that HTTP/1.1 connections have read before
         self.bodies_size = 0
         self.index = -1
         self.draining = False
@@ -177,7 +179,7 @@ class H1Context:
 
     def monotonic(self):
         """The time now, in nanoseconds."""
-        return self._ticks.elapsed_ns()
+        return self._monotonic.elapsed_ns()
 
     def _new_request_id(self):
         self._requests += 1
@@ -265,7 +267,7 @@ class Request:
         self.streaming = False  # started, not ended, and somebody is there to read it
         self.unsent_size = 0  # of the pieces
         self.context = None  # the handler's own, until it answers
-        self.meter = None  # RouteMeter of the route
+        self.route_metrics = None  # RouteMeter of the route
         self.unsure = False  # it may have been done already, by another node
         self._next = None
         self._stream_id = 0  # HTTP/2
@@ -292,8 +294,8 @@ class Request:
         conn = self.conn
         assert status != 204 or not body, "204 has no body"
         self._replied_ns = conn.context.monotonic()
-        if self.meter is not None:
-            self.meter.answered(status, self._replied_ns - self.arrived_ns)
+        if self.route_metrics is not None:
+            self.route_metrics.answered(status, self._replied_ns - self.arrived_ns)
         self._status = status
         self._reply_body = body
         self._reply_headers = headers
@@ -310,8 +312,8 @@ class Request:
             return
         conn = self.conn
         self._replied_ns = conn.context.monotonic()
-        if self.meter is not None:
-            self.meter.answered(status, self._replied_ns - self.arrived_ns)
+        if self.route_metrics is not None:
+            self.route_metrics.answered(status, self._replied_ns - self.arrived_ns)
         self._status = status
         self._reply_headers = headers
         self._reply_type = content_type
@@ -507,7 +509,7 @@ class ReplyQueue(HttpConn):
         self.pending += 1
         if self.pending >= self.context.pipeline_max:
             if not self._full:
-                self.context.refusals.count("pipeline")
+                self.context.abuse_counters.count("pipeline")
             self._full = True
 
     def _answered(self, request):

@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from corvo._fast.http.abuse_counters import Refusals
-from corvo._fast.http.monotonic import Ticks
-from corvo._fast.meters import RouteMeter
+from corvo._fast.http.abuse_counters import AbuseCounters
+from corvo._fast.http.monotonic import MonotonicClock
+from corvo._fast.metrics import RouteMetrics
 from corvo.errors import CorvoError
 
 def join(a: bytes, b: bytes, c: bytes, d: bytes, e: bytes, f: bytes, g: bytes) -> bytes:
@@ -14,7 +14,7 @@ class H1Context:
 
     body_size_max: int
     bodies_size: int
-    refusals: Refusals
+    abuse_counters: AbuseCounters
     draining: bool
     keeps_fields: bool
     takes_pieces: Callable[[Request], bool] | None
@@ -22,7 +22,7 @@ class H1Context:
     def __init__(
         self,
         limits: Any,  # the bounds, named as in `corvo.net.http.server.HttpLimits`
-        monotonic: Ticks | Callable[[], int],
+        monotonic: MonotonicClock | Callable[[], int],
         date: Callable[[], bytes],
         request_id_prefix: bytes,
     ) -> None: ...
@@ -68,7 +68,7 @@ class Request:
     on_body: Callable[[Request], None] | None
     context: Any  # the handler's own, until it answers
     unsure: bool  # it may have been done already, by another node
-    meter: RouteMeter | None
+    route_metrics: RouteMetrics | None
     def reply(
         self,
         status: int,

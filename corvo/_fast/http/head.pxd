@@ -17,6 +17,6 @@ cdef _take_field(Request request, const unsigned char *p, Py_ssize_t at, Py_ssiz
 cpdef Py_ssize_t find_byte(bytes data, int byte, Py_ssize_t start) except -2
 cpdef Py_ssize_t find_head_end(bytes data, Py_ssize_t start) except -2
 cpdef read_fields(Request request, bytes head, Py_ssize_t fields_max)
-cpdef bint is_plain_head(bytes head) except -1
+cpdef bint is_cacheable_head(bytes head) except -1
 cdef bint _is_harmless(const unsigned char *p, Py_ssize_t at, Py_ssize_t size) noexcept
 cpdef take_rare(Request request, bytes name, bytes value)

@@ -85,7 +85,7 @@ def find_head_end(data, start):
     return -1
 
 
-def is_plain_head(head):
+def is_cacheable_head(head):
     """Whether this is a whole head that needs no parser: a request line, known to be one, without
     unusual characters, then lines of a token, a colon and printable ASCII, none of which says
     anything about framing or the connection but Content-Length.

@@ -2,13 +2,13 @@ cimport cython
 
 from corvo._fast.http.exchange cimport Request
 
-cdef Py_ssize_t _KNOWN_MAX
+cdef Py_ssize_t _HEADS_MAX
 cdef Py_ssize_t _SIZE_MAX
 cdef Py_ssize_t _SEEN
 
 
 @cython.final
-cdef class Known:
+cdef class CachedHead:
     cdef readonly bytes head
     cdef str method
     cdef bytes path, query, host, content_type, content_length, namespace, min_index
@@ -18,11 +18,11 @@ cdef class Known:
 
 
 @cython.final
-cdef class KnownHeads:
-    cdef list _known, _seen
+cdef class HeadCache:
+    cdef list _cached, _seen
     cdef Py_ssize_t _oldest
 
-    cpdef Known find(self, bytes data, Py_ssize_t pos)
+    cpdef CachedHead find(self, bytes data, Py_ssize_t pos)
     cpdef learn(self, Request request, bytes head)
 
 

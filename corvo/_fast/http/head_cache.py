@@ -2,7 +2,7 @@
 
 A client says the same with each request of a kind, byte by byte, and so do the clients of one
 library. A head that has come twice is kept with what it said; when it comes again nothing is read
-but compared. Only plain heads are kept (`corvo._fast.http.head.is_plain_head`), and none that
+but compared. Only plain heads are kept (`corvo._fast.http.head.is_cacheable_head`), and none that
 proves who the client is, names one request, or is rare in another way.
 """
 
@@ -13,12 +13,12 @@ import cython
 if cython.compiled:
     from cython.cimports.libc.string import memcmp
 
-_KNOWN_MAX: Final = 8
+_HEADS_MAX: Final = 8
 _SIZE_MAX: Final = 512  # of a head; nearly all are shorter
 _SEEN: Final = 16
 
 
-class Known:
+class CachedHead:
     """A head, and what a request has of it."""
 
     def __init__(self, head, request):
@@ -48,11 +48,11 @@ class Known:
         request.client_version = self.client_version
 
 
-class KnownHeads:
+class HeadCache:
     """The heads that all connections of a server know."""
 
     def __init__(self):
-        self._known = []
+        self._cached = []
         self._seen = [b""] * _SEEN  # the last one of each size, roughly
         self._oldest = 0
 
@@ -60,11 +60,11 @@ class KnownHeads:
         """The known head that begins at `pos`, or None."""
         p: cython.p_const_uchar = data
         left: cython.Py_ssize_t = len(data) - pos
-        known: Known
-        for known in self._known:
-            size: cython.Py_ssize_t = len(known.head)
-            if size <= left and _begins(p, pos, known.head, size):
-                return known
+        cached: CachedHead
+        for cached in self._cached:
+            size: cython.Py_ssize_t = len(cached.head)
+            if size <= left and _begins(p, pos, cached.head, size):
+                return cached
         return None
 
     def learn(self, request, head):
@@ -75,11 +75,11 @@ class KnownHeads:
         if head != self._seen[at]:
             self._seen[at] = head if size <= _SIZE_MAX else b""
         elif not _is_special(request):
-            if len(self._known) < _KNOWN_MAX:
-                self._known.append(Known(head, request))
+            if len(self._cached) < _HEADS_MAX:
+                self._cached.append(CachedHead(head, request))
             else:
-                self._known[self._oldest] = Known(head, request)
-                self._oldest = (self._oldest + 1) % _KNOWN_MAX
+                self._cached[self._oldest] = CachedHead(head, request)
+                self._oldest = (self._oldest + 1) % _HEADS_MAX
 
 
 @cython.cfunc

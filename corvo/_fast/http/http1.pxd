@@ -3,8 +3,8 @@ cimport cython
 from corvo._fast.http.http1_rules cimport (
     check_host, is_foreign, read_framing, take_line, target_too_long
 )
-from corvo._fast.http.head cimport find_byte, find_head_end, is_plain_head, read_fields
-from corvo._fast.http.head_cache cimport Known, KnownHeads
+from corvo._fast.http.head cimport find_byte, find_head_end, is_cacheable_head, read_fields
+from corvo._fast.http.head_cache cimport CachedHead, HeadCache
 from corvo._fast.http.exchange cimport H1Context, ReplyQueue, Request
 
 cdef int _LINE
@@ -22,7 +22,7 @@ cdef int _Z
 cdef class H1Conn(ReplyQueue):
     cdef readonly object successor
     cdef readonly bytes unread
-    cdef KnownHeads _known
+    cdef HeadCache _cached
     cdef int _phase
     cdef bint _ended, _served, _switches
     cdef long long _read_ns, _started_ns
@@ -41,10 +41,10 @@ cdef class H1Conn(ReplyQueue):
     cdef Py_ssize_t _read_line(self, bytes data, Py_ssize_t pos) except -1
     cdef Py_ssize_t _read_fields(self, bytes data, Py_ssize_t pos) except -1
 
-    @cython.locals(known=Known)
-    cdef Py_ssize_t _read_known(self, bytes data, Py_ssize_t pos) except -1
-    cdef _take_plain_head(self, bytes head)
-    cdef _end_plain_head(self, Request request)
+    @cython.locals(cached=CachedHead)
+    cdef Py_ssize_t _read_cached(self, bytes data, Py_ssize_t pos) except -1
+    cdef _take_cacheable_head(self, bytes head)
+    cdef _end_cacheable_head(self, Request request)
     cdef _take_fields(self, Request request, bytes head)
     cdef _name_request(self, Request request)
     cpdef on_body(self, bytes data)

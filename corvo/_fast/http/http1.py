@@ -7,7 +7,8 @@ A connection is read in four phases:
     FIELDS   header fields go through llhttp, up to the blank line that we find ourselves. It only
              says that they are well formed; a callback for each would cost more than all the
              rest, so those we keep are then picked out of the bytes. A head that came whole and
-             is plain (`corvo._fast.http.head.is_plain_head`) does not need it, nor does its body
+             is plain (`corvo._fast.http.head.is_cacheable_head`) does not need it, nor does its
+             body
     LENGTH   a body of Content-Length bytes
     CHUNKED  a chunked body; its pieces are cut at every blank line, since one of them ends it
 
@@ -23,8 +24,14 @@ import httptools
 
 from corvo._fast.http.abuse_counters import reason_of
 from corvo._fast.http.exchange import ReplyQueue, Request, reply_error
-from corvo._fast.http.head import REQUEST_ID, find_byte, find_head_end, is_plain_head, read_fields
-from corvo._fast.http.head_cache import KnownHeads
+from corvo._fast.http.head import (
+    REQUEST_ID,
+    find_byte,
+    find_head_end,
+    is_cacheable_head,
+    read_fields,
+)
+from corvo._fast.http.head_cache import HeadCache
 from corvo._fast.http.http1_rules import (
     CHUNKED,
     check_host,
@@ -72,9 +79,9 @@ class H1Conn(ReplyQueue):
 
     def __init__(self, context, peer="", on_output=None, switches=True):
         ReplyQueue.__init__(self, context, peer, on_output)
-        if context.known is None:
-            context.known = KnownHeads()
-        self._known = context.known
+        if context.cached is None:
+            context.cached = HeadCache()
+        self._cached = context.cached
         self._switches = switches
         self._phase = _LINE
         self.successor = None
@@ -151,7 +158,7 @@ class H1Conn(ReplyQueue):
             and not self._is_paused()
         ):
             if self._phase == _LINE:
-                pos = self._read_known(data, pos) or self._read_line(data, pos)
+                pos = self._read_cached(data, pos) or self._read_line(data, pos)
             elif self._phase == _FIELDS:
                 pos = self._read_fields(data, pos)
             elif self._phase == _LENGTH:
@@ -161,7 +168,7 @@ class H1Conn(ReplyQueue):
         if self.successor is not None:
             self.unread = data[pos:]
         elif pos < size and len(ready) >= turn_max:
-            self.context.refusals.count("turns")
+            self.context.abuse_counters.count("turns")
         self._rest = b"" if pos >= size or self._phase == _STOPPED else data[pos:]
         self._send_continue()
         if self._ended and not self._rest:
@@ -196,7 +203,7 @@ class H1Conn(ReplyQueue):
             wait_ns = context.keep_alive_idle_ns if self._served else context.head_wait_ns
             if now_ns - self._idle_ns > wait_ns:
                 if not self._served:
-                    context.refusals.count("head_time")
+                    context.abuse_counters.count("head_time")
                 self._close()
 
     def drain(self):
@@ -231,19 +238,19 @@ class H1Conn(ReplyQueue):
             return not self._rest
         return self.context.draining and self._between_requests()
 
-    def _read_known(self, data, pos):
+    def _read_cached(self, data, pos):
         """The end of a head at `pos` that is known already; 0 = it is to be read."""
         if self._began or self._head_size:
             return 0
-        known = self._known.find(data, pos)
-        if known is None:
+        cached = self._cached.find(data, pos)
+        if cached is None:
             return 0
         request = self._request = Request(self)
-        known.fill(request)
+        cached.fill(request)
         self._began = True
         self._choose_framing(request)
-        self._end_plain_head(request)
-        return pos + len(known.head)
+        self._end_cacheable_head(request)
+        return pos + len(cached.head)
 
     def _read_line(self, data, pos):
         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
@@ -282,7 +289,7 @@ class H1Conn(ReplyQueue):
                     self._give_way(None, b"")
                     return pos
                 if is_foreign(line):
-                    context.refusals.count("malformed")
+                    context.abuse_counters.count("malformed")
                     self._close()
                     return end
             self._refuse(error, reason_of(error))
@@ -306,9 +313,9 @@ class H1Conn(ReplyQueue):
             and request.method in _PLAIN_METHODS
             and not request._old_client
             and self._authority is None
-            and is_plain_head(piece)
+            and is_cacheable_head(piece)
         ):
-            self._take_plain_head(piece)
+            self._take_cacheable_head(piece)
             return end
         self._head.append(piece)
         self._parse(piece)
@@ -320,7 +327,7 @@ class H1Conn(ReplyQueue):
             self._keep_tail(piece)
         return end
 
-    def _take_plain_head(self, head):
+    def _take_cacheable_head(self, head):
         """A whole head that says nothing special: llhttp is not asked, nor for its body."""
         request = self._request
         try:
@@ -328,10 +335,10 @@ class H1Conn(ReplyQueue):
         except CorvoError as error:
             self._refuse(error, reason_of(error))
             return
-        self._known.learn(request, head)
-        self._end_plain_head(request)
+        self._cached.learn(request, head)
+        self._end_cacheable_head(request)
 
-    def _end_plain_head(self, request):
+    def _end_cacheable_head(self, request):
         request.keep_alive = True
         self._name_request(request)
         if self._phase == _LENGTH:
@@ -406,7 +413,7 @@ class H1Conn(ReplyQueue):
             if settings is not None:
                 self._give_way(self._request, settings)
                 return
-        self.context.refusals.count("upgrade")
+        self.context.abuse_counters.count("upgrade")
         if self._phase == _LENGTH:
             self._read_body_by(self, b"Content-Length: %d" % self._body_left)
         elif self._phase != _CHUNKED:
@@ -576,7 +583,7 @@ class H1Conn(ReplyQueue):
 
         Whatever follows on it cannot be trusted to start where we think it does.
         """
-        self.context.refusals.count(reason)
+        self.context.abuse_counters.count(reason)
         request = self._request
         if request is None:
             request = Request(self)

@@ -1,4 +1,4 @@
-cdef class Ticks:
+cdef class MonotonicClock:
     cdef object _source
     cdef bint _native
 

@@ -7,7 +7,7 @@ if cython.compiled:
     from cython.cimports.posix.time import CLOCK_MONOTONIC, clock_gettime, timespec
 
 
-class Ticks:
+class MonotonicClock:
     """Nanoseconds that never go back, from `source`; `native` says that this is the system's
     monotonic clock, which is then read directly."""
 

@@ -3,7 +3,7 @@
 import cython
 
 
-class Bucket:
+class TokenBucket:
     """Holds up to `capacity` tokens and gets `rate` new ones each second."""
 
     def __init__(self, capacity, rate, now_ns):

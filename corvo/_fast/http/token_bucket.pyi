@@ -1,4 +1,4 @@
-class Bucket:
+class TokenBucket:
     """Holds up to `capacity` tokens and gets `rate` new ones each second."""
 
     def __init__(self, capacity: int, rate: int, now_ns: int) -> None: ...

@@ -233,7 +233,7 @@ class Bodies(Control):
 
     def _refuse(self, stream, error, reason):
         """Answer a request with an error before it is whole, and ignore the rest of it."""
-        self.context.refusals.count(reason)
+        self.context.abuse_counters.count(reason)
         self._drop_body(stream)
         stream.discards = True
         reply_error(stream.request, error)

@@ -159,7 +159,7 @@ class H2Conn(Bodies):
             self._more = False
             self._rest = b""
         elif self._more and pos < len(data):
-            self.context.refusals.count("turns")
+            self.context.abuse_counters.count("turns")
             self._rest = data[pos:]
         else:
             self._rest = data[pos:] if pos else data
@@ -176,7 +176,7 @@ class H2Conn(Bodies):
             self._check_parked(now_ns)
             if self._phase == _PREFACE or self._phase == _SETTINGS:
                 if now_ns - self._opened_ns > self.context.head_wait_ns:
-                    self.context.refusals.count("head_time")
+                    self.context.abuse_counters.count("head_time")
                     self._close()
             elif self._phase == _OPEN:
                 self._check_bodies(now_ns)

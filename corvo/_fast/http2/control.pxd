@@ -1,4 +1,4 @@
-from corvo._fast.http.token_bucket cimport Bucket
+from corvo._fast.http.token_bucket cimport TokenBucket
 from corvo._fast.http2.frames cimport FrameReader, frame, u32_frame
 from corvo._fast.http2.streams cimport ReplyStreams, Stream
 
@@ -17,7 +17,7 @@ cdef class Control(ReplyStreams):
     cdef long long _settings_due_ns, _ping_due_ns, _leave_due_ns, _pinged_ns, _block_ns
     cdef long long _block_stream
     cdef dict _late
-    cdef Bucket _resets, _own_resets, _settings, _pings, _priorities, _updates, _slips
+    cdef TokenBucket _resets, _own_resets, _settings, _pings, _priorities, _updates, _slips
 
     cdef _take_update(self)
     cdef _take_reset(self)

@@ -10,7 +10,7 @@ from typing import Final
 
 import cython
 
-from corvo._fast.http.token_bucket import Bucket
+from corvo._fast.http.token_bucket import TokenBucket
 from corvo._fast.http2.frames import (
     ACK,
     CANCEL,
@@ -77,14 +77,14 @@ class Control(ReplyStreams):
         self._ping_due_ns = 0
         self._leave_due_ns = 0
         # Budgets.
-        self._resets = Bucket(http2.resets_burst, http2.resets_rate, now_ns)
-        self._own_resets = Bucket(http2.own_resets_burst, http2.own_resets_rate, now_ns)
+        self._resets = TokenBucket(http2.resets_burst, http2.resets_rate, now_ns)
+        self._own_resets = TokenBucket(http2.own_resets_burst, http2.own_resets_rate, now_ns)
         self._own_resets_left = http2.own_resets_max
-        self._settings = Bucket(http2.settings_burst, http2.settings_rate, now_ns)
-        self._pings = Bucket(http2.pings_burst, http2.pings_rate, now_ns)
-        self._priorities = Bucket(http2.priorities_burst, 0, now_ns)
-        self._updates = Bucket(http2.updates_burst, 0, now_ns)
-        self._slips = Bucket(http2.slips_burst, http2.slips_rate, now_ns)
+        self._settings = TokenBucket(http2.settings_burst, http2.settings_rate, now_ns)
+        self._pings = TokenBucket(http2.pings_burst, http2.pings_rate, now_ns)
+        self._priorities = TokenBucket(http2.priorities_burst, 0, now_ns)
+        self._updates = TokenBucket(http2.updates_burst, 0, now_ns)
+        self._slips = TokenBucket(http2.slips_burst, http2.slips_rate, now_ns)
         self._strikes = 0
         self._pinged_ns = 0
         self._push(
@@ -237,7 +237,7 @@ class Control(ReplyStreams):
 
     def _send_reset(self, stream_id, code, reason):
         """End a stream for a reason that lies with the peer, which must not be frequent."""
-        self.context.refusals.count(reason)
+        self.context.abuse_counters.count(reason)
         self._own_resets_left -= 1
         if self._own_resets_left < 0 or not self._own_resets.take(self._read_ns):
             raise too_many("faulty_requests")
@@ -289,7 +289,7 @@ class Control(ReplyStreams):
 
     def _give_up(self, fault):
         """End everything, and say why."""
-        self.context.refusals.count(fault.reason)
+        self.context.abuse_counters.count(fault.reason)
         self._close()
         self._forget_all()
         last = goaway_frame(self._last_id, fault.code, fault.text)

@@ -13,7 +13,7 @@ cdef class ReadyIndex:
     cdef list rest
 
     cdef _put_behind(self, Py_ssize_t priority, unsigned long long seq)
-    cdef _settle(self, Py_ssize_t priority)
+    cdef _rank(self, Py_ssize_t priority)
     cpdef Py_ssize_t count(self, Py_ssize_t priority) except -1
     cpdef add(self, Py_ssize_t priority, unsigned long long seq)
     cpdef remove(self, Py_ssize_t priority, unsigned long long seq)
@@ -25,17 +25,17 @@ cdef class ReadyIndex:
     cdef void _shift(self, Py_ssize_t priority, Py_ssize_t start, Py_ssize_t stop) noexcept
 
 
-cdef class Places:
+cdef class Positions:
     cdef c_array window
     cdef unsigned long long *at  # the window's memory
     cdef Py_ssize_t room, start, stop, behind
     cdef object rest
 
-    cpdef add(self, unsigned long long place)
-    cpdef remove(self, unsigned long long place)
+    cpdef add(self, unsigned long long position)
+    cpdef remove(self, unsigned long long position)
     cpdef unsigned long long first(self) except? 0
     cpdef unsigned long long first_from(self, unsigned long long low) except? 0
-    cdef _put_behind(self, unsigned long long place)
+    cdef _put_behind(self, unsigned long long position)
     cdef _make_room(self)
     cdef _grow(self, Py_ssize_t room)
     cdef _refill(self)

@@ -6,8 +6,8 @@ a long one pays a refill per 32 jobs. New numbers that come one behind the other
 a run, when somebody looks into it or one comes that does not follow. Sizes are our own counts,
 because `len()` and `min()` of a bitmap walk all of it.
 
-`Places` is an ordered set for where there are very many of them and most are small: the same window
-and bitmap, but the window grows with its content and the bitmap is made when it is needed.
+`Positions` is an ordered set for where there are very many of them and most are small: the same
+window and bitmap, but the window grows with its content and the bitmap is made when it is needed.
 
 `DueHeap` is a binary heap of (due, key) packed into 16 bytes an entry. It is never told that an
 entry has become pointless: its owner finds out when the entry comes to the top, and asks for a
@@ -84,12 +84,12 @@ class ReadyIndex:
         if self.run_stop[priority] == seq:
             self.run_stop[priority] = seq + 1
         else:
-            self._settle(priority)
+            self._rank(priority)
             self.run_start[priority] = seq
             self.run_stop[priority] = seq + 1
         self.behind[priority] += 1
 
-    def _settle(self, priority: cython.Py_ssize_t):
+    def _rank(self, priority: cython.Py_ssize_t):
         """The run joins the bitmap."""
         if self.run_stop[priority] > 0:
             if self.rest[priority] is None:
@@ -106,7 +106,7 @@ class ReadyIndex:
         start: cython.Py_ssize_t = self.start[priority]
         stop: cython.Py_ssize_t = self.stop[priority]
         if start == stop or seq > self.window[priority][stop - 1]:
-            self._settle(priority)
+            self._rank(priority)
             self.rest[priority].remove(seq)
             self.behind[priority] -= 1
             return
@@ -131,7 +131,7 @@ class ReadyIndex:
                 return number
             number += 1
         if self.behind[priority] > 0 and seq > 0:
-            self._settle(priority)
+            self._rank(priority)
             number += self.rest[priority].rank(seq - 1)
         return number
 
@@ -154,7 +154,7 @@ class ReadyIndex:
 
     def _refill(self, priority: cython.Py_ssize_t):
         """Move the next few from the bitmap into the empty window."""
-        self._settle(priority)
+        self._rank(priority)
         rest = self.rest[priority]
         stop: cython.Py_ssize_t = 0
         seq: cython.ulonglong = 0
@@ -177,7 +177,7 @@ class ReadyIndex:
             self.window[priority][i - start] = self.window[priority][i]
 
 
-class Places:
+class Positions:
     """An ordered set of positive numbers below 2**64."""
 
     def __init__(self):
@@ -187,12 +187,12 @@ class Places:
     def __len__(self):
         return self.stop - self.start + self.behind
 
-    def add(self, place: cython.ulonglong):
+    def add(self, position: cython.ulonglong):
         """Put a number in. It must not be there already."""
         size: cython.Py_ssize_t = self.stop - self.start
         last: cython.ulonglong = self.at[self.stop - 1] if size > 0 else 0
-        if place > last and (self.behind > 0 or size == _WINDOW):
-            self._put_behind(place)
+        if position > last and (self.behind > 0 or size == _WINDOW):
+            self._put_behind(position)
             return
         if size == _WINDOW:  # a smaller one comes: the last one makes room
             self._put_behind(last)
@@ -200,23 +200,23 @@ class Places:
         if self.stop == self.room:
             self._make_room()
         i: cython.Py_ssize_t = self.stop
-        while i > self.start and self.at[i - 1] > place:
+        while i > self.start and self.at[i - 1] > position:
             self.at[i] = self.at[i - 1]
             i -= 1
-        assert i == self.start or self.at[i - 1] != place, "it is there already"
-        self.at[i] = place
+        assert i == self.start or self.at[i - 1] != position, "it is there already"
+        self.at[i] = position
         self.stop += 1
 
-    def remove(self, place: cython.ulonglong):
+    def remove(self, position: cython.ulonglong):
         """Take a number out. It must be there."""
-        if self.start == self.stop or place > self.at[self.stop - 1]:
-            self.rest.remove(place)
+        if self.start == self.stop or position > self.at[self.stop - 1]:
+            self.rest.remove(position)
             self.behind -= 1
             return
         i: cython.Py_ssize_t = self.start
-        while self.at[i] < place:
+        while self.at[i] < position:
             i += 1
-        assert self.at[i] == place, "it is not there"
+        assert self.at[i] == position, "it is not there"
         while i > self.start:
             self.at[i] = self.at[i - 1]
             i -= 1
@@ -237,14 +237,14 @@ class Places:
             if self.at[i] >= low:
                 return self.at[i]
         if self.behind > 0:
-            for place in self.rest.iter_equal_or_larger(low):
-                return place
+            for position in self.rest.iter_equal_or_larger(low):
+                return position
         return 0
 
-    def _put_behind(self, place: cython.ulonglong):
+    def _put_behind(self, position: cython.ulonglong):
         if self.rest is None:
             self.rest = BitMap64()
-        self.rest.add(place)
+        self.rest.add(position)
         self.behind += 1
 
     def _make_room(self):
@@ -270,14 +270,14 @@ class Places:
         if self.room < _WINDOW:
             self._grow(_WINDOW)
         stop: cython.Py_ssize_t = 0
-        place: cython.ulonglong = 0
-        for place in self.rest.iter_equal_or_larger(0):
-            self.at[stop] = place
+        position: cython.ulonglong = 0
+        for position in self.rest.iter_equal_or_larger(0):
+            self.at[stop] = position
             stop += 1
             if stop == _WINDOW:
                 break
         assert stop > 0, "count and bitmap disagree"
-        self.rest.remove_range(self.at[0], place + 1)
+        self.rest.remove_range(self.at[0], position + 1)
         self.behind -= stop
         self.start = 0
         self.stop = stop

@@ -29,7 +29,7 @@ from corvo.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 FIRST_AFTER_S: Final = 30.0
-PATIENCE_S: Final = 90.0
+TIMEOUT_S: Final = 90.0
 ASK_AGAIN_S: Final = 0.5
 ASK_S: Final = 5.0
 _REPLY_SIZE_MAX: Final = 1 << 20
@@ -40,7 +40,7 @@ FAILURES: Final = (OSError, ValueError, IndexError, AttributeError)  # of asking
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 
 
-class Seed(NamedTuple):
+class Source(NamedTuple):
     """Whom to ask. `secure` None: as this node's own API is; and it may not be an API at all."""
 
     address: Address
@@ -52,7 +52,7 @@ class Seed(NamedTuple):
         return f"{scheme}{self.address}"
 
 
-def parse_seed(text: str) -> Seed:
+def parse_join_address(text: str) -> Source:
     """A URL or HOST:PORT. Raises ConfigError."""
     scheme, colon, rest = text.partition("://")
     if not colon:
@@ -62,7 +62,7 @@ def parse_seed(text: str) -> Seed:
     if not known or not colon or not port.isdigit() or "/" in rest.rstrip("/") or not host:
         raise ConfigError(f"join = {text!a}: want HOST:PORT or a URL such as http://HOST:PORT")
     address = Address(host.removeprefix("[").removesuffix("]"), int(port))
-    return Seed(address, None if not scheme else scheme == "https")
+    return Source(address, None if not scheme else scheme == "https")
 
 
 async def resolve(name: str, port: int) -> list[Address]:
@@ -109,7 +109,7 @@ def api_trust(config: Config) -> ssl.SSLContext:
         raise ConfigError(f"tls-ca: cannot use {config.tls_ca}: {error.strerror}") from None
 
 
-class Seeds:
+class Discovery:
     """Finds the cluster, and asks its nodes."""
 
     def __init__(
@@ -127,11 +127,11 @@ class Seeds:
         self._random_bytes = random_bytes
         self._resolve = resolve
         self._first_after_s = first_after_s
-        self._found: dict[Seed, Seed] = {}  # APIs, of seeds that are ports for other nodes
+        self._found: dict[Source, Source] = {}  # APIs, of seeds that are ports for other nodes
 
     # ---- the cluster ----
 
-    async def cluster_id(self, patience_s: float = PATIENCE_S) -> str:
+    async def cluster_id(self, timeout_s: float = TIMEOUT_S) -> str:
         """The id of the cluster that a node is to join; empty when it is to begin one itself.
         Raises ConfigError when nobody says it."""
         whom = self._config.join or self._config.discover_name
@@ -139,8 +139,8 @@ class Seeds:
         began_s = loop.time()
         while True:
             trouble = "no address of another node is known"
-            seeds, is_first = await self.candidates()
-            for seed in seeds:
+            discovery, is_first = await self.candidates()
+            for seed in discovery:
                 try:
                     return await asyncio.wait_for(self._cluster_id_of(seed), ASK_S)
                 except FAILURES as error:
@@ -149,16 +149,16 @@ class Seeds:
             if is_first and waited_s >= self._first_after_s:
                 logger.info("nobody answers at %s: this node begins the cluster", whom)
                 return ""
-            if waited_s >= patience_s:
+            if waited_s >= timeout_s:
                 raise ConfigError(f"cannot join the cluster of {whom}: {trouble}")
             logger.warning("cannot join the cluster of %s yet: %s", whom, trouble)
             await asyncio.sleep(ASK_AGAIN_S)
 
-    async def candidates(self) -> tuple[list[Seed], bool]:
+    async def candidates(self) -> tuple[list[Source], bool]:
         """Whom to ask, as the settings say; and whether this node is the first of all."""
         config = self._config
         if config.join:
-            return [parse_seed(config.join)], False
+            return [parse_join_address(config.join)], False
         if not config.discover:
             return [], False
         name = config.discover_name
@@ -168,12 +168,12 @@ class Seeds:
             logger.warning("cannot look up %s: %s", name, error)
             found = []
         own = [a for a in found if a.port == config.bind.port and is_own(a)]
-        seeds = [Seed(a, bool(config.tls_cert), name) for a in found if a not in own]
+        discovery = [Source(a, bool(config.tls_cert), name) for a in found if a not in own]
         if _KUBERNETES in os.environ:
-            return seeds, config.node_id.endswith("-0")
-        return seeds, bool(own) and own[0] == found[0]
+            return discovery, config.node_id.endswith("-0")
+        return discovery, bool(own) and own[0] == found[0]
 
-    async def _cluster_id_of(self, seed: Seed) -> str:
+    async def _cluster_id_of(self, seed: Source) -> str:
         status, answer = await self.ask(seed, "GET", "/cluster/status")
         if status == 200 and answer.get("cluster_id") and answer.get("mode") == "cluster":
             return str(answer["cluster_id"])
@@ -183,7 +183,7 @@ class Seeds:
 
     # ---- asking ----
 
-    async def ask(self, seed: Seed, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def ask(self, seed: Source, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """One request to the API of a node. Raises one of FAILURES."""
         api = self._found.get(seed, seed)
         try:
@@ -199,7 +199,7 @@ class Seeds:
             raise trouble from None
         return await self._request(api, method, path, body)
 
-    async def _where(self, seed: Seed) -> Seed:
+    async def _where(self, seed: Source) -> Source:
         """The API of the node that listens for others here."""
         secret = self._config.cluster_secret.encode()
         tls = None if self.raft_tls is None else self.raft_tls.dialling
@@ -207,7 +207,7 @@ class Seeds:
         where = await ask_where(seed.address.host, seed.address.port, secret, nonce, tls)
         return _api(where)
 
-    async def _request(self, api: Seed, method: str, path: str, body: Any) -> tuple[int, Any]:
+    async def _request(self, api: Source, method: str, path: str, body: Any) -> tuple[int, Any]:
         host, port = api.address.host, api.address.port
         secure = bool(self._config.tls_cert) if api.secure is None else api.secure
         reader, writer = await asyncio.open_connection(
@@ -241,9 +241,9 @@ class Seeds:
             if done():
                 return
             try:
-                seeds, _ = await self.candidates()
-                seeds += [_api(text) for text in known()]
-                asked = self.ask(seeds[turn % len(seeds)], "POST", path, body)
+                discovery, _ = await self.candidates()
+                discovery += [_api(text) for text in known()]
+                asked = self.ask(discovery[turn % len(discovery)], "POST", path, body)
                 status, answer = await asyncio.wait_for(asked, ASK_S)
                 trouble = "" if status == 200 else str(answer.get("error", status))
             except FAILURES as error:
@@ -254,7 +254,7 @@ class Seeds:
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-def _api(text: str) -> Seed:
+def _api(text: str) -> Source:
     """An API as the configuration of the cluster names it: without a scheme it is no TLS."""
-    seed = parse_seed(text)
+    seed = parse_join_address(text)
     return seed._replace(secure=bool(seed.secure))

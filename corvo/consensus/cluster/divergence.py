@@ -29,7 +29,7 @@ class State(Protocol):
     def hash(self) -> bytes: ...
 
 
-class Agreement:
+class DivergenceCheck:
     """Compares the hash of this node's state with those of others."""
 
     def __init__(self, state: State, tell: Callable[[int, bytes], None]) -> None:
@@ -42,7 +42,7 @@ class Agreement:
         self._due_index = 0  # the first of those; 0 = none
         self.compared = 0
         self.mismatches = 0
-        self.differing: dict[str, int] = {}  # nodes whose state differs; after which entry
+        self.diverged: dict[str, int] = {}  # nodes whose state differs; after which entry
 
     def note(self, index: int) -> None:
         """An entry was applied, or the state has jumped to it."""
@@ -72,11 +72,11 @@ class Agreement:
             return  # too long ago
         self.compared += 1
         if own == hash:
-            self.differing.pop(node_id, None)
+            self.diverged.pop(node_id, None)
             return
         self.mismatches += 1
-        if node_id not in self.differing:
-            self.differing[node_id] = index
+        if node_id not in self.diverged:
+            self.diverged[node_id] = index
             logger.critical(
                 "the state differs from that of node %s after entry %d: one of them is damaged",
                 node_id,
@@ -85,10 +85,10 @@ class Agreement:
 
     def forget(self, members: list[str]) -> None:
         """Only these nodes belong to the cluster."""
-        for node_id in [node_id for node_id in self.differing if node_id not in members]:
-            del self.differing[node_id]
+        for node_id in [node_id for node_id in self.diverged if node_id not in members]:
+            del self.diverged[node_id]
 
     def is_wrong(self, voters: list[str]) -> bool:
         """Whether this node differs from a majority of the voters."""
-        differing = sum(voter in self.differing for voter in voters)
-        return differing > len(voters) // 2
+        diverged = sum(voter in self.diverged for voter in voters)
+        return diverged > len(voters) // 2

@@ -2,7 +2,7 @@
 
 In the log a member is `name/incarnation` (`corvo.consensus.raft_log.raft_id`): a node that has lost
 its data comes back as another one. What the configuration carries beside each id is where the node
-listens (`Whereabouts`).
+listens (`NodeAddresses`).
 
 A node joins in three steps. It asks the node that it is told for the id of the cluster, and makes
 its data directory with it. It starts, and asks to be taken in; the leader adds it as a learner, so
@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.config import Address, Config
-from corvo.consensus.cluster.discovery import Seeds, parse_seed
+from corvo.consensus.cluster.discovery import Discovery, parse_join_address
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change
 from corvo.consensus.raft.messages import ConfState
-from corvo.consensus.raft_log import ClusterLog
+from corvo.consensus.raft_log import RaftLog
 from corvo.errors import Conflict, CorvoError, Forbidden, NotFound
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _RAFT_PORT_DEFAULT: Final = 9000
 _PROMOTE_S: Final = 0.5
 
 
-class Whereabouts(NamedTuple):
+class NodeAddresses(NamedTuple):
     """Where a node listens: HOST:PORT for other nodes, and for the HTTP API, where https:// in
     front says that it speaks TLS."""
 
@@ -40,17 +40,17 @@ class Whereabouts(NamedTuple):
     http: str
 
 
-def encode_whereabouts(where: Whereabouts) -> bytes:
+def encode_addresses(where: NodeAddresses) -> bytes:
     """What the configuration carries of a member."""
     return encode_fields(_LAYOUT, tuple(where))
 
 
-def decode_whereabouts(data: bytes) -> Whereabouts:
+def decode_addresses(data: bytes) -> NodeAddresses:
     """Nowhere, if that is not what the bytes say."""
     try:
-        return Whereabouts(*decode_fields(_LAYOUT, data))
+        return NodeAddresses(*decode_fields(_LAYOUT, data))
     except CodecError:
-        return Whereabouts("", "")
+        return NodeAddresses("", "")
 
 
 def node_name(member_id: str) -> str:
@@ -63,7 +63,7 @@ def raft_address(config: Config) -> Address:
     return config.raft_bind or Address("", _RAFT_PORT_DEFAULT)
 
 
-def whereabouts(config: Config, http: Address) -> Whereabouts:
+def addresses(config: Config, http: Address) -> NodeAddresses:
     """What this node tells others of itself. `http` has the port that it really listens on."""
     bind = raft_address(config)
     raft = config.raft_advertise or bind
@@ -72,13 +72,13 @@ def whereabouts(config: Config, http: Address) -> Whereabouts:
     shown = config.http_advertise or http
     if not shown.host or shown.host in ("0.0.0.0", "::"):
         shown = Address(raft.host, shown.port)
-    return Whereabouts(str(raft), f"https://{shown}" if config.tls_cert else str(shown))
+    return NodeAddresses(str(raft), f"https://{shown}" if config.tls_cert else str(shown))
 
 
 def _own_host(config: Config) -> str:
     """The address of this machine as other nodes see it; the loopback when none is named."""
     if config.join:
-        host, port = (seed := parse_seed(config.join).address).host, seed.port
+        host, port = (seed := parse_join_address(config.join).address).host, seed.port
     elif config.discover:
         host, port = config.discover_name, config.discover_port
     else:
@@ -101,18 +101,18 @@ class Members:
     """Changes of the members, and the wish of this node to be one."""
 
     def __init__(
-        self, config: Config, cluster_id: str, log: ClusterLog, loop: Any, seeds: Seeds
+        self, config: Config, cluster_id: str, log: RaftLog, loop: Any, discovery: Discovery
     ) -> None:
         self._config = config
-        self._seeds = seeds
+        self._discovery = discovery
         self._cluster_id = cluster_id
         self._log = log
         self._loop = loop
         self._timer: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._where = Whereabouts("", "")
+        self._where = NodeAddresses("", "")
 
-    def start(self, where: Whereabouts) -> None:
+    def start(self, where: NodeAddresses) -> None:
         """Begin to look after the members; `where` is what others are told of this node."""
         self._where = where
         self._promote()
@@ -153,11 +153,11 @@ class Members:
             raise Forbidden("this join does not prove that it knows the secret of the cluster")
 
     def add(
-        self, member_id: str, where: Whereabouts, answer: Callable[[bool | CorvoError], None]
+        self, member_id: str, where: NodeAddresses, answer: Callable[[bool | CorvoError], None]
     ) -> None:
         """Add a learner; answers whether it is new. Leader only."""
         conf = self._log.conf
-        context = encode_whereabouts(where)
+        context = encode_addresses(where)
         if member_id in conf.members:
             if conf.contexts[member_id] == context:
                 answer(False)
@@ -201,7 +201,7 @@ class Members:
         """Whether this node is a member, and found where it is."""
         conf = self._log.conf
         context = conf.contexts.get(self._log.node_id)
-        return context is not None and context == encode_whereabouts(self._where)
+        return context is not None and context == encode_addresses(self._where)
 
     async def _join(self) -> None:
         """Ask until this node is a member, and known to be where it is."""
@@ -214,7 +214,7 @@ class Members:
             "cluster_id": self._cluster_id,
             "proof": proof(self._config.cluster_secret, *facts),
         }
-        await self._seeds.ask_in_turn(self._known_apis, "/cluster/join", body, self._is_known)
+        await self._discovery.ask_in_turn(self._known_apis, "/cluster/join", body, self._is_known)
         logger.info("this node is a member of the cluster")
 
     def _known_apis(self) -> list[str]:
@@ -226,7 +226,7 @@ class Members:
 def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:
     """Addresses of the other members."""
     return {
-        member_id: decode_whereabouts(context).raft
+        member_id: decode_addresses(context).raft
         for member_id, context in conf.contexts.items()
         if member_id != own_id
     }
@@ -234,7 +234,7 @@ def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:
 
 def http_address(conf: ConfState, member_id: str) -> str:
     """Where a member serves HTTP; empty when that is not known."""
-    return decode_whereabouts(conf.contexts.get(member_id, b"")).http
+    return decode_addresses(conf.contexts.get(member_id, b"")).http
 
 
 def _ignore(_: CorvoError | None) -> None:

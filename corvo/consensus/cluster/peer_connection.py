@@ -104,7 +104,7 @@ class Owner(Protocol):
 class Link(asyncio.Protocol):
     """A connection, dialled or accepted as its handshake says."""
 
-    def __init__(self, owner: Owner, handshake: Dialling | Accepting, patience_s: float) -> None:
+    def __init__(self, owner: Owner, handshake: Dialling | Accepting, timeout_s: float) -> None:
         self.owner = owner
         self.handshake = handshake
         self.dialled = isinstance(handshake, Dialling)
@@ -120,7 +120,7 @@ class Link(asyncio.Protocol):
         # Ends with the handshake: None, or why it failed.
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
-        self._patience = asyncio.get_running_loop().call_later(patience_s, self._too_slow)
+        self._timeout = asyncio.get_running_loop().call_later(timeout_s, self._too_slow)
         self._made = False
         self._silence = 0  # pings since something was heard
         self._reading = True
@@ -151,7 +151,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone, whoever closed it."""
         self._transport = None
-        self._patience.cancel()
+        self._timeout.cancel()
         self._fail(ConnectionResetError("closed during the handshake"))
         self.gone.set()
         self.on_writable()
@@ -212,7 +212,7 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         elif not self._made:
-            self._patience.cancel()
+            self._timeout.cancel()
             self.gone.set()
 
     def refuse(self, error: PeerRefused) -> None:
@@ -273,7 +273,7 @@ class Link(asyncio.Protocol):
         if answer:
             self.write(answer)
         if handshake.done:
-            self._patience.cancel()
+            self._timeout.cancel()
             self.established = True
             self._reader.size_max = PEER_FRAME_SIZE_MAX
             self.greeted.set_result(None)

@@ -161,9 +161,9 @@ class Transport:
         self._loop = asyncio.get_running_loop()
         host, port = split_address(self._bind)
         tls = None if self._tls is None else self._tls.accepting
-        patience_s = None if tls is None else self._pace.greeting_s
+        timeout_s = None if tls is None else self._pace.greeting_s
         self._listener = await self._loop.create_server(
-            self._accept, host or None, port, ssl=tls, ssl_handshake_timeout=patience_s
+            self._accept, host or None, port, ssl=tls, ssl_handshake_timeout=timeout_s
         )
         self.port = cast(Any, self._listener).sockets[0].getsockname()[1]
         self._tick()

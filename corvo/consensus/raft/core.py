@@ -98,7 +98,7 @@ class Raft:
         self._votes: dict[str, bool] = {}  # while it stands for election
         self._force = False  # it stands because the leader asked it to
         self._ticks = 0  # since the last word from a leader, vote, or attempt to be elected
-        self._patience = 0  # ticks after which it stands for election
+        self._election_timeout = 0  # ticks after which it stands for election
         self._draws = 0
         self._writes: deque[_Write] = deque()
         self._write_number = 0
@@ -111,7 +111,7 @@ class Raft:
         self._reads: list[ReadState] = []  # confirmed, waiting for the apply
         self._reads_refused: list[ReadState] = []
         self._reported = (self.role, self.term, self.leader_id)
-        self._draw_patience()
+        self._draw_election_timeout()
 
     @property
     def conf(self) -> ConfState:
@@ -173,8 +173,8 @@ class Raft:
                 self._leader.tick()
             return
         self._ticks += 1
-        if self._ticks >= self._patience and self._may_stand():
-            self._draw_patience()
+        if self._ticks >= self._election_timeout and self._may_stand():
+            self._draw_election_timeout()
             if self._write_ticks < self.config.election_ticks:
                 self.campaign()
 
@@ -189,7 +189,7 @@ class Raft:
         if self.conf.voters == [self.node_id]:
             self._become_candidate(force=False)
             return
-        self._draw_patience()
+        self._draw_election_timeout()
         self.role = PRE_CANDIDATE
         self.leader_id = ""
         self._votes = {}
@@ -414,10 +414,10 @@ class Raft:
             ended.end()
         self.role = FOLLOWER
         self._votes = {}
-        self._draw_patience()
+        self._draw_election_timeout()
 
     def _become_candidate(self, force: bool) -> None:
-        self._draw_patience()
+        self._draw_election_timeout()
         self.role = CANDIDATE
         self.leader_id = ""
         self.term += 1
@@ -433,13 +433,14 @@ class Raft:
         self._votes = {}
         self._leader = Leader(self)
 
-    def _draw_patience(self) -> None:
+    def _draw_election_timeout(self) -> None:
         """A new time-out from now on, between one and two times the configured one."""
         self._draws += 1
         z = (self.config.seed + self._draws * 0x9E3779B97F4A7C15) & _U64
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _U64
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _U64
-        self._patience = self.config.election_ticks + (z ^ (z >> 31)) % self.config.election_ticks
+        ticks = self.config.election_ticks
+        self._election_timeout = ticks + (z ^ (z >> 31)) % ticks
         self._ticks = 0
 
     # Elections

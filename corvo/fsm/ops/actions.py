@@ -16,8 +16,8 @@ from corvo.errors import Conflict, CorvoError
 from corvo.fsm import states
 from corvo.fsm.ops import dependencies, finish, leases, unique
 from corvo.fsm.ops.jobs import reason_data
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -76,173 +76,173 @@ NO_ARGUMENTS: Final = encode_fields(
     ops.ACTION_LAYOUT, ("", False, True, 0, False, "", "", "", b"", False, 0, 0, 0)
 )
 
-Action = Callable[[Core, Job, Arguments], object]
+Action = Callable[[State, Job, Arguments], object]
 
 
-def retry(core: Core, job: Job, _arguments: Arguments) -> object:
+def retry(state: State, job: Job, _arguments: Arguments) -> object:
     """Run again from the first attempt, at the tail of the queue."""
-    state = states.next_state(job.state, states.RETRY)
-    if state == states.REFUSED:
+    job_state = states.next_state(job.state, states.RETRY)
+    if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RETRY)
-    busy = dependencies.busy(core, job)
+    busy = dependencies.busy(state, job)
     if busy is not None:
         return busy
-    lane = core.lane_of(job)
+    queue_index = state.queue_index_of(job)
     if job.unique_key:
-        conflict = unique.take_again(core, lane, job, "retried")
+        conflict = unique.take_again(state, queue_index, job, "retried")
         if conflict is not None:
             return conflict
-    core.store.touch(job)
-    dependencies.wait_again(core, job)
+    state.buffer.touch(job)
+    dependencies.wait_again(state, job)
     job.attempt = 0
     job.releases = 0
     job.completed_ns = 0
     job.failed_ns = 0
     job.provider_error = False
-    core.drop_expiry(job)
-    core.move(lane, job, state, tail=True)
-    core.emit(lane, job, events.RETRIED, b"")
+    state.drop_expiry(job)
+    state.move(queue_index, job, job_state, tail=True)
+    state.emit(queue_index, job, events.RETRIED, b"")
     return "retried"
 
 
-def requeue(core: Core, job: Job, _arguments: Arguments) -> object:
+def requeue(state: State, job: Job, _arguments: Arguments) -> object:
     """One more attempt for a dead job, at the tail of the queue."""
-    state = states.next_state(job.state, states.REQUEUE)
-    if state == states.REFUSED:
+    job_state = states.next_state(job.state, states.REQUEUE)
+    if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.REQUEUE)
-    busy = dependencies.busy(core, job)
+    busy = dependencies.busy(state, job)
     if busy is not None:
         return busy
-    lane = core.lane_of(job)
+    queue_index = state.queue_index_of(job)
     if job.unique_key:
-        conflict = unique.take_again(core, lane, job, "requeued")
+        conflict = unique.take_again(state, queue_index, job, "requeued")
         if conflict is not None:
             return conflict
-    core.store.touch(job)
-    dependencies.wait_again(core, job)
+    state.buffer.touch(job)
+    dependencies.wait_again(state, job)
     job.releases = 0
-    core.drop_expiry(job)
-    core.move(lane, job, state, tail=True)
-    core.emit(lane, job, events.REQUEUED, b"")
+    state.drop_expiry(job)
+    state.move(queue_index, job, job_state, tail=True)
+    state.emit(queue_index, job, events.REQUEUED, b"")
     return "requeued"
 
 
-def run(core: Core, job: Job, _arguments: Arguments) -> object:
+def run(state: State, job: Job, _arguments: Arguments) -> object:
     """A job that waits for its time does not wait any longer."""
-    state = states.next_state(job.state, states.RUN)
-    if state == states.REFUSED:
+    job_state = states.next_state(job.state, states.RUN)
+    if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.RUN)
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    if finish.overdue(core, job):
-        finish.expire(core, lane, job)
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
+    if finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
         return STATES[job.state]
-    core.move(lane, job, state, tail=job.state == SCHEDULED and not job.keeps_place)
-    core.emit(lane, job, events.PROMOTED, b"")
-    return STATES[state]
+    state.move(queue_index, job, job_state, tail=job.state == SCHEDULED and not job.keeps_position)
+    state.emit(queue_index, job, events.PROMOTED, b"")
+    return STATES[job_state]
 
 
-def cancel(core: Core, job: Job, arguments: Arguments) -> object:
+def cancel(state: State, job: Job, arguments: Arguments) -> object:
     """Stop a job. An active one is only marked, unless forced."""
     trigger = states.FORCE_CANCEL if arguments.force else states.CANCEL
-    state = states.next_state(job.state, trigger)
-    if state == states.REFUSED:
+    job_state = states.next_state(job.state, trigger)
+    if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, trigger)
-    lane = core.lane_of(job)
-    if state == ACTIVE:
+    queue_index = state.queue_index_of(job)
+    if job_state == ACTIVE:
         if not job.cancel_requested_ns:
-            core.store.touch(job)
-            job.cancel_requested_ns = core.stamp_ns
-            core.emit(lane, job, events.CANCELLING, b"")
+            state.buffer.touch(job)
+            job.cancel_requested_ns = state.stamp_ns
+            state.emit(queue_index, job, events.CANCELLING, b"")
         return "cancelling"
-    core.store.touch(job)
-    finish.cancel(core, lane, job, trigger)
+    state.buffer.touch(job)
+    finish.cancel(state, queue_index, job, trigger)
     return "cancelled"
 
 
-def delete(core: Core, job: Job, _arguments: Arguments) -> object:
+def delete(state: State, job: Job, _arguments: Arguments) -> object:
     """Remove a job and everything that hangs on it; its worker finds the lease lost."""
-    core.store.touch(job)
-    finish.delete(core, core.lane_of(job), job)
+    state.buffer.touch(job)
+    finish.delete(state, state.queue_index_of(job), job)
     return "deleted"
 
 
-def hold(core: Core, job: Job, arguments: Arguments) -> object:
+def hold(state: State, job: Job, arguments: Arguments) -> object:
     """Keep a job from running until somebody approves it. The worker of an active one finds its
     lease lost."""
-    state = states.next_state(job.state, states.HOLD)
-    if state == states.REFUSED:
+    job_state = states.next_state(job.state, states.HOLD)
+    if job_state == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.HOLD)
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    extras = core.store.touch_extras(job)
-    extras.hold_reason = arguments.reason
-    extras.hold_action = arguments.hold_action
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
+    options = state.buffer.touch_options(job)
+    options.hold_reason = arguments.reason
+    options.hold_action = arguments.hold_action
     if arguments.hold_timeout_ns:
-        extras.hold_ends_ns = min(core.stamp_ns + arguments.hold_timeout_ns, TIME_MAX_NS)
+        options.hold_ends_ns = min(state.stamp_ns + arguments.hold_timeout_ns, TIME_MAX_NS)
     if job.state == ACTIVE:
         finish.end_lease(job)
-    core.move(lane, job, state)
-    core.emit(lane, job, events.HELD, reason_data(arguments.reason, arguments.by))
+    state.move(queue_index, job, job_state)
+    state.emit(queue_index, job, events.HELD, reason_data(arguments.reason, arguments.by))
     return "held"
 
 
-def approve(core: Core, job: Job, arguments: Arguments) -> object:
+def approve(state: State, job: Job, arguments: Arguments) -> object:
     """Let a held job run, in the place it had."""
     if states.next_state(job.state, states.APPROVE) == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.APPROVE)
     note = b'"note":' + dumps(arguments.note).encode() if arguments.note else b""
-    _approve(core, job, reason_data(arguments.reason, arguments.by, note))
+    _approve(state, job, reason_data(arguments.reason, arguments.by, note))
     return STATES[job.state]
 
 
-def _approve(core: Core, job: Job, data: bytes) -> None:
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    if finish.overdue(core, job):
-        finish.expire(core, lane, job)
+def _approve(state: State, job: Job, data: bytes) -> None:
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
+    if finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
         return
-    core.move(lane, job, states.next_state(job.state, states.APPROVE))
-    core.emit(lane, job, events.APPROVED, data)
+    state.move(queue_index, job, states.next_state(job.state, states.APPROVE))
+    state.emit(queue_index, job, events.APPROVED, data)
 
 
-def reject(core: Core, job: Job, arguments: Arguments) -> object:
+def reject(state: State, job: Job, arguments: Arguments) -> object:
     """A held job must not run; or, with `revise`, not as it is: its worker gets the feedback."""
     trigger = states.REVISE if arguments.revise else states.REJECT
     if states.next_state(job.state, trigger) == states.REFUSED:
         return states.invalid_state(job.id, job.state, trigger)
     if arguments.revise:
-        return _revise(core, job, arguments)
-    _reject(core, job, arguments.reason, arguments.by, arguments.feedback)
+        return _revise(state, job, arguments)
+    _reject(state, job, arguments.reason, arguments.by, arguments.feedback)
     return STATES[job.state]
 
 
-def _reject(core: Core, job: Job, reason: str, by: str, feedback: bytes) -> None:
-    lane = core.lane_of(job)
-    core.store.touch(job)
+def _reject(state: State, job: Job, reason: str, by: str, feedback: bytes) -> None:
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
     text = dumps(f"rejected: {reason}" if reason else "rejected").encode()
-    core.store.add_error(job, ErrorRecord(job.attempt, REJECTED, text, b"", core.stamp_ns))
+    state.buffer.add_error(job, ErrorRecord(job.attempt, REJECTED, text, b"", state.stamp_ns))
     more = b'"feedback":' + feedback if feedback else b""
-    core.emit(lane, job, events.REJECTED, reason_data(reason, by, more))
-    finish.die(core, lane, job, b'{"reason":"rejected"}', states.REJECT)
+    state.emit(queue_index, job, events.REJECTED, reason_data(reason, by, more))
+    finish.die(state, queue_index, job, b'{"reason":"rejected"}', states.REJECT)
 
 
-def _revise(core: Core, job: Job, arguments: Arguments) -> object:
+def _revise(state: State, job: Job, arguments: Arguments) -> object:
     checkpoint = with_feedback(job, arguments.feedback)
     if not checkpoint:
         return Conflict(
             f'the checkpoint of job "{job.id}" is not an object and cannot take the feedback'
         )
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    if finish.overdue(core, job):
-        finish.expire(core, lane, job)
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
+    if finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
         return STATES[job.state]
-    core.move(lane, job, states.next_state(job.state, states.REVISE))
-    core.store.touch_extras(job).feedback = arguments.feedback
-    core.store.set_data(job, checkpoint, b"", b"")
+    state.move(queue_index, job, states.next_state(job.state, states.REVISE))
+    state.buffer.touch_options(job).feedback = arguments.feedback
+    state.buffer.set_data(job, checkpoint, b"", b"")
     more = b'"feedback":' + arguments.feedback if arguments.feedback else b""
-    core.emit(lane, job, events.REJECTED, reason_data(arguments.reason, arguments.by, more))
+    state.emit(queue_index, job, events.REJECTED, reason_data(arguments.reason, arguments.by, more))
     return STATES[job.state]
 
 
@@ -253,7 +253,7 @@ def with_feedback(job: Job, feedback: bytes) -> bytes:
     if not checkpoint.startswith(b"{"):
         return b""
     checkpoint = checkpoint[:-1]
-    earlier = b"" if job.extras is None else job.extras.feedback
+    earlier = b"" if job.options is None else job.options.feedback
     member = b'"rejection_feedback":'
     if earlier and checkpoint.endswith(member + earlier):
         checkpoint = checkpoint[: -len(member) - len(earlier)].removesuffix(b",")
@@ -261,57 +261,59 @@ def with_feedback(job: Job, feedback: bytes) -> bytes:
     return checkpoint + comma + member + (feedback or b"null") + b"}"
 
 
-def hold_times_out(core: Core, job: Job) -> None:
+def hold_times_out(state: State, job: Job) -> None:
     """Nobody has decided about a held job in time."""
-    assert job.extras is not None
-    action = job.extras.hold_action
+    assert job.options is not None
+    action = job.options.hold_action
     if action == HOLD_APPROVE:
-        _approve(core, job, reason_data(TIMEOUT_REASON, ""))
+        _approve(state, job, reason_data(TIMEOUT_REASON, ""))
     elif action == HOLD_REJECT:
-        _reject(core, job, TIMEOUT_REASON, "", b"")
+        _reject(state, job, TIMEOUT_REASON, "", b"")
     else:
-        core.store.touch(job)
+        state.buffer.touch(job)
         data = reason_data(TIMEOUT_REASON, "")
-        finish.cancel(core, core.lane_of(job), job, states.CANCEL, data)
+        finish.cancel(state, state.queue_index_of(job), job, states.CANCEL, data)
 
 
-def move(core: Core, job: Job, arguments: Arguments) -> object:
+def move(state: State, job: Job, arguments: Arguments) -> object:
     """To the tail of another queue, in the same state. The unique lock goes with it."""
-    return move_to(core, job, arguments.target, arguments.reset_attempts, arguments.keep_priority)
+    return move_to(state, job, arguments.target, arguments.reset_attempts, arguments.keep_priority)
 
 
-def move_to(core: Core, job: Job, queue: str, reset_attempts: bool, keep_priority: bool) -> object:
+def move_to(
+    state: State, job: Job, queue: str, reset_attempts: bool, keep_priority: bool
+) -> object:
     """`move` with its arguments spelt out."""
-    refusal = core.no_room(queue)
+    refusal = state.no_room(queue)
     if refusal is not None:
         return refusal
-    lane = core.lane_of(job)
-    target = core.lane(queue)
-    conflict = unique.move(core, lane, target, job)
+    queue_index = state.queue_index_of(job)
+    target = state.queue_index(queue)
+    conflict = unique.move(state, queue_index, target, job)
     if conflict is not None:
         return conflict
-    core.store.touch(job)
+    state.buffer.touch(job)
     if reset_attempts and job.state != ACTIVE:
         job.attempt = 0
     if not keep_priority:
-        core.reprioritize(lane, job, PRIORITY_NAMES.index("normal"))
-    core.transfer(lane, target, job)
-    names = dumps(lane.queue.name).encode(), dumps(queue).encode()
-    core.emit(target, job, events.MOVED, b'{"from":%s,"to":%s}' % names)
+        state.reprioritize(queue_index, job, PRIORITY_NAMES.index("normal"))
+    state.transfer(queue_index, target, job)
+    names = dumps(queue_index.queue.name).encode(), dumps(queue).encode()
+    state.emit(target, job, events.MOVED, b'{"from":%s,"to":%s}' % names)
     return "moved"
 
 
-def change_priority(core: Core, job: Job, arguments: Arguments) -> object:
+def change_priority(state: State, job: Job, arguments: Arguments) -> object:
     """Another priority for a job that waits; its age counts there too."""
     if states.next_state(job.state, states.CHANGE_PRIORITY) == states.REFUSED:
         return states.invalid_state(job.id, job.state, states.CHANGE_PRIORITY)
     if job.priority == arguments.priority:
         return "ok"
-    lane: Lane = core.lane_of(job)
-    core.store.touch(job)
+    queue_index: QueueIndex = state.queue_index_of(job)
+    state.buffer.touch(job)
     data = b'{"from":%d,"to":%d}' % (job.priority, arguments.priority)
-    core.reprioritize(lane, job, arguments.priority)
-    core.emit(lane, job, events.REPRIORITIZED, data)
+    state.reprioritize(queue_index, job, arguments.priority)
+    state.emit(queue_index, job, events.REPRIORITIZED, data)
     return "ok"
 
 
@@ -330,41 +332,41 @@ _BY_NAME: Final[dict[str, Action]] = {
 BY_NUMBER: Final[list[Action]] = [_BY_NAME[name] for name in ACTIONS]
 
 
-def _one(core: Core, job_id: str, action: Action, arguments: bytes) -> object:
-    job = core.find(job_id)
+def _one(state: State, job_id: str, action: Action, arguments: bytes) -> object:
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
-    return action(core, job, Arguments(arguments))
+    return action(state, job, Arguments(arguments))
 
 
-def retry_job(core: Core, payload: bytes) -> object:
+def retry_job(state: State, payload: bytes) -> object:
     """RetryJob."""
-    answer = _one(core, decode_fields(ops.RETRY_JOB.layout, payload)[0], retry, NO_ARGUMENTS)
+    answer = _one(state, decode_fields(ops.RETRY_JOB.layout, payload)[0], retry, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
-def cancel_job(core: Core, payload: bytes) -> object:
+def cancel_job(state: State, payload: bytes) -> object:
     """CancelJob; the result is `cancelled` or `cancelling`."""
     job_id, force = decode_fields(ops.CANCEL_JOB.layout, payload)
-    job = core.find(job_id)
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     arguments = Arguments(NO_ARGUMENTS)
     arguments.force = force
-    return cancel(core, job, arguments)
+    return cancel(state, job, arguments)
 
 
-def delete_job(core: Core, payload: bytes) -> object:
+def delete_job(state: State, payload: bytes) -> object:
     """DeleteJob."""
-    answer = _one(core, decode_fields(ops.DELETE_JOB.layout, payload)[0], delete, NO_ARGUMENTS)
+    answer = _one(state, decode_fields(ops.DELETE_JOB.layout, payload)[0], delete, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
-def move_job(core: Core, payload: bytes) -> object:
+def move_job(state: State, payload: bytes) -> object:
     """MoveJob."""
     job_id, queue, reset_attempts, keep_priority = decode_fields(ops.MOVE_JOB.layout, payload)
-    job = core.find(job_id)
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
-    answer = move_to(core, job, queue, reset_attempts, keep_priority)
+    answer = move_to(state, job, queue, reset_attempts, keep_priority)
     return answer if isinstance(answer, CorvoError) else None

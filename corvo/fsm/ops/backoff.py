@@ -18,9 +18,9 @@ _U64: Final = (1 << 64) - 1
 _EXPONENT_MAX: Final = 62
 
 
-def draw(seed: int, position: int) -> int:
-    """64 random bits: number `position` of the splitmix64 sequence that starts at `seed`."""
-    z = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _U64
+def draw(seed: int, op_position: int) -> int:
+    """64 random bits: number `op_position` of the splitmix64 sequence that starts at `seed`."""
+    z = (seed + (op_position + 1) * 0x9E3779B97F4A7C15) & _U64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _U64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _U64
     return z ^ (z >> 31)

@@ -16,7 +16,7 @@ from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, CorvoError, NotFound
 from corvo.fsm.state import json_members
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.state import State
 from corvo.model import COMPLETED, Batch, Job
 
 
@@ -30,9 +30,9 @@ class Callback:
         self.payload = payload
 
 
-def refusal(core: Core, batch_id: str) -> CorvoError | None:
+def refusal(state: State, batch_id: str) -> CorvoError | None:
     """Why no job can join the batch."""
-    batch = core.store.batch(batch_id)
+    batch = state.buffer.batch(batch_id)
     if batch is None:
         return NotFound(f'batch "{batch_id}" not found')
     if batch.finished_ns:
@@ -40,50 +40,50 @@ def refusal(core: Core, batch_id: str) -> CorvoError | None:
     return None
 
 
-def new_batch(core: Core, payload: bytes) -> Batch:
+def new_batch(state: State, payload: bytes) -> Batch:
     """A batch that jobs of this op will join."""
     fields: tuple[Any, ...] = decode_fields(ops.BATCH_LAYOUT, payload)
     batch = Batch(fields[0])
     batch.on_success, batch.on_complete, batch.on_death = fields[1:]
-    batch.created_ns = core.stamp_ns
-    core.store.touch_batch(batch)
+    batch.created_ns = state.stamp_ns
+    state.buffer.touch_batch(batch)
     return batch
 
 
-def join(core: Core, job: Job, batch_id: str) -> None:
+def join(state: State, job: Job, batch_id: str) -> None:
     """A new job becomes a member of an open batch."""
-    batch = core.store.batch(batch_id)
+    batch = state.buffer.batch(batch_id)
     assert batch is not None, f"batch {batch_id} is gone"
-    core.store.members.add(batch_id, job.id)
-    core.store.touch_batch(batch)
+    state.buffer.members.add(batch_id, job.id)
+    state.buffer.touch_batch(batch)
     batch.total += 1
     batch.pending += 1
 
 
-def leave(core: Core, job: Job, batch_id: str, state: int) -> list[Callback]:
+def leave(state: State, job: Job, batch_id: str, job_state: int) -> list[Callback]:
     """A job has ended; what the batch has to say to that."""
-    if not core.store.members.has(batch_id, job.id):
+    if not state.buffer.members.has(batch_id, job.id):
         return []
-    batch = core.store.batch(batch_id)
+    batch = state.buffer.batch(batch_id)
     assert batch is not None, f"batch {batch_id} is gone"
-    core.store.members.remove(batch_id, job.id)
-    core.store.touch_batch(batch)
+    state.buffer.members.remove(batch_id, job.id)
+    state.buffer.touch_batch(batch)
     batch.pending -= 1
     callbacks: list[Callback] = []
-    if state == COMPLETED:
+    if job_state == COMPLETED:
         batch.succeeded += 1
     else:
         batch.failed += 1
         if batch.failed == 1:
             _add(callbacks, batch, "death", batch.on_death)
-    return callbacks + finish(core, batch)
+    return callbacks + finish(state, batch)
 
 
-def finish(core: Core, batch: Batch) -> list[Callback]:
+def finish(state: State, batch: Batch) -> list[Callback]:
     """If the batch has no members left, it has finished; what it has to say to that."""
     callbacks: list[Callback] = []
     if batch.pending == 0:
-        batch.finished_ns = core.stamp_ns
+        batch.finished_ns = state.stamp_ns
         _add(callbacks, batch, "complete", batch.on_complete)
         if batch.failed == 0:
             _add(callbacks, batch, "success", batch.on_success)
@@ -114,18 +114,18 @@ def callback_payload(batch: Batch, payload: bytes) -> bytes:
     name = "batch"
     while name in theirs:
         name = "_" + name
-    return json_members.overlay([(name, report)], payload)
+    return json_members.merge([(name, report)], payload)
 
 
-def purge_batches(core: Core, payload: bytes) -> object:
+def purge_batches(state: State, payload: bytes) -> object:
     """Forget finished batches that have been kept long enough; the result says how many."""
     ids: list[str]
     keep_ns: int
     ids, keep_ns = decode_fields(ops.PURGE_BATCHES.layout, payload)
     purged = 0
     for batch_id in ids:
-        batch = core.store.batch(batch_id)
-        if batch is not None and 0 < batch.finished_ns <= core.stamp_ns - keep_ns:
-            core.store.delete_batch(batch)
+        batch = state.buffer.batch(batch_id)
+        if batch is not None and 0 < batch.finished_ns <= state.stamp_ns - keep_ns:
+            state.buffer.delete_batch(batch)
             purged += 1
     return purged

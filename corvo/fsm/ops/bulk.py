@@ -4,7 +4,7 @@ A task is accepted in one entry and goes on in steps, each an entry of its own, 
 requests come in between; it is a row, so it also goes on after a crash. Its set of jobs is fixed
 when it is accepted:
 
-- *clear* and *destroy* doom the jobs at once (`Core.doomed`) and only delete them later;
+- *clear* and *destroy* doom the jobs at once (`State.pending_deletion`) and only delete them later;
 - *bulk on given jobs* keeps their ids in chunks, of which a step takes one;
 - *bulk on all jobs* walks the index rows of the states that its action is for, and takes jobs whose
   seq is below the cut that their queue had then. A job can change its state behind the walk, so the
@@ -26,8 +26,8 @@ from corvo.fsm import states
 from corvo.fsm.ops import actions, finish
 from corvo.fsm.ops import bulk_undo as undo
 from corvo.fsm.ops.actions import Arguments
-from corvo.fsm.state.state import Core
-from corvo.limits import BULK_UNDO_NS, STEP_JOBS, TASK_KEPT_NS, TASKS_MAX
+from corvo.fsm.state.state import State
+from corvo.limits import BULK_KEPT_NS, BULK_OPERATIONS_MAX, BULK_UNDO_NS, STEP_JOBS
 from corvo.model import (
     ACTIONS,
     ACTIVE,
@@ -38,17 +38,17 @@ from corvo.model import (
     DONE,
     ENDED,
     HELD,
+    OPERATION_CANCELLED,
+    OPERATION_COMPLETED,
+    OPERATION_QUEUED,
+    OPERATION_RUNNING,
     PENDING,
     RETRYING,
     SCHEDULED,
     SKIPPED,
     STATES,
-    TASK_CANCELLED,
-    TASK_COMPLETED,
-    TASK_QUEUED,
-    TASK_RUNNING,
+    BulkOperation,
     Job,
-    Task,
 )
 from corvo.storage.records import jobs as job_records
 
@@ -110,325 +110,329 @@ def _families(action: int) -> list[int]:
     return found
 
 
-def _prefixes(task: Task) -> list[bytes]:
-    if task.kind == BULK:
-        return [_FAMILIES[family] for family in _families(task.action)]
-    families = _FAMILIES[:3] if task.kind == CLEAR else _FAMILIES
-    return [keys.of_queue(family, task.queue_number) for family in families]
+def _prefixes(operation: BulkOperation) -> list[bytes]:
+    if operation.kind == BULK:
+        return [_FAMILIES[family] for family in _families(operation.action)]
+    families = _FAMILIES[:3] if operation.kind == CLEAR else _FAMILIES
+    return [keys.of_queue(family, operation.queue_number) for family in families]
 
 
 # The ops.
 
 
-def clear_queue(core: Core, payload: bytes) -> object:
+def clear_queue(state: State, payload: bytes) -> object:
     """The pending and scheduled jobs of a queue go."""
     name: str
-    task_id: str
-    name, task_id = decode_fields(ops.CLEAR_QUEUE.layout, payload)
-    lane = core.lanes.get(name)
-    if lane is None:
+    operation_id: str
+    name, operation_id = decode_fields(ops.CLEAR_QUEUE.layout, payload)
+    queue_index = state.queue_indexes.get(name)
+    if queue_index is None:
         return NotFound(f'queue "{name}" not found')
-    queue = lane.queue
-    task = _accept(core, task_id, CLEAR)
-    task.queue = name
-    task.queue_number = queue.number
-    task.total = queue.jobs(PENDING) + queue.jobs(SCHEDULED)
-    core.emit_queue(name, events.QUEUE_CLEARED, b'{"jobs":%d}' % task.total)
-    task.cut_seqs = [core.meta.event_seq]
-    core.clear(lane)
-    _step(core, task, STEP_JOBS)
-    return task
+    queue = queue_index.queue
+    operation = _accept(state, operation_id, CLEAR)
+    operation.queue = name
+    operation.queue_number = queue.number
+    operation.total = queue.jobs(PENDING) + queue.jobs(SCHEDULED)
+    state.emit_queue(name, events.QUEUE_CLEARED, b'{"jobs":%d}' % operation.total)
+    operation.cut_seqs = [state.meta.event_seq]
+    state.clear(queue_index)
+    _step(state, operation, STEP_JOBS)
+    return operation
 
 
-def delete_queue(core: Core, payload: bytes) -> object:
+def delete_queue(state: State, payload: bytes) -> object:
     """A queue goes, with all its jobs and settings."""
     name: str
-    task_id: str
-    name, task_id = decode_fields(ops.DELETE_QUEUE.layout, payload)
-    lane = core.lanes.get(name)
-    if lane is None:
+    operation_id: str
+    name, operation_id = decode_fields(ops.DELETE_QUEUE.layout, payload)
+    queue_index = state.queue_indexes.get(name)
+    if queue_index is None:
         return NotFound(f'queue "{name}" not found')
-    task = _accept(core, task_id, DESTROY)
-    task.queue = name
-    task.queue_number = lane.queue.number
-    task.total = sum(lane.queue.counts)
-    core.emit_queue(name, events.QUEUE_DELETED, b"")
-    core.destroy(lane)
-    _step(core, task, STEP_JOBS)
-    return task
+    operation = _accept(state, operation_id, DESTROY)
+    operation.queue = name
+    operation.queue_number = queue_index.queue.number
+    operation.total = sum(queue_index.queue.counts)
+    state.emit_queue(name, events.QUEUE_DELETED, b"")
+    state.destroy(queue_index)
+    _step(state, operation, STEP_JOBS)
+    return operation
 
 
-def bulk_action(core: Core, payload: bytes) -> object:
+def bulk_action(state: State, payload: bytes) -> object:
     """One action on many jobs. Without a task the result lists what came of each."""
-    task_id: str
+    operation_id: str
     ids: list[str]
     everything: bool
     action: int
     arguments: bytes
     more: bool
     fields = decode_fields(ops.BULK_ACTION.layout, payload)
-    task_id, ids, everything, action, arguments, more = fields
-    if not task_id:
-        return [_outcome(core, job_id, action, Arguments(arguments)) for job_id in ids]
-    task = _accept(core, task_id, BULK, TASK_QUEUED if more else TASK_RUNNING)
-    task.action = action
-    task.arguments = arguments
+    operation_id, ids, everything, action, arguments, more = fields
+    if not operation_id:
+        return [_outcome(state, job_id, action, Arguments(arguments)) for job_id in ids]
+    operation = _accept(state, operation_id, BULK, OPERATION_QUEUED if more else OPERATION_RUNNING)
+    operation.action = action
+    operation.arguments = arguments
     if everything:
-        task.total = matching(core, action, 0)[0]
-        for number in core.numbers():
-            task.cut_numbers.append(number)
-            task.cut_seqs.append(core.numbered[number].queue.next_seq)
+        operation.total = matching(state, action, 0)[0]
+        for number in state.numbers():
+            operation.cut_numbers.append(number)
+            operation.cut_seqs.append(state.numbered[number].queue.next_seq)
     else:
-        _add(core, task, ids)
+        _add(state, operation, ids)
     if not more:
-        _step(core, task, STEP_JOBS)
-    return task
+        _step(state, operation, STEP_JOBS)
+    return operation
 
 
-def bulk_add(core: Core, payload: bytes) -> object:
+def bulk_add(state: State, payload: bytes) -> object:
     """More jobs for a task that is queued."""
-    task_id: str
+    operation_id: str
     ids: list[str]
     more: bool
-    task_id, ids, more = decode_fields(ops.BULK_ADD.layout, payload)
-    task = core.tasks.get(task_id)
-    if task is None:
-        return NotFound(f'bulk operation "{task_id}" not found')
-    if task.state != TASK_QUEUED:
-        return InvalidState(f'bulk operation "{task_id}" takes no more jobs')
-    _add(core, task, ids)
-    task.updated_ns = core.stamp_ns
-    core.store.touch_task(task)
+    operation_id, ids, more = decode_fields(ops.BULK_ADD.layout, payload)
+    operation = state.operations.get(operation_id)
+    if operation is None:
+        return NotFound(f'bulk operation "{operation_id}" not found')
+    if operation.state != OPERATION_QUEUED:
+        return InvalidState(f'bulk operation "{operation_id}" takes no more jobs')
+    _add(state, operation, ids)
+    operation.updated_ns = state.stamp_ns
+    state.buffer.touch_operation(operation)
     if not more:
-        task.state = TASK_RUNNING
-        core.running.append(task)
-    return task
+        operation.state = OPERATION_RUNNING
+        state.running.append(operation)
+    return operation
 
 
-def bulk_undo(core: Core, payload: bytes) -> object:
+def bulk_undo(state: State, payload: bytes) -> object:
     """Take back what a task has done, in steps."""
-    task_id: str
+    operation_id: str
     undone_id: str
-    task_id, undone_id = decode_fields(ops.BULK_UNDO.layout, payload)
-    undone = core.tasks.get(undone_id)
+    operation_id, undone_id = decode_fields(ops.BULK_UNDO.layout, payload)
+    undone = state.operations.get(undone_id)
     if undone is None:
         return NotFound(f'bulk operation "{undone_id}" not found')
-    refusal = _no_undo(core, undone)
+    refusal = _no_undo(state, undone)
     if refusal:
         return Conflict(f'bulk operation "{undone_id}" {refusal}')
-    task = _accept(core, task_id, BULK, undone=undone)
-    task.action = undone.action
-    task.undoes = undone_id
-    task.total = undone.counts[DONE]
-    task.chunks = undone.next_chunk
-    undone.undone_by = task_id
-    core.store.touch_task(undone)
-    if not task.chunks:
-        _finish(core, task, TASK_COMPLETED)
+    operation = _accept(state, operation_id, BULK, undone=undone)
+    operation.action = undone.action
+    operation.undoes = undone_id
+    operation.total = undone.counts[DONE]
+    operation.chunks = undone.next_chunk
+    undone.undone_by = operation_id
+    state.buffer.touch_operation(undone)
+    if not operation.chunks:
+        _finish(state, operation, OPERATION_COMPLETED)
     else:
-        _step(core, task, STEP_JOBS)
-    return task
+        _step(state, operation, STEP_JOBS)
+    return operation
 
 
-def _no_undo(core: Core, task: Task) -> str:
+def _no_undo(state: State, operation: BulkOperation) -> str:
     """Why a task cannot be taken back; empty if it can."""
-    if task.kind != BULK or task.action not in undo.UNDOABLE or task.undoes:
+    if operation.kind != BULK or operation.action not in undo.UNDOABLE or operation.undoes:
         return "cannot be undone"
-    if not task.finished_ns:
+    if not operation.finished_ns:
         return "has not ended"
-    if task.undone_by:
-        return f'is undone by "{task.undone_by}"'
-    if task.finished_ns + BULK_UNDO_NS <= core.stamp_ns:
+    if operation.undone_by:
+        return f'is undone by "{operation.undone_by}"'
+    if operation.finished_ns + BULK_UNDO_NS <= state.stamp_ns:
         return "ended too long ago to be undone"
     return ""
 
 
-def _add(core: Core, task: Task, ids: list[str]) -> None:
+def _add(state: State, operation: BulkOperation, ids: list[str]) -> None:
     """The task is about these jobs, too."""
-    task.total += len(ids)
+    operation.total += len(ids)
     for at in range(0, len(ids), STEP_JOBS):
         row = job_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
-        core.store.set_chunk(task, task.chunks, row)
-        task.chunks += 1
+        state.buffer.set_chunk(operation, operation.chunks, row)
+        operation.chunks += 1
 
 
-def bulk_step(core: Core, payload: bytes) -> object:
+def bulk_step(state: State, payload: bytes) -> object:
     """One step of a task, or its end before its time. Nothing, when it has ended already."""
-    task_id: str
+    operation_id: str
     limit: int
     stop: bool
-    task_id, limit, stop = decode_fields(ops.BULK_STEP.layout, payload)
-    task = core.tasks.get(task_id)
-    if task is None:
-        return NotFound(f'bulk operation "{task_id}" not found')
-    if task.finished_ns or (task.state == TASK_QUEUED and not stop):
-        return task
+    operation_id, limit, stop = decode_fields(ops.BULK_STEP.layout, payload)
+    operation = state.operations.get(operation_id)
+    if operation is None:
+        return NotFound(f'bulk operation "{operation_id}" not found')
+    if operation.finished_ns or (operation.state == OPERATION_QUEUED and not stop):
+        return operation
     if not stop:
-        _step(core, task, max(1, min(limit, STEP_JOBS)))
-    elif task.kind == BULK:
-        _finish(core, task, TASK_CANCELLED)
+        _step(state, operation, max(1, min(limit, STEP_JOBS)))
+    elif operation.kind == BULK:
+        _finish(state, operation, OPERATION_CANCELLED)
     else:
-        return InvalidState(f'"{task_id}" deletes what is gone already and cannot be stopped')
-    return task
+        return InvalidState(f'"{operation_id}" deletes what is gone already and cannot be stopped')
+    return operation
 
 
 # The life of a task.
 
 
 def _accept(
-    core: Core, task_id: str, kind: int, state: int = TASK_RUNNING, undone: Task | None = None
-) -> Task:
+    state: State,
+    operation_id: str,
+    kind: int,
+    job_state: int = OPERATION_RUNNING,
+    undone: BulkOperation | None = None,
+) -> BulkOperation:
     """A new task. Some that have ended make room for it, but not the one that it undoes."""
-    task = Task(task_id, kind)
-    task.state = state
-    task.updated_ns = core.stamp_ns
-    task.created_ns = core.stamp_ns
+    operation = BulkOperation(operation_id, kind)
+    operation.state = job_state
+    operation.updated_ns = state.stamp_ns
+    operation.created_ns = state.stamp_ns
     dropped = 0
-    for other_id in sorted(core.tasks):
-        other = core.tasks[other_id]
-        old = other.finished_ns + TASK_KEPT_NS <= core.stamp_ns
-        if dropped == _DROPPED_MAX or not (old or len(core.tasks) >= TASKS_MAX):
+    for other_id in sorted(state.operations):
+        other = state.operations[other_id]
+        old = other.finished_ns + BULK_KEPT_NS <= state.stamp_ns
+        if dropped == _DROPPED_MAX or not (old or len(state.operations) >= BULK_OPERATIONS_MAX):
             break
         if other.finished_ns and other is not undone:
-            core.store.delete_task(other)
-            del core.tasks[other_id]
+            state.buffer.delete_operation(other)
+            del state.operations[other_id]
             dropped += 1
-    core.put_task(task)
-    core.store.touch_task(task)
-    return task
+    state.put_operation(operation)
+    state.buffer.touch_operation(operation)
+    return operation
 
 
-def _finish(core: Core, task: Task, state: int) -> None:
-    task.state = state
-    task.finished_ns = core.stamp_ns
-    if task in core.running:
-        core.running.remove(task)
-    core.store.touch_task(task)
-    lane = core.numbered.get(task.queue_number)
-    if task.kind == BULK or lane is None:
+def _finish(state: State, operation: BulkOperation, job_state: int) -> None:
+    operation.state = job_state
+    operation.finished_ns = state.stamp_ns
+    if operation in state.running:
+        state.running.remove(operation)
+    state.buffer.touch_operation(operation)
+    queue_index = state.numbered.get(operation.queue_number)
+    if operation.kind == BULK or queue_index is None:
         return
-    ends_clear = task.kind == CLEAR and lane.queue.cleared_seq == task.cut_seqs[0]
-    if task.kind == DESTROY or (ends_clear and not lane.queue.destroyed):
-        core.no_longer_doomed(lane)
+    ends_clear = operation.kind == CLEAR and queue_index.queue.cleared_seq == operation.cut_seqs[0]
+    if operation.kind == DESTROY or (ends_clear and not queue_index.queue.destroyed):
+        state.deletion_done(queue_index)
 
 
-def _step(core: Core, task: Task, limit: int) -> None:
-    task.updated_ns = core.stamp_ns
-    core.store.touch_task(task)
-    if task.kind != BULK:
-        _delete_doomed(core, task, limit)
-    elif task.undoes:
-        _act_on_undone(core, task)
-    elif task.cut_numbers or not task.chunks:
-        _act_on_walk(core, task, limit)
+def _step(state: State, operation: BulkOperation, limit: int) -> None:
+    operation.updated_ns = state.stamp_ns
+    state.buffer.touch_operation(operation)
+    if operation.kind != BULK:
+        _delete_pending(state, operation, limit)
+    elif operation.undoes:
+        _act_on_undone(state, operation)
+    elif operation.cut_numbers or not operation.chunks:
+        _act_on_walk(state, operation, limit)
     else:
-        _act_on_chunk(core, task)
+        _act_on_chunk(state, operation)
 
 
-def _delete_doomed(core: Core, task: Task, limit: int) -> None:
-    jobs, end = _walk(core, task, limit)
+def _delete_pending(state: State, operation: BulkOperation, limit: int) -> None:
+    jobs, end = _walk(state, operation, limit)
     for job in jobs:
-        core.store.touch(job)
-        finish.delete(core, core.lane_of(job), job)
-    task.counts[DONE] += len(jobs)
+        state.buffer.touch(job)
+        finish.delete(state, state.queue_index_of(job), job)
+    operation.counts[DONE] += len(jobs)
     if end:
-        _finish(core, task, TASK_COMPLETED)
+        _finish(state, operation, OPERATION_COMPLETED)
 
 
-def _act_on_chunk(core: Core, task: Task) -> None:
-    ids, _, _ = job_records.decode_chunk(core.store.chunk(task, task.next_chunk))
-    arguments = Arguments(task.arguments)
-    seen = _Seen(core, task)
+def _act_on_chunk(state: State, operation: BulkOperation) -> None:
+    ids, _, _ = job_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
+    arguments = Arguments(operation.arguments)
+    seen = _Seen(state, operation)
     for job_id in ids:
-        before = seen.before(core.find(job_id))
-        seen.note(job_id, _outcome(core, job_id, task.action, arguments), before)
-    seen.keep(task.next_chunk)
-    _next_chunk(core, task)
+        before = seen.before(state.find(job_id))
+        seen.note(job_id, _outcome(state, job_id, operation.action, arguments), before)
+    seen.keep(operation.next_chunk)
+    _next_chunk(state, operation)
 
 
-def _next_chunk(core: Core, task: Task) -> None:
-    task.next_chunk += 1
-    if task.next_chunk == task.chunks:
-        _finish(core, task, TASK_COMPLETED)
+def _next_chunk(state: State, operation: BulkOperation) -> None:
+    operation.next_chunk += 1
+    if operation.next_chunk == operation.chunks:
+        _finish(state, operation, OPERATION_COMPLETED)
 
 
-def _act_on_undone(core: Core, task: Task) -> None:
-    undone = core.tasks.get(task.undoes)
+def _act_on_undone(state: State, operation: BulkOperation) -> None:
+    undone = state.operations.get(operation.undoes)
     if undone is None:  # forgotten meanwhile
-        _finish(core, task, TASK_CANCELLED)
+        _finish(state, operation, OPERATION_CANCELLED)
         return
-    row = core.store.chunk(undone, task.next_chunk)
-    seen = _Seen(core, task)
+    row = state.buffer.chunk(undone, operation.next_chunk)
+    seen = _Seen(state, operation)
     for job_id, code, before in zip(*job_records.decode_chunk(row), strict=True):
         if code != DONE:
             continue
-        job = core.find(job_id)
+        job = state.find(job_id)
         if job is None:
             seen.note(job_id, NotFound(""), None)
         else:
-            seen.note(job_id, undo.undo(core, job, task.action, before), None)
-    seen.keep(task.next_chunk)
-    _next_chunk(core, task)
+            seen.note(job_id, undo.undo(state, job, operation.action, before), None)
+    seen.keep(operation.next_chunk)
+    _next_chunk(state, operation)
 
 
 class _Seen:
     """What comes of the jobs of one step, and what each was like before if that can be undone."""
 
-    def __init__(self, core: Core, task: Task) -> None:
-        self.core = core
-        self.task = task
+    def __init__(self, state: State, operation: BulkOperation) -> None:
+        self.state = state
+        self.operation = operation
         self.ids: list[str] = []
         self.outcomes = bytearray()
-        self.undoable: bool = task.action in undo.UNDOABLE and not task.undoes
+        self.undoable: bool = operation.action in undo.UNDOABLE and not operation.undoes
         self.befores: list[bytes] = []
 
     def before(self, job: Job | None) -> undo.Before | None:
         """To be asked before the action."""
-        return undo.Before(self.core, job) if job is not None and self.undoable else None
+        return undo.Before(self.state, job) if job is not None and self.undoable else None
 
     def note(self, job_id: str, outcome: object, before: undo.Before | None) -> None:
         """What came of a job."""
-        code = _code(self.core, job_id, outcome)
-        self.task.counts[kind_of(code)] += 1
+        code = _code(self.state, job_id, outcome)
+        self.operation.counts[kind_of(code)] += 1
         self.ids.append(job_id)
         self.outcomes.append(code)
         if not self.undoable:
             return
-        job = self.core.store.find(job_id) if code == DONE else None
+        job = self.state.buffer.find(job_id) if code == DONE else None
         self.befores.append(b"" if job is None or before is None else before.encode(job))
 
     def keep(self, number: int) -> None:
         """Write it as a chunk of the task."""
         row = job_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
-        self.core.store.set_chunk(self.task, number, row)
+        self.state.buffer.set_chunk(self.operation, number, row)
 
 
-def _act_on_walk(core: Core, task: Task, limit: int) -> None:
-    arguments = Arguments(task.arguments)
-    jobs, end = _walk(core, task, limit)
-    seen = _Seen(core, task)
+def _act_on_walk(state: State, operation: BulkOperation, limit: int) -> None:
+    arguments = Arguments(operation.arguments)
+    jobs, end = _walk(state, operation, limit)
+    seen = _Seen(state, operation)
     for job in jobs:
-        if _nothing_to_do(job, task.action, arguments):
+        if _nothing_to_do(job, operation.action, arguments):
             continue
         before = seen.before(job)
-        outcome = actions.BY_NUMBER[task.action](core, job, arguments)
+        outcome = actions.BY_NUMBER[operation.action](state, job, arguments)
         if isinstance(outcome, str):
-            task.stirred = True
-        elif task.rounds:
+            operation.stirred = True
+        elif operation.rounds:
             continue  # refused before, and counted then
         seen.note(job.id, outcome, before)
     if seen.ids:
-        seen.keep(task.chunks)
-        task.chunks += 1
-        task.next_chunk += 1
+        seen.keep(operation.chunks)
+        operation.chunks += 1
+        operation.next_chunk += 1
     if not end:
         return
-    task.rounds += 1
-    if task.stirred and _AGAIN[task.action] and task.rounds < ROUNDS_MAX:
-        task.stirred = False
-        task.family = 0
+    operation.rounds += 1
+    if operation.stirred and _AGAIN[operation.action] and operation.rounds < ROUNDS_MAX:
+        operation.stirred = False
+        operation.family = 0
     else:
-        _finish(core, task, TASK_COMPLETED)
+        _finish(state, operation, OPERATION_COMPLETED)
 
 
 def _nothing_to_do(job: Job, action: int, arguments: Arguments) -> bool:
@@ -438,63 +442,69 @@ def _nothing_to_do(job: Job, action: int, arguments: Arguments) -> bool:
     return action == _CANCEL and job.cancel_requested_ns > 0 and not arguments.force
 
 
-def _walk(core: Core, task: Task, limit: int) -> tuple[list[Job], bool]:
+def _walk(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job], bool]:
     """The next jobs that the task is about, and whether the walk is at its end."""
-    prefixes = _prefixes(task)
+    prefixes = _prefixes(operation)
     jobs: list[Job] = []
-    cuts = dict(zip(task.cut_numbers, task.cut_seqs, strict=True)) if task.kind == BULK else {}
+    cuts = (
+        dict(zip(operation.cut_numbers, operation.cut_seqs, strict=True))
+        if operation.kind == BULK
+        else {}
+    )
     looked_at = 0
     while looked_at < _LOOKED_AT_MAX:
-        prefix = prefixes[task.family]
+        prefix = prefixes[operation.family]
         wanted = _ROWS_MAX if looked_at else limit
-        rows = core.store.index_rows(prefix, task.cursor or prefix, wanted)
+        rows = state.buffer.index_rows(prefix, operation.cursor or prefix, wanted)
         looked_at += len(rows)
         for key, job_id in rows:
-            job = _wanted(core, task, cuts, key, job_id)
+            job = _wanted(state, operation, cuts, key, job_id)
             if job is not None:
                 jobs.append(job)
                 if len(jobs) == limit:
-                    task.cursor = key + b"\0"
+                    operation.cursor = key + b"\0"
                     return jobs, False
         if len(rows) == wanted:
-            task.cursor = rows[-1][0] + b"\0"
+            operation.cursor = rows[-1][0] + b"\0"
             continue
-        task.cursor = b""
-        task.family += 1
-        if task.family == len(prefixes):
+        operation.cursor = b""
+        operation.family += 1
+        if operation.family == len(prefixes):
             return jobs, True
     return jobs, False
 
 
-def _wanted(core: Core, task: Task, cuts: dict[int, int], key: bytes, job_id: str) -> Job | None:
+def _wanted(
+    state: State, operation: BulkOperation, cuts: dict[int, int], key: bytes, job_id: str
+) -> Job | None:
     """The job of an index row if the task is about it."""
-    if task.kind != BULK:
-        job = core.store.find(job_id)
-        return job if job is not None and core.doomed(job) else None
+    if operation.kind != BULK:
+        job = state.buffer.find(job_id)
+        return job if job is not None and state.pending_deletion(job) else None
     if keys.parse_seq(key) >= cuts.get(keys.parse_number(key), 0):
         return None
-    wanted = ACTION_STATES[task.action]
+    wanted = ACTION_STATES[operation.action]
     if key.startswith(keys.FINISHED) and keys.parse_finished(key)[1] not in wanted:
         return None
-    job = core.find(job_id)
+    job = state.find(job_id)
     return job if job is not None and job.state in wanted else None
 
 
-def _outcome(core: Core, job_id: str, action: int, arguments: Arguments) -> object:
-    job = core.find(job_id)
+def _outcome(state: State, job_id: str, action: int, arguments: Arguments) -> object:
+    job = state.find(job_id)
     if job is None:
         return NotFound(f'job "{job_id}" not found')
     if arguments.states and not arguments.states >> job.state & 1:
         return InvalidState(f'job "{job_id}" is {STATES[job.state]} by now')
-    return actions.BY_NUMBER[action](core, job, arguments)
+    return actions.BY_NUMBER[action](state, job, arguments)
 
 
-def _code(core: Core, job_id: str, outcome: object) -> int:
+def _code(state: State, job_id: str, outcome: object) -> int:
     """The byte that stands for what came of an action."""
     if isinstance(outcome, NotFound):
         return SKIPPED
     if isinstance(outcome, InvalidState):
-        job = core.find(job_id)
+        job = state.find(job_id)
         assert job is not None
         return STATE_BASE + job.state
     return DONE if isinstance(outcome, str) else CONFLICT
@@ -509,16 +519,16 @@ def kind_of(code: int) -> int:
 
 
 def results(
-    core: Core, task: Task, start: int, kind: int, limit: int
+    state: State, operation: BulkOperation, start: int, kind: int, limit: int
 ) -> tuple[list[tuple[str, int]], int]:
     """(job id, outcome byte) of one kind from position `start` on, and the position to go on from;
     0 when there are no more."""
     found: list[tuple[str, int]] = []
     first = start // STEP_JOBS
     skip = start % STEP_JOBS
-    stop = min(task.next_chunk, first + _RESULT_CHUNKS_MAX)
+    stop = min(operation.next_chunk, first + _RESULT_CHUNKS_MAX)
     for number in range(first, stop):
-        ids, outcomes, _ = job_records.decode_chunk(core.store.chunk(task, number))
+        ids, outcomes, _ = job_records.decode_chunk(state.buffer.chunk(operation, number))
         for i in range(skip, len(ids)):
             if kind_of(outcomes[i]) != kind:
                 continue
@@ -526,22 +536,22 @@ def results(
                 return found, number * STEP_JOBS + i
             found.append((ids[i], outcomes[i]))
         skip = 0
-    return found, stop * STEP_JOBS if stop < task.next_chunk else 0
+    return found, stop * STEP_JOBS if stop < operation.next_chunk else 0
 
 
-def matching(core: Core, action: int, limit: int) -> tuple[int, list[str]]:
+def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
     """How many jobs there are in the states that an action is for, and some of them."""
     count = 0
-    for name in sorted(core.lanes):
-        for state in ACTION_STATES[action]:
-            count += core.lanes[name].queue.jobs(state)
+    for name in sorted(state.queue_indexes):
+        for job_state in ACTION_STATES[action]:
+            count += state.queue_indexes[name].queue.jobs(job_state)
     sample: list[str] = []
     for family in _families(action):
         if len(sample) == limit:
             break
         prefix = _FAMILIES[family]
-        for _, job_id in core.store.index_rows(prefix, prefix, _ROWS_MAX):
-            job = core.find(job_id)
+        for _, job_id in state.buffer.index_rows(prefix, prefix, _ROWS_MAX):
+            job = state.find(job_id)
             if job is not None and job.state in ACTION_STATES[action]:
                 sample.append(job_id)
             if len(sample) == limit:

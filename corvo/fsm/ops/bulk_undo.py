@@ -13,8 +13,8 @@ from corvo import events
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import Conflict, CorvoError, InvalidState
 from corvo.fsm.ops import actions, dependencies, unique
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
 from corvo.model import ACTIONS, ACTIVE, CANCELLED, HELD, STATES, Job
 
 _RETRY: Final = ACTIONS.index("retry")
@@ -23,7 +23,7 @@ _MOVE: Final = ACTIONS.index("move")
 UNDOABLE: Final = (_RETRY, _CANCEL, _MOVE, ACTIONS.index("change_priority"))
 
 _DATA: Final = [b'{"action":"%b"}' % name.encode() for name in ACTIONS]
-# queue, state, priority, attempt, releases, scheduled_ns, keeps_place, completed_ns, failed_ns,
+# queue, state, priority, attempt, releases, scheduled_ns, keeps_position, completed_ns, failed_ns,
 # provider_error, locked (whether it held its unique key), expires_ns, hold_reason, hold_ends_ns,
 # hold_action, event_seq (of the action)
 _LAYOUT: Final = "suuuutfuufftstuu"
@@ -33,26 +33,26 @@ _LAYOUT: Final = "suuuutfuufftstuu"
 class Before:
     """What a job was like before an action."""
 
-    def __init__(self, core: Core, job: Job) -> None:
-        lane = core.lane_of(job)
-        extras = job.extras
+    def __init__(self, state: State, job: Job) -> None:
+        queue_index = state.queue_index_of(job)
+        options = job.options
         self._event_seq = job.event_seq
         self._values: tuple[object, ...] = (
-            lane.queue.name,
+            queue_index.queue.name,
             job.state,
             job.priority,
             job.attempt,
             job.releases,
             job.scheduled_ns,
-            job.keeps_place,
+            job.keeps_position,
             job.completed_ns,
             job.failed_ns,
             job.provider_error,
-            _holds_key(core, lane, job),
-            0 if extras is None else extras.expires_ns,
-            "" if extras is None else extras.hold_reason,
-            0 if extras is None else extras.hold_ends_ns,
-            0 if extras is None else extras.hold_action,
+            _holds_key(state, queue_index, job),
+            0 if options is None else options.expires_ns,
+            "" if options is None else options.hold_reason,
+            0 if options is None else options.hold_ends_ns,
+            0 if options is None else options.hold_action,
         )
 
     def encode(self, job: Job) -> bytes:
@@ -73,7 +73,7 @@ class _Stored:
         self.attempt: int
         self.releases: int
         self.scheduled_ns: int
-        self.keeps_place: bool
+        self.keeps_position: bool
         self.completed_ns: int
         self.failed_ns: int
         self.provider_error: bool
@@ -90,7 +90,7 @@ class _Stored:
             self.attempt,
             self.releases,
             self.scheduled_ns,
-            self.keeps_place,
+            self.keeps_position,
             self.completed_ns,
             self.failed_ns,
             self.provider_error,
@@ -103,7 +103,7 @@ class _Stored:
         ) = decode_fields(_LAYOUT, data)
 
 
-def undo(core: Core, job: Job, action: int, data: bytes) -> object:
+def undo(state: State, job: Job, action: int, data: bytes) -> object:
     """Take an action on one job back; a word, or a CorvoError, and then nothing has changed."""
     if not data:
         return "undone"  # the action had changed nothing
@@ -112,103 +112,103 @@ def undo(core: Core, job: Job, action: int, data: bytes) -> object:
         return InvalidState(f'job "{job.id}" has changed since', state=STATES[job.state])
     refusal: CorvoError | None = None
     if action == _RETRY:
-        refusal = _undo_retry(core, job, before)
+        refusal = _undo_retry(state, job, before)
     elif action == _CANCEL:
-        refusal = _undo_cancel(core, job, before)
+        refusal = _undo_cancel(state, job, before)
     elif action == _MOVE:
-        refusal = _undo_move(core, job, before)
+        refusal = _undo_move(state, job, before)
     elif job.priority != before.priority:
-        core.store.touch(job)
-        core.reprioritize(core.lane_of(job), job, before.priority)
+        state.buffer.touch(job)
+        state.reprioritize(state.queue_index_of(job), job, before.priority)
     if refusal is not None:
         return refusal
-    core.store.touch(job)
-    core.emit(core.lane_of(job), job, events.UNDONE, _DATA[action])
+    state.buffer.touch(job)
+    state.emit(state.queue_index_of(job), job, events.UNDONE, _DATA[action])
     return "undone"
 
 
-def _undo_retry(core: Core, job: Job, before: _Stored) -> CorvoError | None:
-    if core.store.dependents.members(job.id, 1):
+def _undo_retry(state: State, job: Job, before: _Stored) -> CorvoError | None:
+    if state.buffer.dependents.members(job.id, 1):
         return Conflict(f'another job waits for job "{job.id}"')
-    lane = core.lane_of(job)
-    core.store.touch(job)
-    if not before.locked and _holds_key(core, lane, job):
-        core.store.set_lock(unique.row_key(lane, job.unique_key), None)
+    queue_index = state.queue_index_of(job)
+    state.buffer.touch(job)
+    if not before.locked and _holds_key(state, queue_index, job):
+        state.buffer.set_lock(unique.row_key(queue_index, job.unique_key), None)
     job.completed_ns = before.completed_ns
     job.provider_error = before.provider_error
-    _bring_back(core, lane, job, before)
+    _bring_back(state, queue_index, job, before)
     return None
 
 
-def _undo_cancel(core: Core, job: Job, before: _Stored) -> CorvoError | None:
-    lane = core.lane_of(job)
+def _undo_cancel(state: State, job: Job, before: _Stored) -> CorvoError | None:
+    queue_index = state.queue_index_of(job)
     if job.state == ACTIVE:  # it was only marked
-        core.store.touch(job)
+        state.buffer.touch(job)
         job.cancel_requested_ns = 0
         return None
     if before.state == ACTIVE:
         return Conflict(f'job "{job.id}" was active, and its lease has ended')
-    refusal = _told(job) or dependencies.busy(core, job)
+    refusal = _told(job) or dependencies.busy(state, job)
     if refusal is not None:
         return refusal
-    if 0 < before.expires_ns <= core.stamp_ns:
+    if 0 < before.expires_ns <= state.stamp_ns:
         return Conflict(f'the time of job "{job.id}" is over')
     if before.locked:
-        refusal = unique.take_again(core, lane, job, "brought back")
+        refusal = unique.take_again(state, queue_index, job, "brought back")
         if refusal is not None:
             return refusal
-    core.store.touch(job)
-    dependencies.wait_again(core, job)
-    _bring_back(core, lane, job, before)
+    state.buffer.touch(job)
+    dependencies.wait_again(state, job)
+    _bring_back(state, queue_index, job, before)
     return None
 
 
-def _undo_move(core: Core, job: Job, before: _Stored) -> CorvoError | None:
-    answer = actions.move_to(core, job, before.queue, False, True)
+def _undo_move(state: State, job: Job, before: _Stored) -> CorvoError | None:
+    answer = actions.move_to(state, job, before.queue, False, True)
     if isinstance(answer, CorvoError):
         return answer
     job.attempt = before.attempt
     if job.priority != before.priority:
-        core.reprioritize(core.lane_of(job), job, before.priority)
+        state.reprioritize(state.queue_index_of(job), job, before.priority)
     return None
 
 
 def _told(job: Job) -> CorvoError | None:
     """Why the end of a job cannot be taken back: others know of it."""
-    extras = job.extras
-    if extras is None:
+    options = job.options
+    if options is None:
         return None
-    if extras.batch_id:
+    if options.batch_id:
         return Conflict(f'the batch of job "{job.id}" has counted its end')
-    if extras.chain:
+    if options.chain:
         return Conflict(f'the chain of job "{job.id}" has gone on')
-    if extras.has_dependents:
+    if options.has_dependents:
         return Conflict(f'the jobs that depend on job "{job.id}" have been told of its end')
     return None
 
 
-def _holds_key(core: Core, lane: Lane, job: Job) -> bool:
+def _holds_key(state: State, queue_index: QueueIndex, job: Job) -> bool:
     if not job.unique_key:
         return False
-    lock = unique.live_lock(core, lane, job.unique_key)
+    lock = unique.live_lock(state, queue_index, job.unique_key)
     return lock is not None and lock[0] == job.id
 
 
-def _bring_back(core: Core, lane: Lane, job: Job, before: _Stored) -> None:
+def _bring_back(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:
     """The job, which is touched, has its old state again. What was due meanwhile is due now."""
     job.attempt = before.attempt
     job.releases = before.releases
     job.failed_ns = before.failed_ns
-    soon_ns = core.stamp_ns + 1
+    soon_ns = state.stamp_ns + 1
     if before.scheduled_ns:
         job.scheduled_ns = max(before.scheduled_ns, soon_ns)
-        job.keeps_place = before.keeps_place
+        job.keeps_position = before.keeps_position
     if before.expires_ns:
-        core.store.touch_extras(job).expires_ns = before.expires_ns
+        state.buffer.touch_options(job).expires_ns = before.expires_ns
     if before.state == HELD:
         assert job.state == CANCELLED
-        extras = core.store.touch_extras(job)
-        extras.hold_reason = before.hold_reason
-        extras.hold_action = before.hold_action
-        extras.hold_ends_ns = max(before.hold_ends_ns, soon_ns) if before.hold_ends_ns else 0
-    core.come_back(lane, job, before.state)
+        options = state.buffer.touch_options(job)
+        options.hold_reason = before.hold_reason
+        options.hold_action = before.hold_action
+        options.hold_ends_ns = max(before.hold_ends_ns, soon_ns) if before.hold_ends_ns else 0
+    state.come_back(queue_index, job, before.state)

@@ -10,7 +10,7 @@ from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.fsm.state import json_members
 from corvo.fsm.state.json_members import Member
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.state import State
 from corvo.model import COMPLETED, DEAD, Ended
 
 ON_EXIT: Final = -1
@@ -27,19 +27,19 @@ class Step:
         self.payload = payload
 
 
-def next_step(core: Core, ended: Ended) -> Step | None:
+def next_step(state: State, ended: Ended) -> Step | None:
     """What follows the end of a job of a chain."""
     job = ended.job
-    assert job.extras is not None
-    number = job.extras.chain_step
+    assert job.options is not None
+    number = job.options.chain_step
     if number < 0:
         return None
     steps: list[bytes]
     on_failure: bytes
     on_exit: bytes
-    steps, on_failure, on_exit = decode_fields(ops.CHAIN_LAYOUT, job.extras.chain)
+    steps, on_failure, on_exit = decode_fields(ops.CHAIN_LAYOUT, job.options.chain)
     if ended.state == DEAD:
-        return _step(ON_FAILURE, on_failure, _of_failure(core, ended, number))
+        return _step(ON_FAILURE, on_failure, _of_failure(state, ended, number))
     if ended.state != COMPLETED:
         return None
     leaves = False
@@ -56,8 +56,8 @@ def next_step(core: Core, ended: Ended) -> Step | None:
     return _step(ON_EXIT, on_exit, given)
 
 
-def _of_failure(core: Core, ended: Ended, number: int) -> list[Member]:
-    errors = core.store.errors(ended.job, 1)
+def _of_failure(state: State, ended: Ended, number: int) -> list[Member]:
+    errors = state.buffer.errors(ended.job, 1)
     error = errors[-1].error if errors else b""
     return [
         ("failed_job_id", json_members.text(ended.job.id)),
@@ -72,4 +72,4 @@ def _step(number: int, follower: bytes, given: list[Member]) -> Step | None:
     queue: str
     payload: bytes
     queue, payload = decode_fields(ops.FOLLOWER_LAYOUT, follower)
-    return Step(number, queue, json_members.overlay(given, payload))
+    return Step(number, queue, json_members.merge(given, payload))

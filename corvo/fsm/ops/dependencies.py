@@ -15,9 +15,9 @@ from corvo._fast.codec import keys
 from corvo.errors import Conflict, CorvoError, ValidationError
 from corvo.fsm import states
 from corvo.fsm.ops import finish
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
-from corvo.limits import SETTLED_MAX
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
+from corvo.limits import RESOLVED_DEPENDENTS_MAX
 from corvo.model import COMPLETED, DEPENDENCY, ENDED, PENDING, STATES, ErrorRecord, Job
 
 # Positions in model.ON_DEPENDENCY_FAILURE.
@@ -28,113 +28,113 @@ RUN: Final = 2
 _FAILED_DATA: Final = b'{"reason":"dependency"}'
 
 
-def refusal(core: Core, depends_on: list[str]) -> CorvoError | None:
+def refusal(state: State, depends_on: list[str]) -> CorvoError | None:
     """Why a job cannot depend on these: one of them does not exist."""
     for job_id in depends_on:
-        if core.find(job_id) is None:
+        if state.find(job_id) is None:
             return ValidationError(
                 f'depends_on: job "{job_id}" not found', field="depends_on", job_id=job_id
             )
     return None
 
 
-def wait_for(core: Core, job: Job, job_ids: list[str]) -> tuple[str, int] | None:
+def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | None:
     """Let a job, which has no place yet or has ended, wait for those of the given jobs that have
     not ended. Returns the first one (id and state) that has ended in a way that ends this one, and
     then it waits for nothing."""
-    assert job.extras is not None
-    extras = job.extras
-    extras.open_dependencies = []
+    assert job.options is not None
+    options = job.options
+    options.open_dependencies = []
     waiting: list[Job] = []
     for job_id in job_ids:
-        dependency = core.find(job_id)
+        dependency = state.find(job_id)
         if dependency is None or dependency.state == COMPLETED:
             continue
         if not ENDED[dependency.state]:
             waiting.append(dependency)
-        elif extras.on_dependency_failure != RUN:
+        elif options.on_dependency_failure != RUN:
             return job_id, dependency.state
     for dependency in waiting:
-        extras.open_dependencies.append(dependency.id)
-        core.store.touch(dependency)
-        core.store.touch_extras(dependency).has_dependents = True
-        if not core.store.dependents.has(dependency.id, job.id):
-            core.store.dependents.add(dependency.id, job.id)
+        options.open_dependencies.append(dependency.id)
+        state.buffer.touch(dependency)
+        state.buffer.touch_options(dependency).has_dependents = True
+        if not state.buffer.dependents.has(dependency.id, job.id):
+            state.buffer.dependents.add(dependency.id, job.id)
     return None
 
 
-def busy(core: Core, job: Job) -> CorvoError | None:
+def busy(state: State, job: Job) -> CorvoError | None:
     """Why a job that has ended cannot come back yet: its end is still making its rounds."""
-    if job.id in core.unsettled:
+    if job.id in state.pending_dependents:
         return Conflict(f'the jobs that depend on job "{job.id}" are being told of its end')
     return None
 
 
-def wait_again(core: Core, job: Job) -> None:
+def wait_again(state: State, job: Job) -> None:
     """A job that has ended, which is touched, is run again by hand: it waits for those of its open
     dependencies that have not ended; all others are forgotten."""
-    if job.extras is None or not job.extras.open_dependencies or not ENDED[job.state]:
+    if job.options is None or not job.options.open_dependencies or not ENDED[job.state]:
         return
     live = []
-    for job_id in core.store.touch_extras(job).open_dependencies:
-        dependency = core.find(job_id)
+    for job_id in state.buffer.touch_options(job).open_dependencies:
+        dependency = state.find(job_id)
         if dependency is not None and not ENDED[dependency.state]:
             live.append(job_id)
-    wait_for(core, job, live)
+    wait_for(state, job, live)
 
 
-def fail(core: Core, lane: Lane, job: Job, job_id: str, state: int) -> None:
+def fail(state: State, queue_index: QueueIndex, job: Job, job_id: str, job_state: int) -> None:
     """A dependency of the job has ended without success, and so does the job, which is touched."""
-    assert job.extras is not None
-    if job.extras.on_dependency_failure == CANCEL:
-        finish.cancel(core, lane, job, states.CANCEL)
+    assert job.options is not None
+    if job.options.on_dependency_failure == CANCEL:
+        finish.cancel(state, queue_index, job, states.CANCEL)
         return
-    text = dumps(f'dependency "{job_id}" {_word(state)}').encode()
-    core.store.add_error(job, ErrorRecord(job.attempt, DEPENDENCY, text, b"", core.stamp_ns))
-    finish.die(core, lane, job, _FAILED_DATA, states.FORSAKE)
+    text = dumps(f'dependency "{job_id}" {_word(job_state)}').encode()
+    state.buffer.add_error(job, ErrorRecord(job.attempt, DEPENDENCY, text, b"", state.stamp_ns))
+    finish.die(state, queue_index, job, _FAILED_DATA, states.DEPENDENCY_FAILED)
 
 
 def _word(state: int) -> str:
     return "deleted" if state == states.NOWHERE else STATES[state]
 
 
-def unsettle(core: Core, job: Job, state: int) -> None:
+def unsettle(state: State, job: Job, job_state: int) -> None:
     """A job that has or had dependents has ended."""
-    if job.id not in core.unsettled:
-        heappush(core.next_unsettled, job.id)
-    core.unsettled[job.id] = state
-    core.store.rows.put(keys.unsettled(job.id), bytes((state,)))
+    if job.id not in state.pending_dependents:
+        heappush(state.next_pending_dependents, job.id)
+    state.pending_dependents[job.id] = job_state
+    state.buffer.rows.put(keys.pending_dependents(job.id), bytes((job_state,)))
 
 
-def settle(core: Core) -> None:
+def resolve_dependents(state: State) -> None:
     """Tell the dependents of the first unsettled job, as many as this entry has room for."""
-    job_id = core.next_unsettled[0]
-    state = core.unsettled[job_id]
-    room = SETTLED_MAX - core.settled
-    dependents = core.store.dependents.members(job_id, room)
+    job_id = state.next_pending_dependents[0]
+    job_state = state.pending_dependents[job_id]
+    room = RESOLVED_DEPENDENTS_MAX - state.resolved_dependents
+    dependents = state.buffer.dependents.members(job_id, room)
     for dependent in dependents:
-        core.store.dependents.remove(job_id, dependent)
-        _tell(core, dependent, job_id, state)
-    core.settled += len(dependents)
+        state.buffer.dependents.remove(job_id, dependent)
+        _tell(state, dependent, job_id, job_state)
+    state.resolved_dependents += len(dependents)
     if len(dependents) < room:
-        heappop(core.next_unsettled)
-        del core.unsettled[job_id]
-        core.store.rows.put(keys.unsettled(job_id), None)
+        heappop(state.next_pending_dependents)
+        del state.pending_dependents[job_id]
+        state.buffer.rows.put(keys.pending_dependents(job_id), None)
 
 
-def _tell(core: Core, dependent: str, job_id: str, state: int) -> None:
-    job = core.find(dependent)
-    if job is None or ENDED[job.state] or job.extras is None:
+def _tell(state: State, dependent: str, job_id: str, job_state: int) -> None:
+    job = state.find(dependent)
+    if job is None or ENDED[job.state] or job.options is None:
         return
-    if job_id not in job.extras.open_dependencies:
+    if job_id not in job.options.open_dependencies:
         return
-    core.store.touch(job)
-    extras = core.store.touch_extras(job)
-    extras.open_dependencies.remove(job_id)
-    lane = core.lane_of(job)
-    if state != COMPLETED and extras.on_dependency_failure != RUN:
-        fail(core, lane, job, job_id, state)
-    elif extras.blocked and not extras.open_dependencies:
+    state.buffer.touch(job)
+    options = state.buffer.touch_options(job)
+    options.open_dependencies.remove(job_id)
+    queue_index = state.queue_index_of(job)
+    if job_state != COMPLETED and options.on_dependency_failure != RUN:
+        fail(state, queue_index, job, job_id, job_state)
+    elif options.blocked and not options.open_dependencies:
         assert states.next_state(job.state, states.UNBLOCK) == PENDING
-        core.move(lane, job, PENDING, tail=True)
-        core.emit(lane, job, events.UNBLOCKED, b"")
+        state.move(queue_index, job, PENDING, tail=True)
+        state.emit(queue_index, job, events.UNBLOCKED, b"")

@@ -1,8 +1,8 @@
 cimport cython
 
 from corvo.fsm cimport states
-from corvo.fsm.state.state cimport Core
-from corvo.fsm.state.queue_index cimport Lane
+from corvo.fsm.state.state cimport State
+from corvo.fsm.state.queue_index cimport QueueIndex
 from corvo.model cimport Job
 
 cdef int COMPLETED, _ACK, _COMPLETED
@@ -10,6 +10,6 @@ cdef int COMPLETED, _ACK, _COMPLETED
 cpdef end_lease(Job job)
 
 
-@cython.locals(state=cython.int)
-cpdef complete(Core core, Lane lane, Job job, bytes result, bytes step)
-cpdef bint overdue(Core core, Job job) except -1
+@cython.locals(job_state=cython.int)
+cpdef complete(State state, QueueIndex queue_index, Job job, bytes result, bytes step)
+cpdef bint overdue(State state, Job job) except -1

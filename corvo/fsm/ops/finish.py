@@ -10,8 +10,8 @@ from typing import Final
 from corvo import events
 from corvo.fsm import states
 from corvo.fsm.ops import unique
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -39,68 +39,74 @@ def end_lease(job: Job) -> None:
     job.hostname = ""
 
 
-def complete(core: Core, lane: Lane, job: Job, result: bytes, step: bytes) -> None:
+def complete(state: State, queue_index: QueueIndex, job: Job, result: bytes, step: bytes) -> None:
     """Its worker has acked it, with a result (empty = none) and a word about its chain."""
-    state = states.next_state(job.state, _ACK)
-    assert state == COMPLETED
+    job_state = states.next_state(job.state, _ACK)
+    assert job_state == COMPLETED
     end_lease(job)
-    job.completed_ns = core.stamp_ns
-    lane.queue.completed_total += 1
-    core.move(lane, job, state)
+    job.completed_ns = state.stamp_ns
+    queue_index.queue.completed_total += 1
+    state.move(queue_index, job, job_state)
     if job.unique_key:
-        unique.release(core, lane, job, unique.COMPLETED)
-    core.emit(lane, job, _COMPLETED, b"")
-    if job.extras is not None:
-        core.ended.append(Ended(job, state, result, step))
+        unique.release(state, queue_index, job, unique.COMPLETED)
+    state.emit(queue_index, job, _COMPLETED, b"")
+    if job.options is not None:
+        state.ended.append(Ended(job, job_state, result, step))
 
 
-def cancel(core: Core, lane: Lane, job: Job, trigger: int, data: bytes = b"") -> None:
+def cancel(
+    state: State, queue_index: QueueIndex, job: Job, trigger: int, data: bytes = b""
+) -> None:
     """The job goes to cancelled, by the trigger that leads there; `data` is the event's."""
-    state = states.next_state(job.state, trigger)
-    assert state == CANCELLED
+    job_state = states.next_state(job.state, trigger)
+    assert job_state == CANCELLED
     end_lease(job)
-    job.failed_ns = core.stamp_ns
-    core.move(lane, job, state)
-    unique.release(core, lane, job, unique.CANCELLED)
-    core.emit(lane, job, events.CANCELLED, data)
-    if job.extras is not None:
-        core.ended.append(Ended(job, state))
+    job.failed_ns = state.stamp_ns
+    state.move(queue_index, job, job_state)
+    unique.release(state, queue_index, job, unique.CANCELLED)
+    state.emit(queue_index, job, events.CANCELLED, data)
+    if job.options is not None:
+        state.ended.append(Ended(job, job_state))
 
 
-def die(core: Core, lane: Lane, job: Job, reason: bytes, trigger: int = states.EXHAUST) -> None:
+def die(
+    state: State, queue_index: QueueIndex, job: Job, reason: bytes, trigger: int = states.EXHAUST
+) -> None:
     """The job has no attempts left, or goes to dead by another trigger."""
-    state = states.next_state(job.state, trigger)
-    assert state == DEAD
+    job_state = states.next_state(job.state, trigger)
+    assert job_state == DEAD
     end_lease(job)
-    job.failed_ns = core.stamp_ns
-    lane.queue.dead_total += 1
-    core.move(lane, job, state)
-    unique.release(core, lane, job, unique.DEAD)
-    core.emit(lane, job, events.DEAD, reason)
-    if job.extras is not None:
-        core.ended.append(Ended(job, state))
+    job.failed_ns = state.stamp_ns
+    queue_index.queue.dead_total += 1
+    state.move(queue_index, job, job_state)
+    unique.release(state, queue_index, job, unique.DEAD)
+    state.emit(queue_index, job, events.DEAD, reason)
+    if job.options is not None:
+        state.ended.append(Ended(job, job_state))
 
 
-def overdue(core: Core, job: Job) -> bool:
+def overdue(state: State, job: Job) -> bool:
     """Whether the time of a job that expires is over."""
-    return job.extras is not None and 0 < job.extras.expires_ns <= core.stamp_ns
+    return job.options is not None and 0 < job.options.expires_ns <= state.stamp_ns
 
 
-def expire(core: Core, lane: Lane, job: Job) -> None:
+def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
     """The job has not ended in time, and gets no other attempt."""
-    core.store.add_error(job, ErrorRecord(job.attempt, EXPIRED, EXPIRED_TEXT, b"", core.stamp_ns))
-    core.emit(lane, job, events.EXPIRED, b"")
+    state.buffer.add_error(
+        job, ErrorRecord(job.attempt, EXPIRED, EXPIRED_TEXT, b"", state.stamp_ns)
+    )
+    state.emit(queue_index, job, events.EXPIRED, b"")
     trigger = states.EXHAUST if job.state == ACTIVE else states.EXPIRE
-    die(core, lane, job, b'{"reason":"expired"}', trigger)
+    die(state, queue_index, job, b'{"reason":"expired"}', trigger)
 
 
-def delete(core: Core, lane: Lane, job: Job) -> None:
+def delete(state: State, queue_index: QueueIndex, job: Job) -> None:
     """The job goes, with everything that hangs on it."""
-    unique.release(core, lane, job, unique.DELETED)
-    if job.extras is not None and not ENDED[job.state]:
-        core.ended.append(Ended(job, states.NOWHERE))
+    unique.release(state, queue_index, job, unique.DELETED)
+    if job.options is not None and not ENDED[job.state]:
+        state.ended.append(Ended(job, states.NOWHERE))
     if job.parent_id:
-        core.store.children.remove(job.parent_id, job.id)
-    core.move(lane, job, states.next_state(job.state, states.DELETE))
-    core.emit(lane, job, events.DELETED, b"")
-    core.store.delete(job)
+        state.buffer.children.remove(job.parent_id, job.id)
+    state.move(queue_index, job, states.next_state(job.state, states.DELETE))
+    state.emit(queue_index, job, events.DELETED, b"")
+    state.buffer.delete(job)

@@ -14,8 +14,8 @@ from corvo import errors, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
-from corvo.fsm.state.state import Core
-from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed, Logged, Schedule, Task
+from corvo.fsm.state.state import State
+from corvo.model import Acked, BulkOperation, Enqueued, EnqueuedBatch, Failed, Logged, Schedule
 from corvo.storage.records import jobs as job_records
 
 # Kinds of results, by number (the number is stored).
@@ -28,7 +28,7 @@ _ACKED: Final = 5
 _FAILED: Final = 6
 _SCHEDULE: Final = 7
 _ERROR: Final = 8
-_TASK: Final = 9
+_OPERATION: Final = 9
 _LIST: Final = 10
 _LOGGED: Final = 11
 
@@ -44,7 +44,7 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
 # Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
 # what the leader proposes by itself is checked by apply anyway. (A BulkStep is also how a person
 # stops a task.)
-REPLAYABLE: Final = frozenset(
+TAKES_KEY: Final = frozenset(
     op.number
     for op in (
         ops.ENQUEUE,
@@ -84,16 +84,16 @@ def digest_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=job_records.DIGEST_SIZE).digest(), "big")
 
 
-def find(core: Core, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[object] | None:
+def find(state: State, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[object] | None:
     """The outcome of an earlier request with this key; an IdempotencyMismatch if that was another
     request. None if there was none, or long ago."""
-    number = core.replays.get(digest_of(key))
+    number = state.idempotency_records.get(digest_of(key))
     if number == 0:
         return None
-    row = core.store.rows.get(keys.replay(number))
+    row = state.buffer.rows.get(keys.idempotency(number))
     assert row is not None, f"outcome {number} has no row"
-    stamp_ns, stored_key, stored_fingerprint, outcome = job_records.decode_replay(row)
-    if stored_key != key or stamp_ns + keep_ns <= core.stamp_ns:
+    stamp_ns, stored_key, stored_fingerprint, outcome = job_records.decode_idempotency(row)
+    if stored_key != key or stamp_ns + keep_ns <= state.stamp_ns:
         return None
     if stored_fingerprint != fingerprint:
         return (IdempotencyMismatch("the Idempotency-Key was used with another request"),)
@@ -101,39 +101,39 @@ def find(core: Core, key: bytes, fingerprint: bytes, keep_ns: int) -> tuple[obje
 
 
 def keep(
-    core: Core, key: bytes, fingerprint: bytes, result: object, keep_ns: int, count: int
+    state: State, key: bytes, fingerprint: bytes, result: object, keep_ns: int, count: int
 ) -> None:
     """Remember the outcome of a request."""
-    meta = core.meta
+    meta = state.meta
     for _ in range(_DROPPED_MAX):
-        if not _drop_oldest(core, keep_ns, count):
+        if not _drop_oldest(state, keep_ns, count):
             break
     digest = digest_of(key)
     outcome = encode_outcome(result)
-    row = job_records.encode_replay(digest, core.stamp_ns, key, fingerprint, outcome)
-    core.store.rows.put(keys.replay(meta.next_replay), row)
-    core.replays.put(digest, meta.next_replay)
-    meta.next_replay += 1
+    row = job_records.encode_idempotency(digest, state.stamp_ns, key, fingerprint, outcome)
+    state.buffer.rows.put(keys.idempotency(meta.next_idempotency), row)
+    state.idempotency_records.put(digest, meta.next_idempotency)
+    meta.next_idempotency += 1
 
 
-def _drop_oldest(core: Core, keep_ns: int, count: int) -> bool:
+def _drop_oldest(state: State, keep_ns: int, count: int) -> bool:
     """Drop the oldest outcome, if it is too old or there are too many to add one."""
-    meta = core.meta
-    if meta.first_replay == meta.next_replay:
+    meta = state.meta
+    if meta.first_idempotency == meta.next_idempotency:
         return False
-    too_many = meta.next_replay - meta.first_replay >= count
-    if not too_many and core.oldest_replay_ns + keep_ns > core.stamp_ns:
+    too_many = meta.next_idempotency - meta.first_idempotency >= count
+    if not too_many and state.oldest_idempotency_ns + keep_ns > state.stamp_ns:
         return False
-    key = keys.replay(meta.first_replay)
-    row = core.store.rows.get(key)
-    assert row is not None, f"outcome {meta.first_replay} has no row"
+    key = keys.idempotency(meta.first_idempotency)
+    row = state.buffer.rows.get(key)
+    assert row is not None, f"outcome {meta.first_idempotency} has no row"
     if not too_many:
-        core.oldest_replay_ns = job_records.decode_replay(row)[0]
-        if core.oldest_replay_ns + keep_ns > core.stamp_ns:
+        state.oldest_idempotency_ns = job_records.decode_idempotency(row)[0]
+        if state.oldest_idempotency_ns + keep_ns > state.stamp_ns:
             return False
-    core.replays.remove(job_records.replay_digest(row), meta.first_replay)
-    core.store.rows.put(key, None)
-    meta.first_replay += 1
+    state.idempotency_records.remove(job_records.idempotency_digest(row), meta.first_idempotency)
+    state.buffer.rows.put(key, None)
+    meta.first_idempotency += 1
     return True
 
 
@@ -158,15 +158,15 @@ def encode_outcome(result: object) -> bytes:
         results = [job.result for job in result.jobs]
         return _outcome(_ENQUEUED_BATCH, (ids, states, duplicates, results, result.batch_id))
     if isinstance(result, Acked):
-        positions = [position for position, _ in result.refused]
+        positions = [op_position for op_position, _ in result.refused]
         refusals = [encode_outcome(error) for _, error in result.refused]
         return _outcome(_ACKED, (result.count, positions, refusals))
     if isinstance(result, Failed):
         return _outcome(_FAILED, (result.state, result.next_attempt_ns, result.attempts_remaining))
     if isinstance(result, Schedule):
         return _outcome(_SCHEDULE, (result.id, job_records.encode_schedule(result)))
-    if isinstance(result, Task):
-        return _outcome(_TASK, (result.id, job_records.encode_task(result)))
+    if isinstance(result, BulkOperation):
+        return _outcome(_OPERATION, (result.id, job_records.encode_operation(result)))
     if isinstance(result, list):
         return _outcome(_LIST, ([encode_outcome(item) for item in result],))
     if isinstance(result, Logged):
@@ -194,10 +194,10 @@ def decode_outcome(data: bytes) -> object:
     if kind == _ACKED:
         acked = Acked()
         acked.count = values[0]
-        for position, refusal in zip(values[1], values[2], strict=True):
+        for op_position, refusal in zip(values[1], values[2], strict=True):
             error = decode_outcome(refusal)
             assert isinstance(error, CorvoError)
-            acked.refused.append((position, error))
+            acked.refused.append((op_position, error))
         return acked
     if kind == _FAILED:
         return Failed(*values)
@@ -205,8 +205,8 @@ def decode_outcome(data: bytes) -> object:
         return Logged(*values)
     if kind == _SCHEDULE:
         return job_records.decode_schedule(values[0], values[1])
-    if kind == _TASK:
-        return job_records.decode_task(values[0], values[1])
+    if kind == _OPERATION:
+        return job_records.decode_operation(values[0], values[1])
     if kind == _LIST:
         return [decode_outcome(item) for item in values[0]]
     return values[0]

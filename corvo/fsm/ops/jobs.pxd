@@ -3,9 +3,9 @@ cimport cython
 from corvo._fast.codec.fields cimport Reader
 from corvo.fsm.ops cimport finish, leases
 from corvo.fsm cimport states
-from corvo.fsm.state.state cimport Core
-from corvo.fsm.state.queue_index cimport Lane
-from corvo.model cimport Acked, Enqueued, Extras, Fetched, Job
+from corvo.fsm.state.state cimport State
+from corvo.fsm.state.queue_index cimport QueueIndex
+from corvo.model cimport Acked, Enqueued, JobOptions, Fetched, Job
 
 cdef Reader _reader
 cdef int ACTIVE, PRIORITIES, COMPLETED
@@ -15,12 +15,12 @@ cdef list _ENQUEUED_DATA, _ATTEMPT_DATA
 cdef bytes _attempt_data(long long attempt)
 
 
-@cython.locals(job=Job, queue=str, extras=bytes)
-cpdef enqueue(Core core, bytes payload)
+@cython.locals(job=Job, queue=str, options=bytes)
+cpdef enqueue(State state, bytes payload)
 
 
-@cython.locals(items=list, item=bytes, jobs=list, job=Job, queue=str, extras=bytes)
-cpdef enqueue_batch(Core core, bytes payload)
+@cython.locals(items=list, item=bytes, jobs=list, job=Job, queue=str, options=bytes)
+cpdef enqueue_batch(State state, bytes payload)
 
 
 @cython.locals(job=Job, r=Reader)
@@ -28,15 +28,16 @@ cpdef tuple read_enqueue(bytes payload)
 
 
 @cython.locals(
-    lane=Lane, state=cython.int, trigger=cython.int, stamp_ns=cython.longlong, data=bytes,
-    held=cython.bint
+    queue_index=QueueIndex, job_state=cython.int, trigger=cython.int,
+    stamp_ns=cython.longlong, data=bytes, held=cython.bint
 )
-cpdef Enqueued create(Core core, Job job, str queue, bytes extras)
+cpdef Enqueued create(State state, Job job, str queue, bytes options)
 
 
-@cython.locals(state=cython.int)
+@cython.locals(job_state=cython.int)
 cdef Fetched _start(
-    Core core, Lane lane, Job job, str worker_id, str hostname, long long lease_ns, bytes worker
+    State state, QueueIndex queue_index, Job job, str worker_id, str hostname, long long lease_ns,
+    bytes worker
 )
 
 cdef dict _WORKER_DATA
@@ -52,29 +53,31 @@ cdef bytes _worker_data(str worker_id)
 
 
 @cython.locals(job=Job, expired=cython.int)
-cdef Job _next_job(Core core, Lane lane)
+cdef Job _next_job(State state, QueueIndex queue_index)
 
 
 @cython.locals(
-    lane=Lane, job=Job, r=Reader, queues=list, lease_ns=cython.longlong, worker_id=str,
+    queue_index=QueueIndex, job=Job, r=Reader, queues=list, lease_ns=cython.longlong, worker_id=str,
     hostname=str
 )
-cpdef fetch(Core core, bytes payload)
+cpdef fetch(State state, bytes payload)
 
 
 @cython.locals(
     queues=list, worker_id=str, hostname=str, lease_ns=cython.longlong, room=cython.longlong,
-    count=cython.Py_ssize_t, worker=bytes, fetched=list, lanes=list, left=list, lane=Lane, job=Job
+    count=cython.Py_ssize_t, worker=bytes, fetched=list, queue_indexes=list, left=list,
+    queue_index=QueueIndex, job=Job
 )
-cpdef fetch_batch(Core core, bytes payload)
+cpdef fetch_batch(State state, bytes payload)
 
 
 @cython.locals(
-    job=Job, lane=Lane, r=Reader, job_id=str, token=str, result=bytes, checkpoint=bytes,
+    job=Job, queue_index=QueueIndex, r=Reader, job_id=str, token=str, result=bytes,
+    checkpoint=bytes,
     step=bytes
 )
-cpdef ack(Core core, bytes payload)
+cpdef ack(State state, bytes payload)
 
 
 @cython.locals(items=list, acked=Acked, i=cython.Py_ssize_t)
-cpdef ack_batch(Core core, bytes payload)
+cpdef ack_batch(State state, bytes payload)

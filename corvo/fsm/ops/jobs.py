@@ -11,8 +11,8 @@ from corvo.errors import CorvoError
 from corvo.fsm import states
 from corvo.fsm.ops import batches, dependencies, finish, leases, unique
 from corvo.fsm.ops.backoff import delay_ms, draw, jittered_ns
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
 from corvo.limits import (
     RELEASE_DELAY_MAX_NS,
     RELEASE_DELAY_MIN_NS,
@@ -32,10 +32,10 @@ from corvo.model import (
     Enqueued,
     EnqueuedBatch,
     ErrorRecord,
-    Extras,
     Failed,
     Fetched,
     Job,
+    JobOptions,
 )
 
 # Counted for each job of a batch reply beside its texts.
@@ -72,25 +72,25 @@ def _attempt_data(attempt: int) -> bytes:
     return _ATTEMPT_DATA[attempt] if attempt < 64 else b'{"attempt":%d' % attempt
 
 
-def enqueue(core: Core, payload: bytes) -> object:
+def enqueue(state: State, payload: bytes) -> object:
     """A new job. Its id is unique by construction (the leader mints it), so nobody looks."""
-    job, queue, extras = read_enqueue(payload)
-    refusal: CorvoError | None = core.no_room(queue)
-    if refusal is None and extras:
-        refusal = _extras_refusal(core, extras, "")
-    return create(core, job, queue, extras) if refusal is None else refusal
+    job, queue, options = read_enqueue(payload)
+    refusal: CorvoError | None = state.no_room(queue)
+    if refusal is None and options:
+        refusal = _options_refusal(state, options, "")
+    return create(state, job, queue, options) if refusal is None else refusal
 
 
-def _extras_refusal(core: Core, payload: bytes, opening: str) -> CorvoError | None:
+def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError | None:
     """Why a job cannot have these extras; `opening` is the batch that this op makes."""
-    fields = decode_fields(ops.EXTRAS_LAYOUT, payload)
+    fields = decode_fields(ops.OPTIONS_LAYOUT, payload)
     batch_id: str = fields[2]
     depends_on: list[str] = fields[6]
     refusal = None
     if batch_id and batch_id != opening:
-        refusal = batches.refusal(core, batch_id)
+        refusal = batches.refusal(state, batch_id)
     if refusal is None and depends_on:
-        refusal = dependencies.refusal(core, depends_on)
+        refusal = dependencies.refusal(state, depends_on)
     return refusal
 
 
@@ -114,99 +114,101 @@ def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
     job.unique_key = r.b()
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
-    extras = r.b()
+    options = r.b()
     r.done()
-    return job, queue, extras
+    return job, queue, options
 
 
-def create(core: Core, job: Job, queue: str, extras: bytes) -> Enqueued:
+def create(state: State, job: Job, queue: str, options: bytes) -> Enqueued:
     """Take in a new job, whoever asked for it, unless another one holds its unique key. It may
     have got its extras already."""
-    stamp_ns = core.stamp_ns
-    lane = core.lane(queue)
+    stamp_ns = state.stamp_ns
+    queue_index = state.queue_index(queue)
     if job.unique_key:
-        duplicate = _duplicate(core, lane, job.unique_key)
+        duplicate = _duplicate(state, queue_index, job.unique_key)
         if duplicate is not None:
             return duplicate
     job.created_ns = stamp_ns
     failed = None
     held = False
-    if extras:
-        job.extras = Extras()
-        job.has_extras = True
-        held = _take_extras(core, job.extras, extras)
-    if job.extras is not None and job.extras.depends_on:
-        failed = dependencies.wait_for(core, job, job.extras.depends_on)
+    if options:
+        job.options = JobOptions()
+        job.has_options = True
+        held = _take_options(state, job.options, options)
+    if job.options is not None and job.options.depends_on:
+        failed = dependencies.wait_for(state, job, job.options.depends_on)
     trigger = _SCHEDULE
     if job.scheduled_ns <= stamp_ns or held:
         job.scheduled_ns = 0
         trigger = _ENQUEUE_HELD if held else _ENQUEUE
-    state = states.next_state(_NOWHERE, trigger)
-    core.add(lane, job, state)
+    job_state = states.next_state(_NOWHERE, trigger)
+    state.add(queue_index, job, job_state)
     if job.unique_key:
-        unique.take(core, lane, job)
-    data = _ENQUEUED_DATA[state * PRIORITIES + job.priority]
+        unique.take(state, queue_index, job)
+    data = _ENQUEUED_DATA[job_state * PRIORITIES + job.priority]
     if job.schedule_id:
-        data = _scheduled_data(data, job.schedule_id, job.schedule_slot_ns)
-    core.emit(lane, job, _ENQUEUED, data)
+        data = _scheduled_data(data, job.schedule_id, job.schedule_occurrence_ns)
+    state.emit(queue_index, job, _ENQUEUED, data)
     if job.parent_id:
-        core.store.children.add(job.parent_id, job.id)
-    if job.extras is not None:
-        _place_extras(core, lane, job, failed)
+        state.buffer.children.add(job.parent_id, job.id)
+    if job.options is not None:
+        _place_options(state, queue_index, job, failed)
     return Enqueued(job.id, job.state, False, b"")
 
 
-def _place_extras(core: Core, lane: Lane, job: Job, failed: tuple[str, int] | None) -> None:
+def _place_options(
+    state: State, queue_index: QueueIndex, job: Job, failed: tuple[str, int] | None
+) -> None:
     """What follows from the extras of a new job that has its place; `failed` is a dependency that
     has ended in a way that ends the job."""
-    extras = job.extras
-    assert extras is not None
+    options = job.options
+    assert options is not None
     if job.state == HELD:
-        core.emit(lane, job, events.HELD, reason_data(extras.hold_reason, ""))
-    if extras.batch_id:
-        batches.join(core, job, extras.batch_id)
+        state.emit(queue_index, job, events.HELD, reason_data(options.hold_reason, ""))
+    if options.batch_id:
+        batches.join(state, job, options.batch_id)
     if failed is not None:
-        dependencies.fail(core, lane, job, failed[0], failed[1])
+        dependencies.fail(state, queue_index, job, failed[0], failed[1])
 
 
-def _duplicate(core: Core, lane: Lane, unique_key: bytes) -> Enqueued | None:
+def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqueued | None:
     """The answer to a new job whose key another one holds."""
-    lock = unique.live_lock(core, lane, unique_key)
+    lock = unique.live_lock(state, queue_index, unique_key)
     if lock is None:
         return None
-    holder = core.find(lock[0])
+    holder = state.find(lock[0])
     assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
     result = holder.result if holder.state == COMPLETED else b""
     return Enqueued(holder.id, holder.state, True, result)
 
 
-def _take_extras(core: Core, extras: Extras, payload: bytes) -> bool:
+def _take_options(state: State, options: JobOptions, payload: bytes) -> bool:
     """What a new job has beyond the others; whether it is to be held."""
-    stamp_ns = core.stamp_ns
+    stamp_ns = state.stamp_ns
     expire_after_ns: int
     held: bool
     hold_timeout_ns: int
     (
-        extras.group_key,
+        options.group_key,
         expire_after_ns,
-        extras.batch_id,
-        extras.chain_id,
-        extras.chain_step,
-        extras.chain,
-        extras.depends_on,
-        extras.on_dependency_failure,
+        options.batch_id,
+        options.chain_id,
+        options.chain_step,
+        options.chain,
+        options.depends_on,
+        options.on_dependency_failure,
         held,
-        extras.hold_reason,
+        options.hold_reason,
         hold_timeout_ns,
-        extras.hold_action,
-        extras.result_schema,
-    ) = decode_fields(ops.EXTRAS_LAYOUT, payload)
-    if extras.result_schema:
-        core.meta.result_schemas = True
+        options.hold_action,
+        options.result_schema,
+    ) = decode_fields(ops.OPTIONS_LAYOUT, payload)
+    if options.result_schema:
+        state.meta.result_schemas = True
     if expire_after_ns:
-        extras.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
+        options.expires_ns = min(stamp_ns + expire_after_ns, TIME_MAX_NS)
     if hold_timeout_ns:
-        extras.hold_ends_ns = min(stamp_ns + hold_timeout_ns, TIME_MAX_NS)
+        options.hold_ends_ns = min(stamp_ns + hold_timeout_ns, TIME_MAX_NS)
     return held
 
 
@@ -222,13 +224,13 @@ def reason_data(reason: str, by: str, more: bytes = b"") -> bytes:
     return b"{" + b",".join(parts) + b"}" if parts else b""
 
 
-def _scheduled_data(data: bytes, schedule_id: str, slot_ns: int) -> bytes:
+def _scheduled_data(data: bytes, schedule_id: str, occurrence_ns: int) -> bytes:
     """Data of an enqueued event with its source."""
     data = data[:-1] + b',"schedule_id":' + dumps(schedule_id).encode()
-    return data + (b',"schedule_slot_ns":%d}' % slot_ns if slot_ns else b"}")
+    return data + (b',"schedule_slot_ns":%d}' % occurrence_ns if occurrence_ns else b"}")
 
 
-def enqueue_batch(core: Core, payload: bytes) -> object:
+def enqueue_batch(state: State, payload: bytes) -> object:
     """Many jobs, taken all or none, and the batch that they make."""
     items: list[bytes]
     opening: bytes
@@ -238,34 +240,40 @@ def enqueue_batch(core: Core, payload: bytes) -> object:
         batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        job, queue, extras = read_enqueue(item)
-        refusal: CorvoError | None = core.no_room(queue)
-        if refusal is None and extras:
-            refusal = _extras_refusal(core, extras, batch_id)
+        job, queue, options = read_enqueue(item)
+        refusal: CorvoError | None = state.no_room(queue)
+        if refusal is None and options:
+            refusal = _options_refusal(state, options, batch_id)
         if refusal is not None:
             refusal.fields["index"] = index
             return refusal
-        jobs.append((job, queue, extras))
+        jobs.append((job, queue, options))
     if opening:
-        batches.new_batch(core, opening)
-    results = [create(core, job, queue, extras) for job, queue, extras in jobs]
+        batches.new_batch(state, opening)
+    results = [create(state, job, queue, options) for job, queue, options in jobs]
     return EnqueuedBatch(results, batch_id)
 
 
 def _start(
-    core: Core, lane: Lane, job: Job, worker_id: str, hostname: str, lease_ns: int, worker: bytes
+    state: State,
+    queue_index: QueueIndex,
+    job: Job,
+    worker_id: str,
+    hostname: str,
+    lease_ns: int,
+    worker: bytes,
 ) -> Fetched:
-    state = states.next_state(job.state, _FETCH)
-    assert state == ACTIVE
-    core.store.touch(job)
+    job_state = states.next_state(job.state, _FETCH)
+    assert job_state == ACTIVE
+    state.buffer.touch(job)
     job.attempt += 1
-    job.started_ns = core.stamp_ns
-    leases.grant(core, job, worker_id, hostname, lease_ns)
-    core.move(lane, job, state)
+    job.started_ns = state.stamp_ns
+    leases.grant(state, job, worker_id, hostname, lease_ns)
+    state.move(queue_index, job, job_state)
     if job.unique_key:
-        unique.release(core, lane, job, unique.STARTED)
-    core.emit(lane, job, _STARTED, _started_data(job.attempt, worker))
-    return Fetched(job, lane.queue.name, leases.token(job))
+        unique.release(state, queue_index, job, unique.STARTED)
+    state.emit(queue_index, job, _STARTED, _started_data(job.attempt, worker))
+    return Fetched(job, queue_index.queue.name, leases.token(job))
 
 
 def _started_data(attempt: int, worker: bytes) -> bytes:
@@ -290,22 +298,22 @@ def _new_worker_data(worker_id: str) -> bytes:
     return _FIRST + b',"worker_id":' + dumps(worker_id).encode() + b"}"
 
 
-def _next_job(core: Core, lane: Lane) -> Job | None:
+def _next_job(state: State, queue_index: QueueIndex) -> Job | None:
     """The job that is served next. Those before it that have expired are dead from now on."""
-    job = core.ready_job(lane)
+    job = state.ready_job(queue_index)
     expired = 0
-    while job is not None and job.extras is not None and finish.overdue(core, job):
+    while job is not None and job.options is not None and finish.overdue(state, job):
         if expired == EXPIRED_AT_FETCH_MAX:  # it takes too long: another fetch goes on
-            core.wake(lane)
+            state.wake(queue_index)
             return None
-        core.store.touch(job)
-        finish.expire(core, lane, job)
+        state.buffer.touch(job)
+        finish.expire(state, queue_index, job)
         expired += 1
-        job = core.ready_job(lane)
+        job = state.ready_job(queue_index)
     return job
 
 
-def fetch(core: Core, payload: bytes) -> object:
+def fetch(state: State, payload: bytes) -> object:
     """One job from the first queue in the given order that has one."""
     r = _reader
     r.begin(payload)
@@ -315,21 +323,21 @@ def fetch(core: Core, payload: bytes) -> object:
     lease_ns = r.u()
     r.u()  # the size of the reply: one job always fits
     r.done()
-    refusal = core.see_worker(worker_id, hostname, queues)
+    refusal = state.see_worker(worker_id, hostname, queues)
     if refusal is not None:
         return refusal
     for name in queues:
-        lane = core.lanes.get(name)
-        if lane is None or lane.full(core.stamp_ns):
+        queue_index = state.queue_indexes.get(name)
+        if queue_index is None or queue_index.full(state.stamp_ns):
             continue
-        job = _next_job(core, lane)
+        job = _next_job(state, queue_index)
         if job is not None:
             worker = _worker_data(worker_id)
-            return _start(core, lane, job, worker_id, hostname, lease_ns, worker)
+            return _start(state, queue_index, job, worker_id, hostname, lease_ns, worker)
     return None
 
 
-def fetch_batch(core: Core, payload: bytes) -> object:
+def fetch_batch(state: State, payload: bytes) -> object:
     """Up to `count` jobs, round-robin one of each queue, cut by the size of the reply but never
     to nothing."""
     queues: list[str]
@@ -341,30 +349,30 @@ def fetch_batch(core: Core, payload: bytes) -> object:
     queues, worker_id, hostname, lease_ns, room, count = decode_fields(
         ops.FETCH_BATCH.layout, payload
     )
-    refusal = core.see_worker(worker_id, hostname, queues)
+    refusal = state.see_worker(worker_id, hostname, queues)
     if refusal is not None:
         return refusal
     worker = _worker_data(worker_id)
     fetched: list[Fetched] = []
-    lanes = [core.lanes[name] for name in queues if name in core.lanes]
-    while lanes:
-        left: list[Lane] = []
-        for lane in lanes:
+    queue_indexes = [state.queue_indexes[name] for name in queues if name in state.queue_indexes]
+    while queue_indexes:
+        left: list[QueueIndex] = []
+        for queue_index in queue_indexes:
             if len(fetched) == count:
                 return fetched
-            job = None if lane.full(core.stamp_ns) else _next_job(core, lane)
+            job = None if queue_index.full(state.stamp_ns) else _next_job(state, queue_index)
             if job is None:
                 continue
             room -= FETCHED_OVERHEAD + len(job.payload) + len(job.tags) + len(job.checkpoint)
             if room < 0 and fetched:
                 return fetched
-            fetched.append(_start(core, lane, job, worker_id, hostname, lease_ns, worker))
-            left.append(lane)
-        lanes = left
+            fetched.append(_start(state, queue_index, job, worker_id, hostname, lease_ns, worker))
+            left.append(queue_index)
+        queue_indexes = left
     return fetched
 
 
-def ack(core: Core, payload: bytes) -> CorvoError | None:
+def ack(state: State, payload: bytes) -> CorvoError | None:
     """The job is done. The token that completed it may say so again."""
     r = _reader
     r.begin(payload)
@@ -374,7 +382,7 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     checkpoint = r.b()
     step = r.b()
     r.done()
-    job = core.find(job_id)
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     if token and job.state == COMPLETED and token == leases.token(job):
@@ -382,22 +390,22 @@ def ack(core: Core, payload: bytes) -> CorvoError | None:
     refusal = leases.refusal(job, token, _ACK)
     if refusal is not None:
         return refusal
-    core.store.touch(job)
+    state.buffer.touch(job)
     if result or checkpoint:
-        core.store.set_data(job, checkpoint, b"", result)
-    lane = core.lane_of(job)
+        state.buffer.set_data(job, checkpoint, b"", result)
+    queue_index = state.queue_index_of(job)
     job.releases = 0
     job.provider_error = False
-    finish.complete(core, lane, job, result, step)
+    finish.complete(state, queue_index, job, result, step)
     return None
 
 
-def ack_batch(core: Core, payload: bytes) -> object:
+def ack_batch(state: State, payload: bytes) -> object:
     """Many acks, each by the rules of one."""
     items: list[bytes] = decode_fields(ops.ACK_BATCH.layout, payload)[0]
     acked = Acked()
     for i, item in enumerate(items):
-        refusal = ack(core, item)
+        refusal = ack(state, item)
         if refusal is None:
             acked.count += 1
         else:
@@ -405,7 +413,7 @@ def ack_batch(core: Core, payload: bytes) -> object:
     return acked
 
 
-def fail(core: Core, payload: bytes) -> object:
+def fail(state: State, payload: bytes) -> object:
     """The attempt failed: again later, or dead; cancelled if that was asked for."""
     job_id: str
     token: str
@@ -417,55 +425,57 @@ def fail(core: Core, payload: bytes) -> object:
     job_id, token, error, backtrace, no_retry, retry_after_ns, provider_error = decode_fields(
         ops.FAIL.layout, payload
     )
-    job = core.find(job_id)
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     refusal = leases.refusal(job, token, states.FAIL)
     if refusal is not None:
         return refusal
-    core.store.touch(job)
-    lane = core.lane_of(job)
-    record = ErrorRecord(job.attempt, FAILED, error, backtrace, core.stamp_ns)
-    core.store.add_error(job, record)
-    job.failed_ns = core.stamp_ns
+    state.buffer.touch(job)
+    queue_index = state.queue_index_of(job)
+    record = ErrorRecord(job.attempt, FAILED, error, backtrace, state.stamp_ns)
+    state.buffer.add_error(job, record)
+    job.failed_ns = state.stamp_ns
     job.releases = 0
     job.provider_error = provider_error
-    lane.queue.failed_total += 1
+    queue_index.queue.failed_total += 1
     data = _attempt_data(job.attempt)
     if 0 < len(error) <= EVENT_ERROR_SIZE_MAX:
         data += b',"error":' + error
-    core.emit(lane, job, events.FAILED, data + b"}")
+    state.emit(queue_index, job, events.FAILED, data + b"}")
     remaining = max(0, job.max_retries - job.attempt)
     if job.cancel_requested_ns:
-        finish.cancel(core, lane, job, states.WITHDRAW)
+        finish.cancel(state, queue_index, job, states.CANCEL_ACKNOWLEDGED)
         return Failed(CANCELLED, 0, 0)
     if no_retry or remaining == 0:
-        finish.die(core, lane, job, b'{"reason":"failed"}')
+        finish.die(state, queue_index, job, b'{"reason":"failed"}')
         return Failed(job.state, 0, 0)
-    if finish.overdue(core, job):
-        finish.expire(core, lane, job)
+    if finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
         return Failed(job.state, 0, 0)
-    return _retry_later(core, lane, job, retry_after_ns, remaining)
+    return _retry_later(state, queue_index, job, retry_after_ns, remaining)
 
 
-def _retry_later(core: Core, lane: Lane, job: Job, retry_after_ns: int, remaining: int) -> Failed:
+def _retry_later(
+    state: State, queue_index: QueueIndex, job: Job, retry_after_ns: int, remaining: int
+) -> Failed:
     delay_ns = retry_after_ns
     if delay_ns < 0:
         delay = delay_ms(job.backoff, job.attempt, job.base_delay_ms, job.max_delay_ms)
-        delay_ns = jittered_ns(delay, job.jitter_ppm, draw(core.seed, core.position))
-    next_ns = min(core.stamp_ns + delay_ns, TIME_MAX_NS)
+        delay_ns = jittered_ns(delay, job.jitter_ppm, draw(state.seed, state.op_position))
+    next_ns = min(state.stamp_ns + delay_ns, TIME_MAX_NS)
     finish.end_lease(job)
     if delay_ns == 0:
-        core.move(lane, job, states.next_state(job.state, states.FAIL_AT_ONCE))
+        state.move(queue_index, job, states.next_state(job.state, states.FAIL_AT_ONCE))
     else:
         job.scheduled_ns = next_ns
-        core.move(lane, job, states.next_state(job.state, states.FAIL))
+        state.move(queue_index, job, states.next_state(job.state, states.FAIL))
     data = b'{"attempts_remaining":%d,"next_attempt_ns":%d}' % (remaining, next_ns)
-    core.emit(lane, job, events.RETRYING, data)
+    state.emit(queue_index, job, events.RETRYING, data)
     return Failed(RETRYING, next_ns, remaining)
 
 
-def heartbeat(core: Core, payload: bytes) -> object:
+def heartbeat(state: State, payload: bytes) -> object:
     """What each job's worker has to know: ok, cancel or lost."""
     beats: list[bytes] = decode_fields(ops.HEARTBEAT.layout, payload)[0]
     answers: dict[str, str] = {}
@@ -475,15 +485,17 @@ def heartbeat(core: Core, payload: bytes) -> object:
         progress: bytes
         checkpoint: bytes
         job_id, token, progress, checkpoint = decode_fields(ops.BEAT_LAYOUT, item)
-        job = core.find(job_id)
+        job = state.find(job_id)
         if job is None or leases.refusal(job, token, states.HEARTBEAT) is not None:
             answers[job_id] = "lost"
         else:
-            answers[job_id] = leases.beat(core, core.lane_of(job), job, checkpoint, progress)
+            answers[job_id] = leases.beat(
+                state, state.queue_index_of(job), job, checkpoint, progress
+            )
     return answers
 
 
-def release(core: Core, payload: bytes) -> object:
+def release(state: State, payload: bytes) -> object:
     """The worker gives the job back, unharmed: the attempt does not count. The result is
     the new state."""
     job_id: str
@@ -492,36 +504,36 @@ def release(core: Core, payload: bytes) -> object:
     checkpoint: bytes
     undelivered: bool
     job_id, token, delay_ns, checkpoint, undelivered = decode_fields(ops.RELEASE.layout, payload)
-    job = core.find(job_id)
+    job = state.find(job_id)
     if job is None:
         return leases.not_found(job_id)
     refusal = leases.refusal(job, token, states.RELEASE)
     if refusal is not None:
         return refusal
-    core.store.touch(job)
-    lane = core.lane_of(job)
+    state.buffer.touch(job)
+    queue_index = state.queue_index_of(job)
     if checkpoint:
-        core.store.set_data(job, checkpoint, b"", b"")
-    if undelivered and lane.window is not None:
-        lane.window.give_back(job.started_ns)
-        core.wake(lane)
+        state.buffer.set_data(job, checkpoint, b"", b"")
+    if undelivered and queue_index.window is not None:
+        queue_index.window.give_back(job.started_ns)
+        state.wake(queue_index)
     if job.cancel_requested_ns:
-        finish.cancel(core, lane, job, states.WITHDRAW)
+        finish.cancel(state, queue_index, job, states.CANCEL_ACKNOWLEDGED)
         return CANCELLED
-    if finish.overdue(core, job):
-        finish.expire(core, lane, job)
+    if finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
         return job.state
     job.attempt -= 1
     job.releases += 1
     delay_ns = max(delay_ns, release_delay_ns(job.releases))
     finish.end_lease(job)
     if delay_ns == 0:
-        core.move(lane, job, states.next_state(job.state, states.RELEASE))
+        state.move(queue_index, job, states.next_state(job.state, states.RELEASE))
     else:
-        job.scheduled_ns = min(core.stamp_ns + delay_ns, TIME_MAX_NS)
-        job.keeps_place = True
-        core.move(lane, job, states.next_state(job.state, states.POSTPONE))
-    core.emit(lane, job, events.RELEASED, b"")
+        job.scheduled_ns = min(state.stamp_ns + delay_ns, TIME_MAX_NS)
+        job.keeps_position = True
+        state.move(queue_index, job, states.next_state(job.state, states.POSTPONE))
+    state.emit(queue_index, job, events.RELEASED, b"")
     return job.state
 
 

@@ -7,8 +7,8 @@ from corvo._fast.codec.lease_token import SEED_BITS, build_token
 from corvo.errors import CorvoError, LeaseLost, NotFound
 from corvo.fsm import states
 from corvo.fsm.ops import finish
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
 from corvo.limits import LEASE_DEFAULT_S, SECOND_NS
 from corvo.model import (
     ACTIVE,
@@ -53,60 +53,62 @@ def lease_lost(job: Job) -> LeaseLost:
     return LeaseLost(f'the lease on job "{job.id}" is lost: the token is not the live one')
 
 
-def grant(core: Core, job: Job, worker_id: str, hostname: str, lease_ns: int) -> None:
+def grant(state: State, job: Job, worker_id: str, hostname: str, lease_ns: int) -> None:
     """A new lease, with the next fencing number."""
-    core.meta.fencing += 1
-    job.fencing = core.meta.fencing
-    job.lease_seed = core.seed & _SEED_MASK
-    job.lease_term = core.term
+    state.meta.fencing += 1
+    job.fencing = state.meta.fencing
+    job.lease_seed = state.seed & _SEED_MASK
+    job.lease_term = state.term
     job.lease_touched = False
     job.lease_ns = lease_ns
-    job.lease_expires_ns = core.stamp_ns + lease_ns
+    job.lease_expires_ns = state.stamp_ns + lease_ns
     job.token = ""
     job.worker_id = worker_id
     job.hostname = hostname
 
 
-def beat(core: Core, lane: Lane, job: Job, checkpoint: bytes, progress: bytes) -> str:
+def beat(
+    state: State, queue_index: QueueIndex, job: Job, checkpoint: bytes, progress: bytes
+) -> str:
     """A worker keeps its lease; says "cancel" when it should stop."""
-    store = core.store
-    store.touch(job)
-    core.see_worker(job.worker_id, job.hostname, [])
+    buffer = state.buffer
+    buffer.touch(job)
+    state.see_worker(job.worker_id, job.hostname, [])
     job.lease_touched = True
-    core.extend(lane, job, core.stamp_ns + max(EXTENSION_MIN_NS, job.lease_ns))
+    state.extend(queue_index, job, state.stamp_ns + max(EXTENSION_MIN_NS, job.lease_ns))
     if checkpoint or progress:
-        store.set_data(job, checkpoint, progress, b"")
+        buffer.set_data(job, checkpoint, progress, b"")
         job.releases = 0
         if progress:
-            core.emit(lane, job, events.PROGRESS, progress)
+            state.emit(queue_index, job, events.PROGRESS, progress)
     return "cancel" if job.cancel_requested_ns else "ok"
 
 
-def expire(core: Core, lane: Lane, job: Job) -> None:
+def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
     """A lease has ended in silence: a failed attempt, unless the job may never have reached
     its worker or was to be cancelled anyway."""
-    core.store.touch(job)
-    lane.queue.expired_total += 1
+    state.buffer.touch(job)
+    queue_index.queue.expired_total += 1
     # A lease that was granted in this term is none, so a term restores at most one attempt.
-    phantom = not job.lease_touched and job.lease_term < core.term
+    phantom = not job.lease_touched and job.lease_term < state.term
     kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
-    core.store.add_error(job, ErrorRecord(job.attempt, kind, text, b"", core.stamp_ns))
+    state.buffer.add_error(job, ErrorRecord(job.attempt, kind, text, b"", state.stamp_ns))
     if job.cancel_requested_ns:
-        finish.cancel(core, lane, job, states.WITHDRAW)
-    elif finish.overdue(core, job):
-        finish.expire(core, lane, job)
+        finish.cancel(state, queue_index, job, states.CANCEL_ACKNOWLEDGED)
+    elif finish.overdue(state, job):
+        finish.expire(state, queue_index, job)
     elif phantom:
         job.attempt -= 1
-        _reclaim(core, lane, job, b'{"reason":"delivery_unknown"}')
+        _reclaim(state, queue_index, job, b'{"reason":"delivery_unknown"}')
     elif job.attempt < job.max_retries:
-        _reclaim(core, lane, job, b'{"reason":"lease_expired"}')
+        _reclaim(state, queue_index, job, b'{"reason":"lease_expired"}')
     else:
-        finish.die(core, lane, job, b'{"reason":"lease_expired"}')
+        finish.die(state, queue_index, job, b'{"reason":"lease_expired"}')
 
 
-def _reclaim(core: Core, lane: Lane, job: Job, reason: bytes) -> None:
+def _reclaim(state: State, queue_index: QueueIndex, job: Job, reason: bytes) -> None:
     """Back to its old place, ready at once."""
     finish.end_lease(job)
-    core.move(lane, job, states.next_state(job.state, states.RECLAIM))
-    core.emit(lane, job, events.RECLAIMED, reason)
+    state.move(queue_index, job, states.next_state(job.state, states.RECLAIM))
+    state.emit(queue_index, job, events.RECLAIMED, reason)

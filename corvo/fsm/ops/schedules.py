@@ -11,7 +11,7 @@ from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, CorvoError, NotFound
 from corvo.fsm.ops import jobs
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.state import State
 from corvo.limits import SCHEDULES_MAX
 from corvo.model import ENDED, STATES, Enqueued, Job, Schedule
 from corvo.platform.ids import derived_id
@@ -23,7 +23,7 @@ def _not_found(schedule_id: str) -> NotFound:
     return NotFound(f'schedule "{schedule_id}" not found')
 
 
-def set_schedule(core: Core, payload: bytes) -> object:
+def set_schedule(state: State, payload: bytes) -> object:
     """A new schedule, or a new revision of one; the result is the schedule."""
     schedule_id: str
     revision: int
@@ -40,55 +40,55 @@ def set_schedule(core: Core, payload: bytes) -> object:
         schedule.catch_up_limit,
         schedule.next_ns,
     ) = fields[2:]
-    old = core.schedules.get(schedule_id)
-    refusal = _refusal(core, schedule, revision, old)
+    old = state.schedules.get(schedule_id)
+    refusal = _refusal(state, schedule, revision, old)
     if refusal is not None:
         return refusal
     schedule.revision = revision + 1
     if old is None:
-        schedule.created_ns = core.stamp_ns
+        schedule.created_ns = state.stamp_ns
     else:
-        del core.schedule_names[old.name]
+        del state.schedule_names[old.name]
         schedule.created_ns = old.created_ns
-        schedule.last_slot_ns = old.last_slot_ns
+        schedule.last_occurrence_ns = old.last_occurrence_ns
         schedule.last_run_ns = old.last_run_ns
         schedule.last_job_id = old.last_job_id
-    core.put_schedule(schedule)
-    core.store.touch_schedule(schedule)
+    state.put_schedule(schedule)
+    state.buffer.touch_schedule(schedule)
     data = b'{"schedule_id":"%s","revision":%d}' % (schedule_id.encode(), schedule.revision)
-    core.emit_queue(queue_of(schedule), events.SCHEDULE_SET, data)
+    state.emit_queue(queue_of(schedule), events.SCHEDULE_SET, data)
     return schedule
 
 
 def _refusal(
-    core: Core, schedule: Schedule, revision: int, old: Schedule | None
+    state: State, schedule: Schedule, revision: int, old: Schedule | None
 ) -> CorvoError | None:
     if old is None and revision:
         return _not_found(schedule.id)
     if old is not None and old.revision != revision:
         return Conflict(f'schedule "{old.name}" was changed meanwhile: read it again')
-    holder = core.schedule_names.get(schedule.name, schedule.id)
+    holder = state.schedule_names.get(schedule.name, schedule.id)
     if holder != schedule.id:
         return Conflict(f'the name "{schedule.name}" is taken', schedule_id=holder)
-    if old is None and len(core.schedules) >= SCHEDULES_MAX:
+    if old is None and len(state.schedules) >= SCHEDULES_MAX:
         return Conflict(f"there are {SCHEDULES_MAX} schedules already (limit {SCHEDULES_MAX})")
     return None
 
 
-def delete_schedule(core: Core, payload: bytes) -> object:
+def delete_schedule(state: State, payload: bytes) -> object:
     """No more runs; jobs that were made stay."""
     schedule_id: str = decode_fields(ops.DELETE_SCHEDULE.layout, payload)[0]
-    schedule = core.schedules.pop(schedule_id, None)
+    schedule = state.schedules.pop(schedule_id, None)
     if schedule is None:
         return _not_found(schedule_id)
-    del core.schedule_names[schedule.name]
-    core.store.delete_schedule(schedule_id)
+    del state.schedule_names[schedule.name]
+    state.buffer.delete_schedule(schedule_id)
     data = b'{"schedule_id":"%s"}' % schedule_id.encode()
-    core.emit_queue(queue_of(schedule), events.SCHEDULE_DELETED, data)
+    state.emit_queue(queue_of(schedule), events.SCHEDULE_DELETED, data)
     return None
 
 
-def fire_schedule(core: Core, payload: bytes) -> object:
+def fire_schedule(state: State, payload: bytes) -> object:
     """Slots that are due; the result says how many jobs they made."""
     firings: list[bytes] = decode_fields(ops.FIRE_SCHEDULE.layout, payload)[0]
     made = 0
@@ -96,80 +96,82 @@ def fire_schedule(core: Core, payload: bytes) -> object:
         schedule_id: str
         revision: int
         due_ns: int
-        slot_ns: int
+        occurrence_ns: int
         next_ns: int
-        schedule_id, revision, due_ns, slot_ns, next_ns = decode_fields(ops.FIRING_LAYOUT, item)
-        schedule = core.schedules.get(schedule_id)
+        schedule_id, revision, due_ns, occurrence_ns, next_ns = decode_fields(ops.RUN_LAYOUT, item)
+        schedule = state.schedules.get(schedule_id)
         if schedule is None or schedule.revision != revision or schedule.next_ns != due_ns:
             continue
         schedule.next_ns = next_ns
-        core.put_schedule(schedule)
-        core.store.touch_schedule(schedule)
-        made += _fire(core, schedule, due_ns, slot_ns)
+        state.put_schedule(schedule)
+        state.buffer.touch_schedule(schedule)
+        made += _fire(state, schedule, due_ns, occurrence_ns)
     return made
 
 
-def _fire(core: Core, schedule: Schedule, due_ns: int, slot_ns: int) -> bool:
+def _fire(state: State, schedule: Schedule, due_ns: int, occurrence_ns: int) -> bool:
     """Make the job of one slot, unless there is a reason not to."""
-    if slot_ns != due_ns:  # the slots from the one that is due on are dropped
-        _skip(core, schedule, due_ns, b"missed")
-    if slot_ns == 0:
+    if occurrence_ns != due_ns:  # the slots from the one that is due on are dropped
+        _skip(state, schedule, due_ns, b"missed")
+    if occurrence_ns == 0:
         return False
-    if schedule.overlap == SKIP and _live(core, schedule) is not None:
-        _skip(core, schedule, slot_ns, b"overlap")
+    if schedule.overlap == SKIP and _live(state, schedule) is not None:
+        _skip(state, schedule, occurrence_ns, b"overlap")
         return False
-    result = _make(core, schedule, derived_id(slot_ns, schedule.id, str(slot_ns)), slot_ns)
+    result = _make(
+        state, schedule, derived_id(occurrence_ns, schedule.id, str(occurrence_ns)), occurrence_ns
+    )
     if result.duplicate:
-        _skip(core, schedule, slot_ns, b"duplicate")
+        _skip(state, schedule, occurrence_ns, b"duplicate")
         return False
-    schedule.last_slot_ns = slot_ns
+    schedule.last_occurrence_ns = occurrence_ns
     return True
 
 
-def run_schedule(core: Core, payload: bytes) -> object:
+def run_schedule(state: State, payload: bytes) -> object:
     """A job by hand, now; the slots stay as they are."""
     schedule_id: str
     job_id: str
     schedule_id, job_id = decode_fields(ops.RUN_SCHEDULE.layout, payload)
-    schedule = core.schedules.get(schedule_id)
+    schedule = state.schedules.get(schedule_id)
     if schedule is None:
         return _not_found(schedule_id)
-    live = _live(core, schedule) if schedule.overlap == SKIP else None
+    live = _live(state, schedule) if schedule.overlap == SKIP else None
     if live is not None:
         return Conflict(
             f'schedule "{schedule.name}" allows no overlap, and its job "{live.id}" has not ended',
             holder_id=live.id,
             holder_state=STATES[live.state],
         )
-    core.store.touch_schedule(schedule)
-    return _make(core, schedule, job_id, 0)
+    state.buffer.touch_schedule(schedule)
+    return _make(state, schedule, job_id, 0)
 
 
-def _make(core: Core, schedule: Schedule, job_id: str, slot_ns: int) -> Enqueued:
-    job, queue, extras = jobs.read_enqueue(schedule.job)
+def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> Enqueued:
+    job, queue, options = jobs.read_enqueue(schedule.job)
     job.id = job_id
     job.schedule_id = schedule.id
-    job.schedule_slot_ns = slot_ns
-    result = jobs.create(core, job, queue, extras)
+    job.schedule_occurrence_ns = occurrence_ns
+    result = jobs.create(state, job, queue, options)
     if not result.duplicate:
-        schedule.last_run_ns = core.stamp_ns
+        schedule.last_run_ns = state.stamp_ns
         schedule.last_job_id = job_id
     return result
 
 
-def _live(core: Core, schedule: Schedule) -> Job | None:
+def _live(state: State, schedule: Schedule) -> Job | None:
     """The last job of a schedule while it has not ended."""
-    job = core.store.find(schedule.last_job_id) if schedule.last_job_id else None
+    job = state.buffer.find(schedule.last_job_id) if schedule.last_job_id else None
     return None if job is None or ENDED[job.state] else job
 
 
-def _skip(core: Core, schedule: Schedule, slot_ns: int, reason: bytes) -> None:
+def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -> None:
     data = b'{"schedule_id":"%s","schedule_slot_ns":%d,"reason":"%s"}' % (
         schedule.id.encode(),
-        slot_ns,
+        occurrence_ns,
         reason,
     )
-    core.emit_queue(queue_of(schedule), events.SCHEDULE_SKIPPED, data)
+    state.emit_queue(queue_of(schedule), events.SCHEDULE_SKIPPED, data)
 
 
 def queue_of(schedule: Schedule) -> str:

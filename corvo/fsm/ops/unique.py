@@ -18,9 +18,9 @@ from corvo import events, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import NotFound, UniqueConflict
-from corvo.fsm.state.queue_index import Lane
-from corvo.fsm.state.state import Core
-from corvo.fsm.state.store import Lock
+from corvo.fsm.state.queue_index import QueueIndex
+from corvo.fsm.state.state import State
+from corvo.fsm.state.write_buffer import Lock
 from corvo.limits import SECOND_NS
 from corvo.model import STATES, Job
 
@@ -48,46 +48,50 @@ _ENDS: Final = (
 PERIOD_DEFAULT_NS: Final = 3_600 * SECOND_NS
 
 
-def row_key(lane: Lane, key: bytes) -> bytes:
+def row_key(queue_index: QueueIndex, key: bytes) -> bytes:
     """Key of the row of a unique lock."""
     digest = blake2b(key, digest_size=keys.HASH_SIZE).digest()
-    return keys.unique(lane.queue.number, digest)
+    return keys.unique(queue_index.queue.number, digest)
 
 
-def live_lock(core: Core, lane: Lane, key: bytes) -> Lock | None:
+def live_lock(state: State, queue_index: QueueIndex, key: bytes) -> Lock | None:
     """The lock on a key, if there is one, its time is not over and its holder not doomed."""
-    lock = core.store.lock(row_key(lane, key))
-    if lock is None or 0 < lock[1] <= core.stamp_ns or lock[2] != key:
+    lock = state.buffer.lock(row_key(queue_index, key))
+    if lock is None or 0 < lock[1] <= state.stamp_ns or lock[2] != key:
         return None
-    if core.doomed_queues and core.find(lock[0]) is None:
+    if state.queues_pending_deletion and state.find(lock[0]) is None:
         return None
     return lock
 
 
-def take(core: Core, lane: Lane, job: Job) -> None:
+def take(state: State, queue_index: QueueIndex, job: Job) -> None:
     """The job takes the lock on its key, which must be free or its own."""
     period_ns = job.unique_period_ns
     if period_ns == 0 and job.unique_until == PERIOD:
         period_ns = PERIOD_DEFAULT_NS
-    expires_ns = core.stamp_ns + period_ns if period_ns else 0
-    core.store.set_lock(row_key(lane, job.unique_key), (job.id, expires_ns, job.unique_key))
+    expires_ns = state.stamp_ns + period_ns if period_ns else 0
+    state.buffer.set_lock(
+        row_key(queue_index, job.unique_key), (job.id, expires_ns, job.unique_key)
+    )
 
 
-def take_again(core: Core, lane: Lane, job: Job, asked: str) -> UniqueConflict | None:
+def take_again(
+    state: State, queue_index: QueueIndex, job: Job, asked: str
+) -> UniqueConflict | None:
     """A job that is retried or requeued by hand takes its lock, unless it has it or another job
     does."""
-    lock = live_lock(core, lane, job.unique_key)
+    lock = live_lock(state, queue_index, job.unique_key)
     if lock is None:
-        take(core, lane, job)
+        take(state, queue_index, job)
         return None
     if lock[0] == job.id:
         return None
-    return conflict(core, job, lock, asked)
+    return conflict(state, job, lock, asked)
 
 
-def conflict(core: Core, job: Job, lock: Lock, asked: str) -> UniqueConflict:
+def conflict(state: State, job: Job, lock: Lock, asked: str) -> UniqueConflict:
     """The refusal because another job holds the key."""
-    holder = core.store.find(lock[0])
+    holder = state.buffer.find(lock[0])
     assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
     return UniqueConflict(
         f'job "{job.id}" cannot be {asked}: job "{holder.id}" holds its unique key',
@@ -96,47 +100,49 @@ def conflict(core: Core, job: Job, lock: Lock, asked: str) -> UniqueConflict:
     )
 
 
-def move(core: Core, lane: Lane, target: Lane, job: Job) -> UniqueConflict | None:
+def move(
+    state: State, queue_index: QueueIndex, target: QueueIndex, job: Job
+) -> UniqueConflict | None:
     """The lock that the job holds, if any, goes to another queue with it, unless another job
     holds the key there."""
     if not job.unique_key:
         return None
-    lock = live_lock(core, lane, job.unique_key)
-    if lock is None or lock[0] != job.id or lane is target:
+    lock = live_lock(state, queue_index, job.unique_key)
+    if lock is None or lock[0] != job.id or queue_index is target:
         return None
-    other = live_lock(core, target, job.unique_key)
+    other = live_lock(state, target, job.unique_key)
     if other is not None:
-        return conflict(core, job, other, "moved")
-    core.store.set_lock(row_key(lane, job.unique_key), None)
-    core.store.set_lock(row_key(target, job.unique_key), lock)
+        return conflict(state, job, other, "moved")
+    state.buffer.set_lock(row_key(queue_index, job.unique_key), None)
+    state.buffer.set_lock(row_key(target, job.unique_key), lock)
     return None
 
 
-def release(core: Core, lane: Lane, job: Job, reason: int) -> None:
+def release(state: State, queue_index: QueueIndex, job: Job, reason: int) -> None:
     """Something happened to the job that may end its lock."""
     if not job.unique_key or not _ENDS[job.unique_until][reason]:
         return
-    key = row_key(lane, job.unique_key)
-    lock = core.store.lock(key)
+    key = row_key(queue_index, job.unique_key)
+    lock = state.buffer.lock(key)
     if lock is not None and lock[0] == job.id:
-        core.store.set_lock(key, None)
+        state.buffer.set_lock(key, None)
 
 
-def release_lock(core: Core, payload: bytes) -> object:
+def release_lock(state: State, payload: bytes) -> object:
     """A person takes the lock from the job that holds it, which otherwise goes on as before. The
     result is the id of that job."""
     queue: str
     key: bytes
     job_id: str
     queue, key, job_id = decode_fields(ops.RELEASE_LOCK.layout, payload)
-    lane = core.lanes.get(queue)
-    lock = None if lane is None else live_lock(core, lane, key)
-    if lane is None or lock is None or job_id not in ("", lock[0]):
+    queue_index = state.queue_indexes.get(queue)
+    lock = None if queue_index is None else live_lock(state, queue_index, key)
+    if queue_index is None or lock is None or job_id not in ("", lock[0]):
         who = f'job "{job_id}" does not hold' if job_id else "no job holds"
         return NotFound(f'{who} this unique key of queue "{queue}"')
-    holder = core.store.find(lock[0])
+    holder = state.buffer.find(lock[0])
     assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
-    core.store.set_lock(row_key(lane, key), None)
-    core.store.touch(holder)
-    core.emit(lane, holder, events.UNLOCKED, b"")
+    state.buffer.set_lock(row_key(queue_index, key), None)
+    state.buffer.touch(holder)
+    state.emit(queue_index, holder, events.UNLOCKED, b"")
     return holder.id

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Final
 
 from corvo._fast.codec import keys
-from corvo.events import Change
+from corvo.events import Event
 from corvo.fsm.queries import due as due_queries
-from corvo.fsm.state.state import Core
+from corvo.fsm.state.state import State
 from corvo.model import PENDING, Job, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
@@ -17,119 +17,119 @@ from corvo.storage.records import events as event_records
 EVENT_OVERHEAD: Final = 256
 
 
-def events_of_job(core: Core, job: Job, before: int, limit: int, size_max: int) -> list[Change]:
+def events_of_job(state: State, job: Job, before: int, limit: int, size_max: int) -> list[Event]:
     """The newest events of a job, or (with `before`, the seq of one of its events) those in front
     of that one, cut by count and by bytes but never to nothing; the oldest of them first. The chain
     ends where the log was trimmed."""
-    found: list[Change] = []
+    found: list[Event] = []
     seq = job.event_seq
     if before:
-        change = core.store.events.find(before)
-        seq = change.previous if change is not None and change.job_id == job.id else 0
+        event = state.buffer.events.find(before)
+        seq = event.previous if event is not None and event.job_id == job.id else 0
     size = 0
     while seq and len(found) < limit:
-        change = core.store.events.find(seq)
-        if change is None:
+        event = state.buffer.events.find(seq)
+        if event is None:
             break
-        size += EVENT_OVERHEAD + len(change.data)
+        size += EVENT_OVERHEAD + len(event.data)
         if size > size_max and found:
             break
-        found.append(change)
-        seq = change.previous
+        found.append(event)
+        seq = event.previous
     found.reverse()
     return found
 
 
 def events_before(
-    core: Core, queue: str, before: int, limit: int, size_max: int, looked_at_max: int
-) -> tuple[list[Change], int]:
+    state: State, queue: str, before: int, limit: int, size_max: int, looked_at_max: int
+) -> tuple[list[Event], int]:
     """The newest events of a queue and its jobs with a seq below `before`, the oldest of them
     first, and the `before` of the next page: 0 when the log has no more. At most about
     `looked_at_max` events are looked at, so a page can be empty though there are more."""
-    found: list[Change] = []
+    found: list[Event] = []
     size = 0
     looked_at = 0
-    for first_seq, block in core.store.events.blocks_back(before - 1):
+    for first_seq, block in state.buffer.events.blocks_back(before - 1):
         if looked_at >= looked_at_max:
             break
         changes = event_records.decode_events(first_seq, block)
         looked_at += len(changes)
-        for change in reversed(changes):
-            if change.seq >= before or change.queue != queue:
+        for event in reversed(changes):
+            if event.seq >= before or event.queue != queue:
                 continue
-            size += EVENT_OVERHEAD + len(change.data)
+            size += EVENT_OVERHEAD + len(event.data)
             if len(found) == limit or (size > size_max and found):
                 found.reverse()
                 return found, found[0].seq
-            found.append(change)
+            found.append(event)
         before = first_seq
     found.reverse()
-    return found, before if before > core.meta.event_first_seq else 0
+    return found, before if before > state.meta.event_first_seq else 0
 
 
-def events_after(core: Core, after: int, limit: int, size_max: int) -> list[Change]:
+def events_after(state: State, after: int, limit: int, size_max: int) -> list[Event]:
     """Events of everything with a seq above `after`, in order."""
-    found: list[Change] = []
+    found: list[Event] = []
     size = 0
-    for first_seq, block in core.store.events.blocks_from(after + 1):
-        for change in event_records.decode_events(first_seq, block, after, limit - len(found) + 1):
-            size += EVENT_OVERHEAD + len(change.data)
+    for first_seq, block in state.buffer.events.blocks_from(after + 1):
+        for event in event_records.decode_events(first_seq, block, after, limit - len(found) + 1):
+            size += EVENT_OVERHEAD + len(event.data)
             if len(found) == limit or (size > size_max and found):
                 return found
-            found.append(change)
+            found.append(event)
     return found
 
 
-def locks(core: Core, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
+def locks(state: State, queue: str, behind: bytes, limit: int) -> tuple[list[UniqueLock], bytes]:
     """Unique locks of a queue (empty = of all) whose row is behind a key, and the key of the last
     row looked at: empty when there are no more. Locks whose time is over do not count, so a page
     can have fewer than `limit`."""
     prefix = keys.UNIQUE
     if queue:
-        lane = core.lanes.get(queue)
-        if lane is None:
+        queue_index = state.queue_indexes.get(queue)
+        if queue_index is None:
             return [], b""
-        prefix = keys.unique_of(lane.queue.number)
-    rows = core.store.lock_rows(prefix, behind, limit + 1)
+        prefix = keys.unique_of(queue_index.queue.number)
+    rows = state.buffer.lock_rows(prefix, behind, limit + 1)
     found: list[UniqueLock] = []
     for key, (job_id, expires_ns, unique_key) in rows[:limit]:
-        if expires_ns and expires_ns <= core.meta.stamp_ns:
+        if expires_ns and expires_ns <= state.meta.stamp_ns:
             continue
-        holder = core.find(job_id)
+        holder = state.find(job_id)
         if holder is None:  # a clear has doomed it
             continue
-        name = core.numbered[keys.parse_unique(key)[0]].queue.name
+        name = state.numbered[keys.parse_unique(key)[0]].queue.name
         found.append(UniqueLock(name, unique_key, holder, expires_ns))
     return found, rows[limit - 1][0] if len(rows) > limit else b""
 
 
-def jobs_before(core: Core, job: Job) -> int:
+def jobs_before(state: State, job: Job) -> int:
     """How many ready jobs of its queue stand before this one, which is ready too. Where there are
     groups, turns may let it be served earlier or later."""
     assert job.state == PENDING
-    lane = core.lane_of(job)
-    count = lane.ready.before(job.priority, job.seq)
-    if lane.groups is not None:
-        count += lane.groups.ready.before(job.priority, job.seq)
+    queue_index = state.queue_index_of(job)
+    count = queue_index.ready.before(job.priority, job.seq)
+    if queue_index.groups is not None:
+        count += queue_index.groups.ready.before(job.priority, job.seq)
     return count
 
 
-def holders(core: Core, queue: str, limit: int) -> list[Job]:
+def holders(state: State, queue: str, limit: int) -> list[Job]:
     """Some active jobs of a queue, those that hold their lease longest first."""
-    lane = core.lanes.get(queue)
-    if lane is None:
+    queue_index = state.queue_indexes.get(queue)
+    if queue_index is None:
         return []
     found: list[Job] = []
-    for seq in islice(lane.active, limit):
-        job = core.find(due_queries.holder(core, lane.first_place | seq)[0])
+    for seq in islice(queue_index.active, limit):
+        job = state.find(due_queries.holder(state, queue_index.first_position | seq)[0])
         assert job is not None, f"the active job at {queue}/{seq} is missing"
         found.append(job)
     return found
 
 
-def workers_of(core: Core, queue: str) -> list[Worker]:
+def workers_of(state: State, queue: str) -> list[Worker]:
     """The workers that last asked for jobs of this queue, the one heard of last first."""
-    found = [worker for worker in core.workers.values() if queue in worker.queues]
+    found = [worker for worker in state.workers.values() if queue in worker.queues]
     found.sort(key=_seen_last)
     return found
 

@@ -6,7 +6,7 @@ from corvo.storage.records.meta cimport Meta
 
 @cython.final
 cdef class EventLog:
-    cdef object _base
+    cdef object _state_store
     cdef Meta _meta
     cdef list _blocks, _deletes
     cdef public long long size

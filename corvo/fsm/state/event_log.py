@@ -7,7 +7,7 @@ its beginning only, block by block; the meta row says where it begins and how la
 from collections.abc import Iterator
 
 from corvo._fast.codec import keys
-from corvo.events import Change
+from corvo.events import Event
 from corvo.fsm.state.row_overlay import ROW_SIZE
 from corvo.limits import EVENT_TRIM_BLOCKS_MAX
 from corvo.storage.records import events as event_records
@@ -18,8 +18,8 @@ from corvo.storage.rows import Row, Rows
 class EventLog:
     """Blocks of events, in order."""
 
-    def __init__(self, base: Rows, meta: Meta) -> None:
-        self._base = base
+    def __init__(self, state_store: Rows, meta: Meta) -> None:
+        self._state_store = state_store
         self._meta = meta
         self._blocks: list[tuple[int, bytes]] = []  # first seq, event block
         self._deletes: list[bytes] = []
@@ -35,7 +35,7 @@ class EventLog:
         self._meta.event_log_size += len(block)
         self.size += ROW_SIZE + len(block)
 
-    def find(self, seq: int) -> Change | None:
+    def find(self, seq: int) -> Event | None:
         """One event; None when it was trimmed."""
         if seq < self._meta.event_first_seq:
             return None
@@ -49,7 +49,7 @@ class EventLog:
                     high = middle
             first_seq, block = self._blocks[low]
             return event_records.decode_event(first_seq, block, seq)
-        row = self._base.floor(keys.EVENTS, keys.events(seq))
+        row = self._state_store.floor(keys.EVENTS, keys.events(seq))
         if row is None:
             return None
         return event_records.decode_event(keys.parse_events(row[0]), row[1], seq)
@@ -60,7 +60,9 @@ class EventLog:
             if first_seq <= seq:
                 yield first_seq, block
         first = keys.events(self._meta.event_first_seq)
-        for key, block in self._base.scan(keys.EVENTS, keys.events(max(0, seq)), reverse=True):
+        for key, block in self._state_store.scan(
+            keys.EVENTS, keys.events(max(0, seq)), reverse=True
+        ):
             if key < first:
                 return
             yield keys.parse_events(key), block
@@ -68,10 +70,10 @@ class EventLog:
     def blocks_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
         """The blocks of the log from the one with this event on."""
         first = keys.events(max(seq, self._meta.event_first_seq))
-        row = self._base.floor(keys.EVENTS, first)
+        row = self._state_store.floor(keys.EVENTS, first)
         start = first if row is None else row[0]
         oldest = keys.events(self._meta.event_first_seq)
-        for key, block in self._base.scan(keys.EVENTS, start):
+        for key, block in self._state_store.scan(keys.EVENTS, start):
             if key >= oldest:
                 yield keys.parse_events(key), block
         for i in range(len(self._blocks)):
@@ -83,7 +85,7 @@ class EventLog:
         and one more."""
         found: list[tuple[int, int]] = []
         start = keys.events(self._meta.event_first_seq)
-        for key, block in self._base.scan(keys.EVENTS, start):
+        for key, block in self._state_store.scan(keys.EVENTS, start):
             found.append((keys.parse_events(key), len(block)))
             if len(found) > EVENT_TRIM_BLOCKS_MAX:
                 return found

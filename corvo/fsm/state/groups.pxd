@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.codec cimport keys
-from corvo._fast.index.ready cimport Places, ReadyIndex
+from corvo._fast.index.ready cimport Positions, ReadyIndex
 from corvo.fsm.state.row_overlay cimport RowOverlay
 from corvo.model cimport Job, Queue
 
@@ -16,7 +16,7 @@ cpdef bint stands(Job job) except -1
 cdef class Group:
     cdef public str key
     cdef public unsigned long long number, served
-    cdef public Places ready, waiting, postponed, active
+    cdef public Positions ready, waiting, postponed, active
     cdef public long long open
     cdef public unsigned long long spot, normal
 
@@ -30,7 +30,7 @@ cdef class Groups:
     cdef public dict by_key
     cdef readonly ReadyIndex _rotation
     cdef dict _by_turn
-    cdef readonly Places _normals
+    cdef readonly Positions _normals
     cdef public ReadyIndex ready
     cdef public long long open
 
@@ -38,9 +38,9 @@ cdef class Groups:
 
     @cython.locals(group=Group)
     cpdef arrive(self, Job job)
-    cdef _add(self, Group group, int state, unsigned long long place)
+    cdef _add(self, Group group, int state, unsigned long long position)
 
-    @cython.locals(group=Group, place=cython.ulonglong)
+    @cython.locals(group=Group, position=cython.ulonglong)
     cpdef depart(self, Job job)
 
     @cython.locals(group=Group, turn=cython.ulonglong)
@@ -49,19 +49,19 @@ cdef class Groups:
     cdef _write(self, Group group)
 
     @cython.locals(group=Group, before=cython.longlong)
-    cpdef bint settle(self, str key) except -1
+    cpdef bint rank(self, str key) except -1
 
     @cython.locals(group=Group)
-    cpdef settle_all(self)
+    cpdef rank_all(self)
 
     @cython.locals(count=cython.longlong, spot=cython.ulonglong, normal=cython.ulonglong)
-    cdef _place(self, Group group)
+    cdef _position(self, Group group)
 
     @cython.locals(ready=cython.longlong, limit=cython.longlong)
     cdef Py_ssize_t _count(self, Group group) except -1
 
     @cython.locals(first=cython.ulonglong, other=cython.ulonglong)
-    cpdef unsigned long long in_front(self, Group group, unsigned long long place) except? 0
+    cpdef unsigned long long in_front(self, Group group, unsigned long long position) except? 0
 
     @cython.locals(group=Group, spot=cython.ulonglong)
     cpdef unsigned long long first(self, unsigned long long ungrouped) except? 0

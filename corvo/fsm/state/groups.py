@@ -19,7 +19,7 @@ are not in the rotation and cost nothing.
 from typing import Final
 
 from corvo._fast.codec import keys
-from corvo._fast.index.ready import SEQ_BITS, SEQ_MASK, Places, ReadyIndex
+from corvo._fast.index.ready import SEQ_BITS, SEQ_MASK, Positions, ReadyIndex
 from corvo.fsm.state.row_overlay import RowOverlay
 from corvo.model import ACTIVE, ENDED, PENDING, PRIORITIES, SCHEDULED, Job, Queue
 from corvo.storage.records import queues as queue_records
@@ -31,8 +31,8 @@ def stands(job: Job) -> bool:
     """Whether the job stands in its group, if it has one: a job that is scheduled takes its place
     when its time comes, and one that waits for other jobs when they have ended."""
     if job.state == PENDING:
-        return job.extras is None or not job.extras.blocked
-    return not ENDED[job.state] and (job.state != SCHEDULED or job.keeps_place)
+        return job.options is None or not job.options.blocked
+    return not ENDED[job.state] and (job.state != SCHEDULED or job.keeps_position)
 
 
 class Group:
@@ -43,10 +43,10 @@ class Group:
         self.key = key
         self.number = number  # the turn at which it was made
         self.served = served  # the turn at which it was served last
-        self.ready = Places()
-        self.waiting = Places()
-        self.postponed = Places()
-        self.active = Places()
+        self.ready = Positions()
+        self.waiting = Positions()
+        self.postponed = Positions()
+        self.active = Positions()
         # As the indexes of the queue have it.
         self.open: int = 0  # jobs that a fetch could get now
         self.spot: int = 0  # in the rotation: priority << SEQ_BITS | served
@@ -59,7 +59,7 @@ class Group:
 
 
 class Groups:
-    """The groups of a queue. After each change of the jobs of a group `settle` has to be called."""
+    """The groups of a queue. After each change of the jobs of a group `rank` has to be called."""
 
     def __init__(self, queue: Queue, rows: RowOverlay) -> None:
         self._queue = queue
@@ -67,7 +67,7 @@ class Groups:
         self.by_key: dict[str, Group] = {}
         self._rotation = ReadyIndex()
         self._by_turn: dict[int, Group] = {}  # those in the rotation
-        self._normals = Places()  # first normal jobs of those in the rotation, while jobs age
+        self._normals = Positions()  # first normal jobs of those in the rotation, while jobs age
         self.ready = ReadyIndex()  # all their ready jobs
         self.open: int = 0  # jobs that a fetch could get now
 
@@ -76,15 +76,15 @@ class Groups:
         self.by_key[key] = Group(key, number, served)
 
     def load_job(self, key: str, state: int, priority: int, seq: int) -> None:
-        """Take in a job by its index row. When all are there, `settle_all` follows."""
+        """Take in a job by its index row. When all are there, `rank_all` follows."""
         self._add(self.by_key[key], state, priority << SEQ_BITS | seq)
 
     # Jobs.
 
     def arrive(self, job: Job) -> None:
         """A job that has a group key is in a state and place."""
-        assert job.extras is not None
-        key = job.extras.group_key
+        assert job.options is not None
+        key = job.options.group_key
         if not stands(job):
             return
         group = self.by_key.get(key)
@@ -94,33 +94,33 @@ class Groups:
             self._write(group)
         self._add(group, job.state, job.priority << SEQ_BITS | job.seq)
 
-    def _add(self, group: Group, state: int, place: int) -> None:
+    def _add(self, group: Group, state: int, position: int) -> None:
         if state == PENDING:
-            group.ready.add(place)
-            self.ready.add(place >> SEQ_BITS, place & SEQ_MASK)
+            group.ready.add(position)
+            self.ready.add(position >> SEQ_BITS, position & SEQ_MASK)
         elif state == ACTIVE:
-            group.active.add(place & SEQ_MASK)
+            group.active.add(position & SEQ_MASK)
         elif state == SCHEDULED:
-            group.postponed.add(place)
+            group.postponed.add(position)
         else:
-            group.waiting.add(place)
+            group.waiting.add(position)
 
     def depart(self, job: Job) -> None:
         """A job that has a group key leaves its state and place."""
-        assert job.extras is not None
+        assert job.options is not None
         if not stands(job):
             return
-        group = self.by_key[job.extras.group_key]
-        place = job.priority << SEQ_BITS | job.seq
+        group = self.by_key[job.options.group_key]
+        position = job.priority << SEQ_BITS | job.seq
         if job.state == PENDING:
-            group.ready.remove(place)
+            group.ready.remove(position)
             self.ready.remove(job.priority, job.seq)
         elif job.state == ACTIVE:
             group.active.remove(job.seq)
         elif job.state == SCHEDULED:
-            group.postponed.remove(place)
+            group.postponed.remove(position)
         else:
-            group.waiting.remove(place)
+            group.waiting.remove(position)
 
     def serve(self, key: str) -> None:
         """A job of this group, or one without a group key, is handed out."""
@@ -142,25 +142,25 @@ class Groups:
 
     # Turns.
 
-    def settle(self, key: str) -> bool:
+    def rank(self, key: str) -> bool:
         """Put a group where it belongs now, or forget it when it is empty. True when a fetch could
         get more jobs than before."""
         group = self.by_key.get(key)
         if group is None:
             return False
         before = group.open
-        self._place(group)
+        self._position(group)
         if group.empty():
             del self.by_key[key]
             self._rows.put(keys.group(self._queue.number, group.number), None)
         return group.open > before
 
-    def settle_all(self) -> None:
+    def rank_all(self) -> None:
         """A rule changed, or all groups were read."""
         for group in self.by_key.values():
-            self._place(group)
+            self._position(group)
 
-    def _place(self, group: Group) -> None:
+    def _position(self, group: Group) -> None:
         count = self._count(group)
         self.open += count - group.open
         group.open = count
@@ -194,13 +194,13 @@ class Groups:
             return 0
         return max(0, min(ready, limit - len(group.active)))
 
-    def in_front(self, group: Group, place: int) -> int:
+    def in_front(self, group: Group, position: int) -> int:
         """The place of a job that waits in front of this one, 0 when there is none."""
         first = group.waiting.first()
         other = group.postponed.first()
         if other and (first == 0 or other < first):
             first = other
-        return first if first < place else 0
+        return first if first < position else 0
 
     def first(self, ungrouped: int) -> int:
         """Which job is served next, as `priority << SEQ_BITS | seq`, 0 when there is none;
@@ -220,9 +220,9 @@ class Groups:
         """Pending and scheduled jobs are gone."""
         self.ready = ReadyIndex()
         for key in list(self.by_key):
-            self.by_key[key].ready = Places()
-            self.by_key[key].postponed = Places()
-            self.settle(key)
+            self.by_key[key].ready = Positions()
+            self.by_key[key].postponed = Positions()
+            self.rank(key)
 
     def forget(self) -> None:
         """All rows go."""

@@ -13,19 +13,19 @@ def due_ns(job: Job) -> int:
 
 def hold_ends_ns(job: Job) -> int:
     """When the hold of a held job times out, as far as 8 bytes reach; 0 = never."""
-    return 0 if job.extras is None else min(job.extras.hold_ends_ns, DUE_MAX_NS)
+    return 0 if job.options is None else min(job.options.hold_ends_ns, DUE_MAX_NS)
 
 
 def expires_ns(job: Job) -> int:
     """When a job that has not ended expires, as far as 8 bytes reach; 0 = never."""
-    if job.extras is None or ENDED[job.state]:
+    if job.options is None or ENDED[job.state]:
         return 0
-    return min(job.extras.expires_ns, DUE_MAX_NS)
+    return min(job.options.expires_ns, DUE_MAX_NS)
 
 
 def expiry_key(job: Job) -> bytes:
     """Key of the row of the job's expiry; empty when it has none."""
-    if job.extras is None or not expires_ns(job):
+    if job.options is None or not expires_ns(job):
         return b""
     return keys.placed(keys.EXPIRING, job.queue_number, job.seq)
 
@@ -39,7 +39,7 @@ def index_key(job: Job) -> bytes:
     """Key of the job's index row."""
     state = job.state
     if state == PENDING:
-        if job.extras is not None and job.extras.blocked:
+        if job.options is not None and job.options.blocked:
             return keys.placed(keys.BLOCKED, job.queue_number, job.seq)
         return keys.pending(job.queue_number, job.priority, job.seq)
     if state == ACTIVE:
@@ -56,8 +56,8 @@ def index_key(job: Job) -> bytes:
 def index_value(job: Job) -> bytes:
     """Value of the job's index row."""
     value = _index_value(job)
-    if job.extras is not None and job.extras.group_key and stands(job):
-        return keys.grouped(value, job.priority, job.extras.group_key)
+    if job.options is not None and job.options.group_key and stands(job):
+        return keys.grouped(value, job.priority, job.options.group_key)
     return value
 
 

@@ -44,7 +44,7 @@ def build(members: list[Member]) -> bytes:
     return b"{" + b",".join([text(name) + b":" + value for name, value in members]) + b"}"
 
 
-def overlay(members: list[Member], theirs: bytes) -> bytes:
+def merge(members: list[Member], theirs: bytes) -> bytes:
     """An object of these members and of those of the object `theirs`, which win. A value that is
     no object is passed over."""
     taken = names(theirs)

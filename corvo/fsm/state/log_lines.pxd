@@ -3,7 +3,7 @@ cimport cython
 
 @cython.final
 cdef class LogRows:
-    cdef object _base
+    cdef object _state_store
     cdef dict _logs, _blocks
     cdef list _deletes
     cdef public long long size

@@ -18,8 +18,8 @@ from corvo.storage.rows import Row, Rows
 class LogRows:
     """Logs and blocks that changed since the last flush."""
 
-    def __init__(self, base: Rows) -> None:
-        self._base = base
+    def __init__(self, state_store: Rows) -> None:
+        self._state_store = state_store
         self._logs: dict[str, Log] = {}
         self._blocks: dict[bytes, list[bytes]] = {}
         self._deletes: list[bytes] = []
@@ -33,7 +33,7 @@ class LogRows:
         """The log of a job, which is empty if it has none."""
         log = self._logs.get(job_id)
         if log is None:
-            row = self._base.get(keys.log(job_id))
+            row = self._state_store.get(keys.log(job_id))
             log = Log() if row is None else log_records.decode_log(job_id, row)
         return log
 
@@ -69,7 +69,7 @@ class LogRows:
         lines = self._blocks.get(key)
         if lines is not None:
             return lines
-        row = self._base.get(key)
+        row = self._state_store.get(key)
         assert row is not None, f"job {job_id} lacks its log block {block.first_seq}"
         return log_records.decode_log_block(job_id, row)
 

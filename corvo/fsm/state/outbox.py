@@ -18,7 +18,7 @@ from corvo.storage.rows import Row, Rows
 class Outbox:
     """The rows of the outbox, by index and size."""
 
-    def __init__(self, base: Rows, epoch: bytes, index: int, anew: bool = False) -> None:
+    def __init__(self, state_store: Rows, epoch: bytes, index: int, anew: bool = False) -> None:
         """Go on with the outbox of the base, or begin one of this epoch: up to `index`, the base
         has to be read as a whole. One that is begun `anew` takes the place of the one there is."""
         self.read: int = 0  # the mirror has everything up to this index, whatever happens to it
@@ -27,25 +27,25 @@ class Outbox:
         self._added: tuple[int, int] = (0, 0)  # by the flush that is under way
         self._dropped: int = 0  # likewise
         self._foreign: list[bytes] = []  # keys of rows that go when its state is written
-        stored = None if anew else base.get(keys.OUTBOX_STATE)
+        stored = None if anew else state_store.get(keys.OUTBOX_STATE)
         self._new: bool = stored is None  # its state is not written yet
         if stored is None:
             self.epoch: bytes = epoch
             self.floor: int = index
-            self._foreign = [key for key, _ in base.scan(keys.OUTBOX)]
-            self._begin(base)
+            self._foreign = [key for key, _ in state_store.scan(keys.OUTBOX)]
+            self._begin(state_store)
             return
         self.epoch, self.floor = decode_state(stored)
-        for key, row in base.scan(keys.OUTBOX):
+        for key, row in state_store.scan(keys.OUTBOX):
             self._rows.append((keys.parse_outbox(key), len(row)))
             self.size += len(row)
 
-    def _begin(self, base: Rows) -> None:
+    def _begin(self, state_store: Rows) -> None:
         """Write its state at once, so that the mirror can begin; the next flush does it when there
         is no space now."""
         try:
             state = encode_state(self.epoch, self.floor)
-            base.write([(keys.OUTBOX_STATE, state)], self._foreign)
+            state_store.write([(keys.OUTBOX_STATE, state)], self._foreign)
             self._foreign = []
             self._new = False
         except DiskFull:
@@ -94,10 +94,10 @@ class Outbox:
             self._added = (0, 0)
 
 
-def outbox_rows(base: Rows) -> list[bytes]:
+def outbox_rows(state_store: Rows) -> list[bytes]:
     """The keys of all rows of an outbox. Without a mirror they have to go: when one comes back, it
     has to read everything again."""
-    found = [key for key, _ in base.scan(keys.OUTBOX)]
-    if base.get(keys.OUTBOX_STATE) is not None:
+    found = [key for key, _ in state_store.scan(keys.OUTBOX)]
+    if state_store.get(keys.OUTBOX_STATE) is not None:
         found.append(keys.OUTBOX_STATE)
     return found

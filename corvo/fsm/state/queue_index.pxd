@@ -8,9 +8,9 @@ cdef int SEQ_BITS
 
 
 @cython.final
-cdef class Lane:
+cdef class QueueIndex:
     cdef public Queue queue
-    cdef public unsigned long long first_place
+    cdef public unsigned long long first_position
     cdef public ReadyIndex ready
     cdef public long long blocked
     cdef public Groups groups

@@ -18,25 +18,25 @@ GROUP_ORDER: Final = "group_order"  # its group is a line, and a job in front of
 @final
 class Obstacle:
     """One reason why a job cannot be fetched now. `limit` and `count` are those of the rule;
-    `opens_ns` is when a rate limit lets the next job pass, `place` that of the job in front."""
+    `opens_ns` is when a rate limit lets the next job pass, `position` that of the job in front."""
 
     def __init__(self, kind: str, limit: int = 0, count: int = 0) -> None:
         self.kind = kind
         self.limit = limit
         self.count = count
         self.opens_ns: int = 0
-        self.place: int = 0
+        self.position: int = 0
         self.job_id: str = ""  # of the job in that place
 
 
-class Lane:
+class QueueIndex:
     """`ready` are its pending jobs without a group key, `groups` those with one, None when there
     are none; `active` its live leases, seq -> lease_expires_ns; `window` what it handed out lately,
     None without a rate limit."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.first_place: int = queue.number << SEQ_BITS  # place of a job = this | seq
+        self.first_position: int = queue.number << SEQ_BITS  # place of a job = this | seq
         self.ready = ReadyIndex()
         self.blocked: int = 0  # pending jobs that wait for other jobs
         self.groups: Groups | None = None
@@ -118,16 +118,16 @@ class Lane:
             rate = Obstacle(RATE, queue.rate_limit, self.window.used(now_ns))
             rate.opens_ns = self.window.opens_ns(now_ns)
             found.append(rate)
-        key = "" if job.extras is None else job.extras.group_key
+        key = "" if job.options is None else job.options.group_key
         group = None if self.groups is None else self.groups.by_key.get(key)
         limit = queue.group_concurrency
         if self.groups is None or group is None or limit == 0 or not stands(job):
             return found
         if len(group.active) >= limit:
             found.append(Obstacle(GROUP_CONCURRENCY, limit, len(group.active)))
-        place = self.groups.in_front(group, job.priority << SEQ_BITS | job.seq)
-        if limit == 1 and place:
+        position = self.groups.in_front(group, job.priority << SEQ_BITS | job.seq)
+        if limit == 1 and position:
             order = Obstacle(GROUP_ORDER, limit, len(group.active))
-            order.place = place
+            order.position = position
             found.append(order)
         return found

@@ -3,7 +3,7 @@ cimport cython
 
 @cython.final
 cdef class RowOverlay:
-    cdef object _base
+    cdef object _state_store
     cdef dict _rows
     cdef public long long size
 
@@ -13,7 +13,7 @@ cdef class RowOverlay:
 
 @cython.final
 cdef class Links:
-    cdef object _base
+    cdef object _state_store
     cdef bytes _family
     cdef dict _changes
     cdef Py_ssize_t _count

@@ -11,8 +11,8 @@ ROW_SIZE: Final = 128  # memory of a row beside its value
 class RowOverlay:
     """Rows by key; None = deleted."""
 
-    def __init__(self, base: Rows) -> None:
-        self._base = base
+    def __init__(self, state_store: Rows) -> None:
+        self._state_store = state_store
         self._rows: dict[bytes, bytes | None] = {}
         self.size: int = 0  # memory
 
@@ -24,7 +24,7 @@ class RowOverlay:
         """The row as it is now."""
         if key in self._rows:
             return self._rows[key]
-        return self._base.get(key)
+        return self._state_store.get(key)
 
     def put(self, key: bytes, row: bytes | None) -> None:
         """Write the row; None deletes it."""
@@ -48,8 +48,8 @@ class RowOverlay:
 class Links:
     """Sets of ids, one for each owner, of any size: one row without value for each member."""
 
-    def __init__(self, base: Rows, family: bytes) -> None:
-        self._base = base
+    def __init__(self, state_store: Rows, family: bytes) -> None:
+        self._state_store = state_store
         self._family = family
         # By owner and member: True = added, the base lacks the row; False = removed, it has it.
         self._changes: dict[str, dict[str, bool]] = {}
@@ -64,7 +64,7 @@ class Links:
         changes = self._changes.get(owner)
         if changes is not None and member in changes:
             return changes[member]
-        return self._base.get(keys.link(self._family, owner, member)) is not None
+        return self._state_store.get(keys.link(self._family, owner, member)) is not None
 
     def add(self, owner: str, member: str) -> None:
         """A member that the owner does not have."""
@@ -93,7 +93,7 @@ class Links:
         if changes is not None:
             found = [member for member in changes if changes[member]]
         flushed = 0
-        for key, _ in self._base.scan(keys.links(self._family, owner)):
+        for key, _ in self._state_store.scan(keys.links(self._family, owner)):
             member = keys.parse_link(self._family, key)[1]
             if changes is None or member not in changes:
                 found.append(member)

@@ -15,7 +15,7 @@ from corvo.platform.ids import check_job_id
 _CHAIN_STEP_MIN = -2
 
 
-class ExtrasEncoder:
+class OptionsEncoder:
     """Checks and encodes extras; `new_chain_id` makes the ids of chains."""
 
     def __init__(self, payload_size_max: int, new_chain_id: Callable[[], str]) -> None:
@@ -23,7 +23,7 @@ class ExtrasEncoder:
         self._new_chain_id = new_chain_id
 
     def encode(self, body: EnqueueBody, batch_id: str = "") -> bytes:
-        """The `extras` of an Enqueue; `batch_id` is that of the whole request."""
+        """The `options` of an Enqueue; `batch_id` is that of the whole request."""
         if body.batch_id:
             if batch_id:
                 raise ValidationError("batch_id: the request itself names a batch already")
@@ -45,7 +45,7 @@ class ExtrasEncoder:
             hold_action,
             result_schemas.checked(json_value(body.result_schema)),
         )
-        return encode_fields(ops.EXTRAS_LAYOUT, values)
+        return encode_fields(ops.OPTIONS_LAYOUT, values)
 
     def encode_batch(self, batch_id: str, body: BatchBody) -> bytes:
         """The batch of an EnqueueBatch."""

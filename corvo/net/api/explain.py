@@ -45,7 +45,7 @@ class Scene:
         self.machine = service.machine
         self.queue = self.machine.queue_of(job)
         self.now_ns = service.clock.stamp()
-        self.blocked = job.extras is not None and job.extras.blocked
+        self.blocked = job.options is not None and job.options.blocked
         obstacles = self.machine.obstacles(job, self.now_ns) if job.state == PENDING else []
         self.obstacles = {obstacle.kind: obstacle for obstacle in obstacles}
         self.waiting_fetches = service.pipeline.waiting.waiting(self.queue.name)
@@ -108,8 +108,8 @@ def _finding(code: str, message: str, following: str = "", **facts: Any) -> Find
 def _dependency(scene: Scene) -> Finding | None:
     if not scene.blocked:
         return None
-    assert scene.job.extras is not None
-    open_ids = scene.job.extras.open_dependencies
+    assert scene.job.options is not None
+    open_ids = scene.job.options.open_dependencies
     jobs = "1 job" if len(open_ids) == 1 else f"{len(open_ids)} jobs"
     first = [scene.machine.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
     return _finding(
@@ -179,8 +179,8 @@ def _group_full(scene: Scene) -> Finding | None:
     full = scene.obstacles.get(GROUP_CONCURRENCY)
     if full is None:
         return None
-    assert scene.job.extras is not None
-    group_key = scene.job.extras.group_key
+    assert scene.job.options is not None
+    group_key = scene.job.options.group_key
     return _finding(
         "group_limit",
         f"{full.count} of at most {full.limit} jobs of its group {shown(group_key)} are active",
@@ -195,8 +195,8 @@ def _group_order(scene: Scene) -> Finding | None:
     order = scene.obstacles.get(GROUP_ORDER)
     if order is None:
         return None
-    assert scene.job.extras is not None
-    group_key = scene.job.extras.group_key
+    assert scene.job.options is not None
+    group_key = scene.job.options.group_key
     first = scene.machine.job(order.job_id)
     state = "" if first is None else STATES[first.state]
     return _finding(
@@ -277,9 +277,9 @@ def _first_line(text: str) -> str:
 
 def _scheduled(scene: Scene) -> Finding | None:
     job = scene.job
-    why = "its worker gave it back, to go on" if job.keeps_place else "it is not to start before"
+    why = "its worker gave it back, to go on" if job.keeps_position else "it is not to start before"
     return _finding(
-        "released" if job.keeps_place else "scheduled",
+        "released" if job.keeps_position else "scheduled",
         f"{why} {format_time(job.scheduled_ns)}, {scene.left(job.scheduled_ns)}",
         "run it now: POST /jobs/{id}/retry, or corvo retry",
         scheduled_at=format_time(job.scheduled_ns),
@@ -302,13 +302,13 @@ def _retrying(scene: Scene) -> Finding | None:
 
 
 def _held(scene: Scene) -> Finding | None:
-    extras = scene.job.extras
-    assert extras is not None
-    why = f": {_first_line(extras.hold_reason)}" if extras.hold_reason else ""
-    facts = {"hold_reason": extras.hold_reason}
-    ends_ns = extras.hold_ends_ns
+    options = scene.job.options
+    assert options is not None
+    why = f": {_first_line(options.hold_reason)}" if options.hold_reason else ""
+    facts = {"hold_reason": options.hold_reason}
+    ends_ns = options.hold_ends_ns
     if ends_ns:
-        action = HOLD_ACTIONS[extras.hold_action]
+        action = HOLD_ACTIONS[options.hold_action]
         facts |= {"hold_timeout_at": format_time(ends_ns), "hold_timeout_action": action}
         why += f"; {scene.left(ends_ns)} the action is {action}"
     return _finding(
@@ -320,12 +320,12 @@ def _held(scene: Scene) -> Finding | None:
 
 
 def _expires(scene: Scene) -> Finding | None:
-    extras = scene.job.extras
-    if extras is None or not extras.expires_ns:
+    options = scene.job.options
+    if options is None or not options.expires_ns:
         return None
-    at = format_time(extras.expires_ns)
+    at = format_time(options.expires_ns)
     return _finding(
-        "expires", f"it dies {scene.left(extras.expires_ns)} unless it ends before", expire_at=at
+        "expires", f"it dies {scene.left(options.expires_ns)} unless it ends before", expire_at=at
     )
 
 

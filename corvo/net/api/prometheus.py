@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from corvo import limits
-from corvo._fast.meters import Histogram
+from corvo._fast.metrics import Histogram
 from corvo.model import PRIORITY_NAMES, STATES
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4.encode()
@@ -59,7 +59,7 @@ class Snapshot:
     routes: Sequence[RouteSample] = ()
     values: dict[str, float] = field(default_factory=dict)  # by the names of VALUES
     histograms: dict[str, Histogram] = field(default_factory=dict)  # by the names of HISTOGRAMS
-    refusals: dict[str, int] = field(default_factory=dict)  # by reason
+    abuse_counters: dict[str, int] = field(default_factory=dict)  # by reason
 
 
 _COUNTER: Final = CounterMetricFamily
@@ -140,8 +140,8 @@ class _Page(Collector):
             yield metric
         yield from _queues(_capped(snapshot.queues), len(snapshot.queues))
         yield from _routes(snapshot.routes)
-        if snapshot.refusals:
-            yield _refusals(snapshot.refusals)
+        if snapshot.abuse_counters:
+            yield _abuse_counters(snapshot.abuse_counters)
 
 
 def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
@@ -214,7 +214,7 @@ def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:
             yield metric
 
 
-def _refusals(counts: dict[str, int]) -> Metric:
+def _abuse_counters(counts: dict[str, int]) -> Metric:
     metric = CounterMetricFamily(
         "corvo_http_refusals", "What was refused to clients, by reason.", labels=["reason"]
     )

@@ -15,20 +15,20 @@ from corvo.platform.durations import format_time
 def ties_document(machine: Machine, job: Job) -> dict[str, Any]:
     """The members of a job document that name other jobs."""
     document: dict[str, Any] = {}
-    extras = job.extras
-    if extras is not None:
-        if extras.batch_id:
-            document["batch_id"] = extras.batch_id
-        if extras.chain_id:
-            document["chain_id"] = extras.chain_id
-            document["chain_step"] = extras.chain_step
-        if extras.chain:
-            document["chain_config"] = chain_document(extras.chain)
-        if extras.depends_on:
-            document["depends_on"] = extras.depends_on
-            document["on_dependency_failure"] = ON_DEPENDENCY_FAILURE[extras.on_dependency_failure]
-        if extras.blocked:
-            document["blocked_by"] = extras.open_dependencies
+    options = job.options
+    if options is not None:
+        if options.batch_id:
+            document["batch_id"] = options.batch_id
+        if options.chain_id:
+            document["chain_id"] = options.chain_id
+            document["chain_step"] = options.chain_step
+        if options.chain:
+            document["chain_config"] = chain_document(options.chain)
+        if options.depends_on:
+            document["depends_on"] = options.depends_on
+            document["on_dependency_failure"] = ON_DEPENDENCY_FAILURE[options.on_dependency_failure]
+        if options.blocked:
+            document["blocked_by"] = options.open_dependencies
     children = machine.children(job.id, MEMBERS_SHOWN_MAX)
     if children:
         document["children"] = children

@@ -13,7 +13,7 @@ from corvo import limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import Request
-from corvo.events import EVENT_TYPES, Change
+from corvo.events import EVENT_TYPES, Event
 from corvo.fsm.machine import Machine
 from corvo.fsm.ops.bulk_undo import UNDOABLE
 from corvo.fsm.state.groups import Group
@@ -34,28 +34,28 @@ from corvo.model import (
     COMPLETED,
     CONFLICT,
     DONE,
-    ENDINGS,
+    END_STATES,
     ERROR_KINDS,
     HELD,
     HOLD_ACTIONS,
     KEEP_DEFAULT,
     LOG_LEVELS,
+    OPERATION_KINDS,
+    OPERATION_STATES,
     OVERLAPS,
     PRIORITIES,
     PRIORITY_NAMES,
     SKIPPED,
     STATES,
-    TASK_KINDS,
-    TASK_STATES,
     UNIQUE_UNTIL,
+    BulkOperation,
     ErrorRecord,
-    Extras,
     Fetched,
     Job,
+    JobOptions,
     LogLine,
     Queue,
     Schedule,
-    Task,
     UniqueLock,
     Worker,
 )
@@ -106,8 +106,8 @@ def fetched_document(job: Fetched) -> bytes:
     if job.schedule_id:
         w.raw(b',"schedule_id":')
         w.raw(_ENCODE(job.schedule_id))
-        if job.schedule_slot_ns:
-            w.raw(b',"schedule_slot":"%b"' % format_time(job.schedule_slot_ns).encode())
+        if job.schedule_occurrence_ns:
+            w.raw(b',"schedule_slot":"%b"' % format_time(job.schedule_occurrence_ns).encode())
     if job.result_schema:
         w.raw(b',"result_schema":')
         w.raw(job.result_schema)
@@ -134,15 +134,15 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     if job.unique_key:
         document["unique_key"] = job.unique_key.decode()
         document["unique_until"] = UNIQUE_UNTIL[job.unique_until]
-    if job.extras is not None and job.extras.group_key:
-        document["group_key"] = job.extras.group_key
+    if job.options is not None and job.options.group_key:
+        document["group_key"] = job.options.group_key
     if job.parent_id:
         document["parent_id"] = job.parent_id
     document |= ties_document(machine, job)
     if job.schedule_id:
         document["schedule_id"] = job.schedule_id
-        if job.schedule_slot_ns:
-            document["schedule_slot"] = format_time(job.schedule_slot_ns)
+        if job.schedule_occurrence_ns:
+            document["schedule_slot"] = format_time(job.schedule_occurrence_ns)
     if job.state == ACTIVE:
         document["worker_id"] = job.worker_id
         if job.hostname:
@@ -169,27 +169,27 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if at_ns:
             document[name] = format_time(at_ns)
-    if job.extras is not None:
-        _add_extras(document, job, job.extras)
+    if job.options is not None:
+        _add_options(document, job, job.options)
     if job.error_count:
         document["error_count"] = job.error_count
         document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
     return document
 
 
-def _add_extras(document: dict[str, Any], job: Job, extras: Extras) -> None:
+def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> None:
     """What only some jobs have."""
-    if extras.expires_ns:
-        document["expire_at"] = format_time(extras.expires_ns)
+    if options.expires_ns:
+        document["expire_at"] = format_time(options.expires_ns)
     if job.state == HELD:
-        document["hold_reason"] = extras.hold_reason
-        if extras.hold_ends_ns:
-            document["hold_timeout_at"] = format_time(extras.hold_ends_ns)
-            document["hold_timeout_action"] = HOLD_ACTIONS[extras.hold_action]
-    if extras.feedback:
-        document["feedback"] = Raw(extras.feedback)
-    if extras.result_schema:
-        document["result_schema"] = Raw(extras.result_schema)
+        document["hold_reason"] = options.hold_reason
+        if options.hold_ends_ns:
+            document["hold_timeout_at"] = format_time(options.hold_ends_ns)
+            document["hold_timeout_action"] = HOLD_ACTIONS[options.hold_action]
+    if options.feedback:
+        document["feedback"] = Raw(options.feedback)
+    if options.result_schema:
+        document["result_schema"] = Raw(options.result_schema)
 
 
 def outcome(machine: Machine, job: Job) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def schedule_summary(schedule: Schedule) -> dict[str, Any]:
     for name, at_ns in (
         ("next_run", schedule.next_ns),
         ("last_run", schedule.last_run_ns),
-        ("last_slot", schedule.last_slot_ns),
+        ("last_slot", schedule.last_occurrence_ns),
         ("created_at", schedule.created_ns),
     ):
         if at_ns:
@@ -283,20 +283,20 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     return document
 
 
-def event_document(change: Change) -> dict[str, Any]:
+def event_document(event: Event) -> dict[str, Any]:
     """One event of the event log."""
     document: dict[str, Any] = {
-        "seq": change.seq,
-        "id": change.seq,
-        "type": EVENT_TYPES[change.type],
+        "seq": event.seq,
+        "id": event.seq,
+        "type": EVENT_TYPES[event.type],
     }
-    if change.job_id:
-        document["job_id"] = change.job_id
-    document["queue"] = change.queue
-    document["at_ns"] = change.at_ns
-    document["created_at"] = format_time(change.at_ns)
-    if change.data:
-        document["data"] = Raw(change.data)
+    if event.job_id:
+        document["job_id"] = event.job_id
+    document["queue"] = event.queue
+    document["at_ns"] = event.at_ns
+    document["created_at"] = format_time(event.at_ns)
+    if event.data:
+        document["data"] = Raw(event.data)
     return document
 
 
@@ -359,7 +359,7 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
         document["clearing"] = True
     retention = {
         STATES[state]: "forever" if keep_ns == DUE_MAX_NS else format_duration(keep_ns)
-        for state, keep_ns in zip(ENDINGS, queue.retention_ns, strict=True)
+        for state, keep_ns in zip(END_STATES, queue.retention_ns, strict=True)
         if keep_ns != KEEP_DEFAULT
     }
     if retention:
@@ -383,34 +383,41 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
     return document
 
 
-def task_document(task: Task) -> dict[str, Any]:
+def operation_document(operation: BulkOperation) -> dict[str, Any]:
     """How far a task on many jobs is."""
     document: dict[str, Any] = {
-        "id": task.id,
-        "status": TASK_STATES[task.state],
-        "action": ACTIONS[task.action] if task.kind == BULK else TASK_KINDS[task.kind],
+        "id": operation.id,
+        "status": OPERATION_STATES[operation.state],
+        "action": ACTIONS[operation.action]
+        if operation.kind == BULK
+        else OPERATION_KINDS[operation.kind],
     }
-    if task.queue:
-        document["queue"] = task.queue
-    document["total"] = task.total
-    document["processed"] = task.processed()
-    document |= task_counts(task)
-    document["created_at"] = format_time(task.created_ns)
-    document["updated_at"] = format_time(task.updated_ns)
-    if task.finished_ns:
-        document["finished_at"] = format_time(task.finished_ns)
-    if task.undoes:
-        document["undoes"] = task.undoes
-    if task.undone_by:
-        document["undone_by"] = task.undone_by
-    elif task.kind == BULK and task.action in UNDOABLE and task.finished_ns and not task.undoes:
-        document["undo_until"] = format_time(task.finished_ns + BULK_UNDO_NS)
+    if operation.queue:
+        document["queue"] = operation.queue
+    document["total"] = operation.total
+    document["processed"] = operation.processed()
+    document |= operation_counts(operation)
+    document["created_at"] = format_time(operation.created_ns)
+    document["updated_at"] = format_time(operation.updated_ns)
+    if operation.finished_ns:
+        document["finished_at"] = format_time(operation.finished_ns)
+    if operation.undoes:
+        document["undoes"] = operation.undoes
+    if operation.undone_by:
+        document["undone_by"] = operation.undone_by
+    elif (
+        operation.kind == BULK
+        and operation.action in UNDOABLE
+        and operation.finished_ns
+        and not operation.undoes
+    ):
+        document["undo_until"] = format_time(operation.finished_ns + BULK_UNDO_NS)
     return document
 
 
-def task_counts(task: Task) -> dict[str, int]:
+def operation_counts(operation: BulkOperation) -> dict[str, int]:
     """What came of the jobs of a task so far."""
-    done, skipped, conflicts = (task.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
+    done, skipped, conflicts = (operation.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
     return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.consensus.cluster.membership import http_address
-from corvo.consensus.raft_log import ClusterLog
+from corvo.consensus.raft_log import RaftLog
 from corvo.engine.fetches import Wait
 from corvo.engine.leadership import Leadership
 from corvo.errors import CorvoError, NotReady
@@ -60,7 +60,7 @@ class Gate:
     def __init__(
         self,
         handle: Callable[[Request], None],
-        log: ClusterLog,
+        log: RaftLog,
         leadership: Leadership,
         forward: Forward,
         loop: Any,
@@ -98,7 +98,7 @@ class Gate:
         elif self._leadership.serving:
             self._handle(request)
         elif request.forwarded is not None:
-            request.conn.context.refusals.count("forwarded")
+            request.conn.context.abuse_counters.count("forwarded")
             self._refuse(request)  # the node that passed it on asks again
         else:
             self._pass_on(request, self._until_ns())

@@ -50,7 +50,7 @@ from corvo.errors import (
     maybe_done,
 )
 from corvo.limits import MS_NS
-from corvo.net.forward.upstream import FORWARDED, Answer, Errand, Upstream, connect
+from corvo.net.forward.upstream import FORWARDED, Answer, ForwardedRequest, Upstream, connect
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class Proxy:
         self._busy: dict[Upstream, None] = {}
         self._connecting = 0
         self._lasting = 0  # fetches and streams on connections or in line for one
-        self._line: deque[Errand] = deque()
-        self._lasting_line: deque[Errand] = deque()  # those beyond their share
+        self._line: deque[ForwardedRequest] = deque()
+        self._lasting_line: deque[ForwardedRequest] = deque()  # those beyond their share
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -107,12 +107,12 @@ class Proxy:
         """
         self.turn_to(address)
         now_ns = self._elapsed_ns()
-        errand = Errand(request, _encode(request, address, now_ns), now_ns)
-        errand.until_ns = until_ns or now_ns + limits.LEADER_WAIT_NS
+        forwarded = ForwardedRequest(request, _encode(request, address, now_ns), now_ns)
+        forwarded.until_ns = until_ns or now_ns + limits.LEADER_WAIT_NS
         self.passed_on += 1
-        if errand.lasts:
+        if forwarded.lasts:
             request.on_abandoned = self._on_abandoned
-        self._start(errand)
+        self._start(forwarded)
 
     @property
     def connections(self) -> int:
@@ -136,20 +136,20 @@ class Proxy:
         for upstream in idle:
             upstream.close()
         for upstream in list(self._busy):
-            if upstream.errand is not None and upstream.errand.repeatable:
+            if upstream.forwarded is not None and upstream.forwarded.repeatable:
                 upstream.abort()
 
     def drain(self) -> None:
         """The server stops: fetches are answered with what there is, nothing, and streams end. The
         rest goes on."""
-        waiting = [upstream.errand for upstream in self._busy if upstream.errand is not None]
-        for errand in [*waiting, *self._line, *self._lasting_line]:
-            request = errand.request
-            if not errand.lasts or request is None or request.abandoned:
+        waiting = [upstream.forwarded for upstream in self._busy if upstream.forwarded is not None]
+        for forwarded in [*waiting, *self._line, *self._lasting_line]:
+            request = forwarded.request
+            if not forwarded.lasts or request is None or request.abandoned:
                 continue
-            if errand.started:
+            if forwarded.started:
                 self._on_abandoned(request)
-            elif errand.wanted:
+            elif forwarded.wanted:
                 self._on_abandoned(request)  # which takes it from the leader
                 request.on_abandoned = None
                 _answer_empty(request)
@@ -167,25 +167,25 @@ class Proxy:
 
     # ---- lines ----
 
-    def _start(self, errand: Errand) -> None:
+    def _start(self, forwarded: ForwardedRequest) -> None:
         """Send it, or let it wait in line for a connection."""
         if self._timer is None:
             self._timer = self._loop.call_later(_TICK_S, self._tick)
         line = self._line
-        if errand.lasts:
+        if forwarded.lasts:
             if self._lasting >= self._lasting_max:
                 line = self._lasting_line
             else:
                 self._lasting += 1
         elif self._idle and not line:
-            self._send(self._idle.pop(), errand)
+            self._send(self._idle.pop(), forwarded)
             return
         if len(line) >= self._line_max:
             if line is self._line:
-                self._end(errand)
-            self._too_many(errand)
+                self._end(forwarded)
+            self._too_many(forwarded)
             return
-        line.append(errand)
+        line.append(forwarded)
         if line is not self._line:
             return
         if self._idle:
@@ -193,9 +193,9 @@ class Proxy:
         else:
             self._connect_more()
 
-    def _end(self, errand: Errand) -> None:
+    def _end(self, forwarded: ForwardedRequest) -> None:
         """It is neither on a connection nor in line for one any more."""
-        if not errand.lasts:
+        if not forwarded.lasts:
             return
         self._lasting -= 1
         while self._lasting_line and self._lasting < self._lasting_max:
@@ -203,12 +203,12 @@ class Proxy:
             if following.wanted:
                 self._start(following)
 
-    def _next(self) -> Errand | None:
+    def _next(self) -> ForwardedRequest | None:
         while self._line:
-            errand = self._line.popleft()
-            if errand.wanted:
-                return errand
-            self._end(errand)
+            forwarded = self._line.popleft()
+            if forwarded.wanted:
+                return forwarded
+            self._end(forwarded)
         return None
 
     # ---- connections ----
@@ -235,9 +235,9 @@ class Proxy:
             return
         logger.info("cannot connect to the leader at %s: %s", address, error)
         line, self._line = self._line, deque()
-        for errand in line:
-            self._end(errand)
-            self._not_done(errand)
+        for forwarded in line:
+            self._end(forwarded)
+            self._not_done(forwarded)
 
     def _free(self, upstream: Upstream) -> None:
         """A connection has nothing to do: take the next in line."""
@@ -245,84 +245,84 @@ class Proxy:
             upstream.close()
             self._connect_more()
             return
-        errand = self._next()
-        if errand is None:
+        forwarded = self._next()
+        if forwarded is None:
             upstream.idle_ns = self._elapsed_ns()
             self._idle.append(upstream)
         else:
-            self._send(upstream, errand)
+            self._send(upstream, forwarded)
 
-    def _send(self, upstream: Upstream, errand: Errand) -> None:
+    def _send(self, upstream: Upstream, forwarded: ForwardedRequest) -> None:
         self._busy[upstream] = None
-        upstream.send(errand, self._elapsed_ns())
+        upstream.send(forwarded, self._elapsed_ns())
 
     # ---- what connections call ----
 
-    def answered(self, upstream: Upstream, errand: Errand, answer: Answer) -> None:
+    def answered(self, upstream: Upstream, forwarded: ForwardedRequest, answer: Answer) -> None:
         """The answer to a request is complete."""
         del self._busy[upstream]
-        self._end(errand)
+        self._end(forwarded)
         if answer.status == 503 and _NOT_DONE in answer.body:
-            self._not_done(errand)
+            self._not_done(forwarded)
         else:
-            self._reply(errand, answer)
+            self._reply(forwarded, answer)
         self._free(upstream)
 
-    def began(self, errand: Errand, answer: Answer) -> bool:
+    def began(self, forwarded: ForwardedRequest, answer: Answer) -> bool:
         """There is the head of an answer in chunks; False when nobody wants it."""
-        request = errand.request
-        if request is None or not errand.wanted:
+        request = forwarded.request
+        if request is None or not forwarded.wanted:
             return False
         with self._index_of(request, answer):
             request.start(answer.status, answer.headers, answer.content_type)
         return True
 
-    def ended(self, upstream: Upstream, errand: Errand, trailers: bytes) -> None:
+    def ended(self, upstream: Upstream, forwarded: ForwardedRequest, trailers: bytes) -> None:
         """The answer that began is complete."""
         del self._busy[upstream]
-        self._end(errand)
-        request = errand.request
+        self._end(forwarded)
+        request = forwarded.request
         assert request is not None
         request.on_abandoned = request.on_writable = None
         request.end(trailers)
         self._free(upstream)
 
-    def lost(self, upstream: Upstream, errand: Errand | None) -> None:
+    def lost(self, upstream: Upstream, forwarded: ForwardedRequest | None) -> None:
         """A connection has ended, with or without a request on it."""
         self._busy.pop(upstream, None)
         if upstream in self._idle:
             self._idle.remove(upstream)
         if self._closed:
             return
-        if errand is not None:
-            self._end(errand)
-            request = errand.request
-            if errand.started and request is not None:
+        if forwarded is not None:
+            self._end(forwarded)
+            request = forwarded.request
+            if forwarded.started and request is not None:
                 request.on_abandoned = request.on_writable = None
                 request.end()
-            elif errand.lasts:
-                errand.until_ns = self._elapsed_ns() + limits.LEADER_WAIT_NS
-                self._not_done(errand)
-            elif errand.repeatable:
+            elif forwarded.lasts:
+                forwarded.until_ns = self._elapsed_ns() + limits.LEADER_WAIT_NS
+                self._not_done(forwarded)
+            elif forwarded.repeatable:
                 if request is not None:
                     request.unsure = True
-                self._not_done(errand)
-            elif errand.wanted:
+                self._not_done(forwarded)
+            elif forwarded.wanted:
                 self.unknown += 1
-                self._fail(errand, OutcomeUnknown("the leader was lost; it may have been done"))
+                self._fail(forwarded, OutcomeUnknown("the leader was lost; it may have been done"))
         self._connect_more()
 
-    def _reply(self, errand: Errand, answer: Answer) -> None:
-        request = errand.request
+    def _reply(self, forwarded: ForwardedRequest, answer: Answer) -> None:
+        request = forwarded.request
         if request is None:
             return
-        if errand.is_fetch:
+        if forwarded.is_fetch:
             if request.abandoned:
                 self._give_back(request, answer.body)
                 return
             request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
         if request.unsure and answer.status in NOTHING_DONE:
-            self._fail(errand, maybe_done())
+            self._fail(forwarded, maybe_done())
         elif not request.replied:
             with self._index_of(request, answer):
                 request.reply(answer.status, answer.body, answer.headers, answer.content_type)
@@ -341,36 +341,36 @@ class Proxy:
 
     # ---- what goes wrong ----
 
-    def _not_done(self, errand: Errand) -> None:
+    def _not_done(self, forwarded: ForwardedRequest) -> None:
         """Nothing has happened: ask again, unless that has gone on for too long."""
-        request = errand.request
-        if request is None or not errand.wanted:
+        request = forwarded.request
+        if request is None or not forwarded.wanted:
             return
         now_ns = self._elapsed_ns()
         request.on_abandoned = None
-        if now_ns >= errand.until_ns:
+        if now_ns >= forwarded.until_ns:
             refuse(request)
             return
         self.asked_again += 1
-        self._on_unsent(request, errand.until_ns)
+        self._on_unsent(request, forwarded.until_ns)
 
-    def _too_many(self, errand: Errand) -> None:
+    def _too_many(self, forwarded: ForwardedRequest) -> None:
         self.refused += 1
         error = Overloaded(
             "too many requests wait for the leader", retry_after_ms=limits.RETRY_AFTER_MAX_MS
         )
-        self._fail(errand, error)
+        self._fail(forwarded, error)
 
-    def _fail(self, errand: Errand, error: CorvoError) -> None:
-        request = errand.request
-        if request is not None and errand.wanted:
+    def _fail(self, forwarded: ForwardedRequest, error: CorvoError) -> None:
+        request = forwarded.request
+        if request is not None and forwarded.wanted:
             request.on_abandoned = None
             reply_error(request, error)
 
     def _on_abandoned(self, request: Request) -> None:
         """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
         for upstream in self._busy:
-            if upstream.errand is not None and upstream.errand.request is request:
+            if upstream.forwarded is not None and upstream.forwarded.request is request:
                 upstream.abort()
                 return
 
@@ -380,7 +380,7 @@ class Proxy:
             target = (_RELEASE + quote(job["job_id"], safe="")).encode()
             token = json.dumps({"lease_token": job["lease_token"]}).encode()
             data = _encode_for(request, self._address, target, token)
-            self._start(Errand(None, data, self._elapsed_ns()))
+            self._start(ForwardedRequest(None, data, self._elapsed_ns()))
 
     # ---- time ----
 
@@ -388,21 +388,21 @@ class Proxy:
         """End what takes too long, and connections that nobody needs."""
         now_ns = self._elapsed_ns()
         for upstream in list(self._busy):
-            errand = upstream.errand
-            if errand is not None and not upstream.paused:
-                wait_ns = limits.PROXY_FETCH_NS if errand.lasts else limits.PROXY_ANSWER_NS
-                until_ns = errand.since_ns + wait_ns
+            forwarded = upstream.forwarded
+            if forwarded is not None and not upstream.paused:
+                wait_ns = limits.PROXY_FETCH_NS if forwarded.lasts else limits.PROXY_ANSWER_NS
+                until_ns = forwarded.since_ns + wait_ns
                 if upstream.address != self._address:
                     until_ns = min(until_ns, self._turned_ns + limits.PROXY_OLD_LEADER_NS)
                 if now_ns > until_ns:
                     upstream.abort()
         for line in (self._line, self._lasting_line):
             while line and now_ns - line[0].since_ns > limits.PROXY_LINE_NS:
-                errand = line.popleft()
+                forwarded = line.popleft()
                 if line is self._line:
-                    self._end(errand)
-                if errand.wanted:
-                    self._too_many(errand)
+                    self._end(forwarded)
+                if forwarded.wanted:
+                    self._too_many(forwarded)
         while self._idle and now_ns - self._idle[0].idle_ns > limits.PROXY_IDLE_NS:
             self._idle.pop(0).close()
         self._timer = None

@@ -64,7 +64,7 @@ async def connect(
         )
 
 
-class Errand:
+class ForwardedRequest:
     """A request on its way to the leader. `request` is None when nobody waits for the answer."""
 
     __slots__ = ("data", "is_fetch", "is_read", "request", "since_ns", "started", "until_ns")
@@ -186,16 +186,16 @@ class Chunks:
 class Sender(Protocol):
     """Who sends requests, and is told what becomes of them."""
 
-    def answered(self, upstream: "Upstream", errand: Errand, answer: Answer) -> None:
+    def answered(self, upstream: "Upstream", forwarded: ForwardedRequest, answer: Answer) -> None:
         """The answer to a request is complete."""
 
-    def began(self, errand: Errand, answer: Answer) -> bool:
+    def began(self, forwarded: ForwardedRequest, answer: Answer) -> bool:
         """There is the head of an answer in chunks; False when nobody wants it."""
 
-    def ended(self, upstream: "Upstream", errand: Errand, trailers: bytes) -> None:
+    def ended(self, upstream: "Upstream", forwarded: ForwardedRequest, trailers: bytes) -> None:
         """The answer that began is complete."""
 
-    def lost(self, upstream: "Upstream", errand: Errand | None) -> None:
+    def lost(self, upstream: "Upstream", forwarded: ForwardedRequest | None) -> None:
         """A connection has ended, with or without a request on it."""
 
 
@@ -204,7 +204,7 @@ class Upstream(asyncio.Protocol):
 
     def __init__(self, sender: Sender, address: str, elapsed_ns: Callable[[], int]) -> None:
         self.address = address
-        self.errand: Errand | None = None
+        self.forwarded: ForwardedRequest | None = None
         self.idle_ns = 0
         self.paused = False
         self._sender = sender
@@ -233,8 +233,8 @@ class Upstream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone, whoever closed it."""
         self._transport = None
-        errand, self.errand = self.errand, None
-        self._sender.lost(self, errand)
+        forwarded, self.forwarded = self.forwarded, None
+        self._sender.lost(self, forwarded)
 
     # Called by the proxy.
 
@@ -242,13 +242,13 @@ class Upstream(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, errand: Errand, now_ns: int) -> None:
+    def send(self, forwarded: ForwardedRequest, now_ns: int) -> None:
         """Send a request; its answer, or the end of the connection, will come."""
-        assert self.errand is None and self._transport is not None
-        self.errand = errand
-        errand.since_ns = now_ns
-        self._transport.write(errand.data)
-        errand.data = b""  # the request has all that is needed to ask again
+        assert self.forwarded is None and self._transport is not None
+        self.forwarded = forwarded
+        forwarded.since_ns = now_ns
+        self._transport.write(forwarded.data)
+        forwarded.data = b""  # the request has all that is needed to ask again
 
     def close(self) -> None:
         """Close, now that nothing is awaited."""
@@ -284,7 +284,7 @@ class Upstream(asyncio.Protocol):
         if self._missing > 0:
             self._pieces.append(data)
             return
-        if self._missing < 0 or self.errand is None:
+        if self._missing < 0 or self.forwarded is None:
             raise ValueError("more than was asked for")
         if self._pieces:
             data = b"".join([*self._pieces, data])
@@ -292,35 +292,35 @@ class Upstream(asyncio.Protocol):
         answer.body = data
         self._sender.answered(self, self._done(answer), answer)
 
-    def _done(self, answer: Answer) -> Errand:
-        errand, self.errand = self.errand, None
-        assert errand is not None
+    def _done(self, answer: Answer) -> ForwardedRequest:
+        forwarded, self.forwarded = self.forwarded, None
+        assert forwarded is not None
         self._answer = None
         if answer.last:
             self.close()
-        return errand
+        return forwarded
 
     def _begin(self, answer: Answer) -> bool:
-        errand = self.errand
-        if errand is None:
+        forwarded = self.forwarded
+        if forwarded is None:
             raise ValueError("more than was asked for")
-        if not self._sender.began(errand, answer):
+        if not self._sender.began(forwarded, answer):
             self.abort()
             return False
-        errand.started = True
+        forwarded.started = True
         self._chunks = Chunks()
-        request = errand.request
+        request = forwarded.request
         assert request is not None
         request.on_abandoned = lambda _request: self.abort()
         request.on_writable = self._on_writable
         return True
 
     def _pass_on(self, chunks: Chunks, data: bytes) -> None:
-        errand, answer = self.errand, self._answer
-        if errand is None or errand.request is None or answer is None:
+        forwarded, answer = self.forwarded, self._answer
+        if forwarded is None or forwarded.request is None or answer is None:
             raise ValueError("more than was asked for")
-        errand.since_ns = self._elapsed_ns()
-        request = errand.request
+        forwarded.since_ns = self._elapsed_ns()
+        request = forwarded.request
         for piece in chunks.feed(data):
             request.send(piece)
         if chunks.trailers is not None:
@@ -338,6 +338,6 @@ class Upstream(asyncio.Protocol):
         if self.paused and request.unsent_size <= limits.STREAM_UNSENT_SIZE_MAX and self.open:
             assert self._transport is not None
             self.paused = False
-            if self.errand is not None:
-                self.errand.since_ns = self._elapsed_ns()
+            if self.forwarded is not None:
+                self.forwarded.since_ns = self._elapsed_ns()
             self._transport.resume_reading()

@@ -1,6 +1,6 @@
 cimport cython
 
-from corvo._fast.meters cimport RouteMeter
+from corvo._fast.metrics cimport RouteMetrics
 from corvo._fast.http.exchange cimport Request
 
 cdef int _PERCENT, _SLASH
@@ -12,7 +12,7 @@ cdef str _decode(bytes segment)
 cdef class Route:
     cdef readonly str method, pattern, name
     cdef readonly object handler
-    cdef readonly RouteMeter meter
+    cdef readonly RouteMetrics route_metrics
 
 
 @cython.final

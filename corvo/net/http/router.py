@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line
-from corvo._fast.meters import RouteMeter
+from corvo._fast.metrics import RouteMetrics
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
 
 # Bounds of the duration of requests: 1 ms to 10 s.
@@ -37,7 +37,7 @@ class Route:
         self.pattern = pattern
         self.handler = handler
         self.name = name
-        self.meter = RouteMeter(HTTP_BOUNDS_NS)
+        self.route_metrics = RouteMetrics(HTTP_BOUNDS_NS)
 
 
 class _Node:
@@ -68,7 +68,7 @@ class Router:
             request.reply(204, b"", header_line("Allow", self._allow(request.path)))
             return
         route, request.params = self.match(request.method, request.path)
-        request.meter = route.meter
+        request.route_metrics = route.route_metrics
         if request.idempotency_key is None and request.namespace is None:
             route.handler(request)
         else:

@@ -1,7 +1,7 @@
 cimport cython
 
 from corvo._fast.http.http1 cimport H1Conn
-from corvo._fast.meters cimport TurnMeter
+from corvo._fast.metrics cimport TurnMetrics
 from corvo._fast.http.exchange cimport H1Context, HttpConn, Request
 
 
@@ -10,7 +10,7 @@ cdef class Server:
     cdef public object handle, clock, limits, loop
     cdef public H1Context context
     cdef public object on_drain
-    cdef public TurnMeter turns
+    cdef public TurnMetrics turns
     cdef public set connections
     cdef public dict by_address
     cdef public Py_ssize_t admitted

@@ -22,7 +22,7 @@ from corvo import limits
 from corvo._fast.http.exchange import H1Context, Request, UnsafeHeader, reply_error
 from corvo._fast.http.http1 import H1Conn
 from corvo._fast.http2.connection import H2Conn
-from corvo._fast.meters import TurnMeter
+from corvo._fast.metrics import TurnMetrics
 from corvo.errors import CorvoError
 from corvo.platform.clock import Clock
 
@@ -82,7 +82,7 @@ class Server:
         self.loop = loop or asyncio.get_running_loop()
         self.context = H1Context(self.limits, clock, self._date, self._id_prefix())
         self.on_drain: Callable[[], None] | None = None
-        self.turns: TurnMeter | None = None
+        self.turns: TurnMetrics | None = None
         self.connections: set[Connection] = set()
         self.by_address: dict[str, int] = {}
         self.admitted = 0
@@ -152,7 +152,7 @@ class Server:
             or self.admitted >= self.limits.connections_max
             or count >= self.limits.connections_per_address_max
         ):
-            self.context.refusals.count("connections")
+            self.context.abuse_counters.count("connections")
             transport.abort()
             return None
         self.by_address[address] = count + 1
@@ -204,7 +204,7 @@ class Server:
                     request.on_body(request)
             except Exception as error:
                 if isinstance(error, UnsafeHeader):
-                    self.context.refusals.count("reply_headers")
+                    self.context.abuse_counters.count("reply_headers")
                 if isinstance(error, CorvoError) and not request.replied:
                     reply_error(request, error)
                     continue
@@ -343,7 +343,7 @@ class Connection:
                 self._stalled_size = size
                 self._stalled_since_ns = now_ns
             elif now_ns - self._stalled_since_ns > self.server.limits.write_stall_ns:
-                self.server.context.refusals.count("unread_replies")
+                self.server.context.abuse_counters.count("unread_replies")
                 self.abort()
                 return
         if self._lingers_until_ns:

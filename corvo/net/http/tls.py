@@ -88,7 +88,7 @@ class Handshakes:
                 ssl_handshake_timeout=server.limits.handshake_wait_s,
             )
         except OSError:  # what came is not TLS, not a version of it that is spoken here, or late
-            server.context.refusals.count("tls_handshake")
+            server.context.abuse_counters.count("tls_handshake")
         finally:
             if not secured.opened:
                 server.release(address)

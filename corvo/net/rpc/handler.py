@@ -12,9 +12,9 @@ from corvo._fast.codec import protobuf
 from corvo._fast.http.exchange import ReplyQueue, Request
 from corvo.engine.pipeline import Loop
 from corvo.errors import CorvoError, VersionNotSupported, honest
-from corvo.events import EVENT_TYPES, Change
+from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.rpc.codecs import CODECS, Codec
 from corvo.net.rpc.envelopes import envelope
 from corvo.net.rpc.status import RpcError, connect_error, rpc_error
@@ -66,10 +66,10 @@ class Unary(Call):
 class Rpc:
     """Handlers of the worker service."""
 
-    def __init__(self, loop: Loop, calls: WorkerCalls, live: Live) -> None:
+    def __init__(self, loop: Loop, calls: WorkerCalls, hub: StreamHub) -> None:
         self._loop = loop
         self._calls = calls
-        self._live = live
+        self._hub = hub
 
     def call(self, request: Request) -> None:
         """Any method."""
@@ -133,7 +133,7 @@ class Rpc:
         if is_lifecycle_stream(request):
             if isinstance(request.conn, ReplyQueue):
                 raise VersionNotSupported("StreamLifecycle with more than one frame needs HTTP/2")
-            self._live.lifecycles.open(wire, codec, self._calls)
+            self._hub.lifecycles.open(wire, codec, self._calls)
             return
         wire.read_head()
         values = codec.decode("LifecycleStreamRequest", wire.message())
@@ -148,7 +148,7 @@ class Rpc:
         values = CODECS[wire.form].decode("SubscribeRequest", wire.message())
         filter = read_filter(*(values.get(name, []) for name in ("queues", "job_ids", "types")))
         after = values.get("last_event_id") or _from_start(wire.request)
-        events, streams = self._live.events, self._live.streams
+        events, streams = self._hub.events, self._hub.streams
         timer: Any = None
 
         def gone(request: Request, error: RpcError | None = None) -> None:
@@ -173,7 +173,7 @@ class EnvelopeForm(Form):
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
-    def event(self, change: Change) -> bytes:
+    def event(self, change: Event) -> bytes:
         """See `Form`."""
         values: Values = {
             "seq": change.seq,

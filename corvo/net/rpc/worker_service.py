@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import __version__, limits, ops
-from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues, PlainFrames
+from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues, FastFrames
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.codec.protobuf import varint_size
@@ -90,7 +90,7 @@ class WorkerCalls:
         self._service = service
         self._producer = producer
         self._verbs = verbs
-        self._plain = producer.plain_frames()
+        self._fast = producer.fast_frames()
         self.methods: dict[str, Callable[[Values, Call], None]] = {
             "Enqueue": self.enqueue,
             "Fetch": self.fetch,
@@ -182,7 +182,7 @@ class WorkerCalls:
 
     def read_frame(self, codec: Any, data: bytes) -> Values:
         """A frame; acks and enqueues that are all plain are ops already."""
-        return read_frame(self._plain, codec, data, self._service.machine.result_schemas)
+        return read_frame(self._fast, codec, data, self._service.machine.result_schemas)
 
     def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
         """Propose the end of an attempt."""
@@ -197,17 +197,17 @@ class WorkerCalls:
         op_values = self._verbs.fail_values(values.get("job_id", ""), body)
         self._service.submit(ops.FAIL, op_values, (_call, answer))
 
-    def ack_items(self, items: list[Values] | PlainAcks, answer: Callable[[Any], None]) -> None:
+    def ack_items(self, items: list[Values] | FastAcks, answer: Callable[[Any], None]) -> None:
         """Propose acks; those that are refused do not count."""
-        if isinstance(items, PlainAcks):
+        if isinstance(items, FastAcks):
             self._service.submit_encoded(ops.ACK_BATCH, items.payload, (_call, answer))
             return
-        payloads = [self._plain_ack(item) for item in items]
+        payloads = [self._fast_ack(item) for item in items]
         if not all(payloads):
             payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
         self._service.submit(ops.ACK_BATCH, (payloads,), (_call, answer))
 
-    def _plain_ack(self, item: Values) -> bytes:
+    def _fast_ack(self, item: Values) -> bytes:
         """The op of an ack that says nothing but whose it is; empty = it says more."""
         if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
             return b""
@@ -219,13 +219,13 @@ class WorkerCalls:
 
     def enqueue_all(
         self,
-        items: list[Values] | PlainEnqueues,
+        items: list[Values] | FastEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         """Propose those of the jobs that are right, all or none; whether there are any."""
         stamp_ns = self._service.clock.stamp()
-        if isinstance(items, PlainEnqueues):
+        if isinstance(items, FastEnqueues):
             payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
             self._service.enqueue_encoded(items.queues, payload, (_call, answer))
             return True
@@ -236,7 +236,7 @@ class WorkerCalls:
                 payload = b""
                 if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
                     queue = item["queue"]
-                    payload = self._producer.plain_op(queue, item["payload_json"], stamp_ns)
+                    payload = self._producer.fast_op(queue, item["payload_json"], stamp_ns)
                 if not payload:
                     queue, values = self._producer.job_values(enqueue_body(item))
                     job_id = self._service.new_job_id(stamp_ns)
@@ -278,11 +278,11 @@ class WorkerCalls:
         call.answer({"server_version": __version__, "api_version": __version__})
 
 
-def read_frame(plain: PlainFrames, codec: Any, data: bytes, schemas: bool) -> Values:
+def read_frame(fast: FastFrames, codec: Any, data: bytes, schemas: bool) -> Values:
     """A frame. With `schemas` results have to be looked at, so that no ack is plain."""
     found = None
     if codec.name == "proto":
-        found = plain.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
+        found = fast.read(data, limits.ACK_BATCH_MAX, limits.LIFECYCLE_ENQUEUES_MAX)
     if found is None or (schemas and found[0] is not None):
         values: Values = codec.decode(_REQUEST, data)
         return values

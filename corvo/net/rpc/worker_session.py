@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corvo import limits
-from corvo._fast.codec.fast_proto import PlainAcks, PlainEnqueues
+from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues
 from corvo.engine.fetches import Wait
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
@@ -196,12 +196,12 @@ class LifecycleSession:
             frame.open -= 1
             frame.note(part, error)
 
-    def _ack(self, frame: _Frame, acks: list[Values] | PlainAcks) -> None:
+    def _ack(self, frame: _Frame, acks: list[Values] | FastAcks) -> None:
         if len(acks) > limits.ACK_BATCH_MAX:
             frame.note("ack", RpcError("invalid_argument", "too many items"))
             return
         items = acks
-        if not isinstance(acks, PlainAcks):
+        if not isinstance(acks, FastAcks):
             items = [item for item in acks if item.get("job_id")]
             if len(items) < len(acks):
                 frame.note("ack", RpcError("invalid_argument", "job_id is required"))
@@ -217,7 +217,7 @@ class LifecycleSession:
         self._held = max(0, self._held - 1)
         self._propose(frame, "fail", lambda answer: self._calls.fail_job(item, answer))
 
-    def _enqueue(self, frame: _Frame, enqueues: list[Values] | PlainEnqueues) -> None:
+    def _enqueue(self, frame: _Frame, enqueues: list[Values] | FastEnqueues) -> None:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
             frame.note("enqueue", RpcError("invalid_argument", "too many items"))
             return
@@ -225,7 +225,7 @@ class LifecycleSession:
             return
 
         def take(result: EnqueuedBatch) -> None:
-            if isinstance(enqueues, PlainEnqueues):  # none of them can be a duplicate
+            if isinstance(enqueues, FastEnqueues):  # none of them can be a duplicate
                 frame.response["enqueued_job_ids"] = enqueues.ids
             else:
                 frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]

@@ -12,8 +12,8 @@ from corvo._fast.http.exchange import Request
 from corvo.engine.pipeline import Loop
 from corvo.fsm.machine import Machine
 from corvo.limits import MS_NS, SECOND_NS
-from corvo.model import TASK_CANCELLED, Task
-from corvo.net.api.responses import task_document
+from corvo.model import OPERATION_CANCELLED, BulkOperation
+from corvo.net.api.responses import operation_document
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.streams.job_output import keepalive
 
@@ -21,7 +21,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _LOOK_S: Final = 200 * MS_NS / SECOND_NS
 
 
-class TaskStreams:
+class BulkProgressStreams:
     """Who watches which task."""
 
     def __init__(self, loop: Loop, machine: Machine, streams: OpenStreams) -> None:
@@ -31,13 +31,13 @@ class TaskStreams:
         self._readers: dict[Request, tuple[str, int]] = {}  # task id, processed as told last
         self._timer: Any = None
 
-    def subscribe(self, request: Request, task: Task) -> None:
+    def subscribe(self, request: Request, operation: BulkOperation) -> None:
         """Tell how far the task is until it has ended."""
         if not self._streams.start(request, self._forget, keepalive):
             return
-        if not task.finished_ns:
-            request.send(_event("started", task))
-        self._readers[request] = task.id, task.processed()
+        if not operation.finished_ns:
+            request.send(_event("started", operation))
+        self._readers[request] = operation.id, operation.processed()
         self._tell(request)
         if self._readers and self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
@@ -53,23 +53,25 @@ class TaskStreams:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
     def _tell(self, request: Request) -> None:
-        task_id, told = self._readers[request]
-        task = self._machine.task(task_id)
-        if task is None or task.finished_ns:
+        operation_id, told = self._readers[request]
+        operation = self._machine.operation(operation_id)
+        if operation is None or operation.finished_ns:
             self._forget(request)
-            if task is not None:
-                ended = "cancelled" if task.state == TASK_CANCELLED else "completed"
-                request.send(_event(ended, task))
+            if operation is not None:
+                ended = "cancelled" if operation.state == OPERATION_CANCELLED else "completed"
+                request.send(_event(ended, operation))
             self._streams.end(request)
-        elif task.processed() != told and request.unsent_size == 0:
-            self._readers[request] = task_id, task.processed()
-            request.send(_event("progress", task))
+        elif operation.processed() != told and request.unsent_size == 0:
+            self._readers[request] = operation_id, operation.processed()
+            request.send(_event("progress", operation))
 
 
-def _event(name: str, task: Task) -> bytes:
+def _event(name: str, operation: BulkOperation) -> bytes:
     kind = f"bulk.async.{name}"
-    document = {"type": kind, "task_id": task.id, **task_document(task)}
+    document = {"type": kind, "task_id": operation.id, **operation_document(operation)}
     del document["id"]
-    document["percent"] = 100 if task.finished_ns else 100 * task.processed() // max(1, task.total)
-    document["created_at_ns"] = task.created_ns
+    document["percent"] = (
+        100 if operation.finished_ns else 100 * operation.processed() // max(1, operation.total)
+    )
+    document["created_at_ns"] = operation.created_ns
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), _ENCODE(document))

@@ -22,7 +22,7 @@ import msgspec
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.engine.pipeline import Loop, Pipeline
-from corvo.events import EVENT_TYPES, Change
+from corvo.events import EVENT_TYPES, Event
 from corvo.fsm.machine import Machine
 from corvo.net.api.responses import event_document
 from corvo.platform.clock import Clock
@@ -41,19 +41,19 @@ class Filter(NamedTuple):
     job_ids: frozenset[str] = frozenset()
     types: frozenset[int] = frozenset()
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, event: Event) -> bool:
         """Whether the event is one of those."""
         return (
-            (not self.job_ids or change.job_id in self.job_ids)
-            and (not self.queues or change.queue in self.queues)
-            and (not self.types or change.type in self.types)
+            (not self.job_ids or event.job_id in self.job_ids)
+            and (not self.queues or event.queue in self.queues)
+            and (not self.types or event.type in self.types)
         )
 
 
 class Form:
     """How events look on the wire."""
 
-    def event(self, change: Change) -> bytes:
+    def event(self, event: Event) -> bytes:
         """One event."""
         raise NotImplementedError
 
@@ -72,11 +72,11 @@ class SseForm(Form):
     def __init__(self, named: bool) -> None:
         self._named = named
 
-    def event(self, change: Change) -> bytes:
+    def event(self, event: Event) -> bytes:
         """See `Form`."""
         # A line break in JSON is white space, as inside strings there is none.
-        document = _ENCODE(event_document(change)).translate(_TO_SPACES)
-        return self._frame(change.seq, EVENT_TYPES[change.type], document)
+        document = _ENCODE(event_document(event)).translate(_TO_SPACES)
+        return self._frame(event.seq, EVENT_TYPES[event.type], document)
 
     def gap(self, after: int, resumed_after: int, reason: str) -> bytes:
         """See `Form`."""
@@ -135,7 +135,7 @@ class EventStreams:
         self._by_job: dict[str, list[Topic]] = {}
         self._by_queue: dict[str, list[Topic]] = {}
         self._by_neither: list[Topic] = []
-        self._changes: list[Change] = []
+        self._changes: list[Event] = []
         self._seq = 0  # of the last event that live subscribers were given
         self._queue: deque[Subscriber] = deque()
         self._reading = False
@@ -207,7 +207,7 @@ class EventStreams:
 
     # ---- live ----
 
-    def _take(self, changes: list[Change]) -> None:
+    def _take(self, changes: list[Event]) -> None:
         self._changes += changes
 
     def dispatch(self) -> None:
@@ -223,19 +223,19 @@ class EventStreams:
         if changes[0].seq != self._seq + 1:
             self._fall_behind(list(self._subscribers.values()))
         touched: dict[Topic, None] = {}
-        for change in changes:
+        for event in changes:
             encoded: dict[Form, bytes] = {}
             for topics in (
                 self._by_neither,
-                self._by_queue.get(change.queue, ()),
-                self._by_job.get(change.job_id, ()),
+                self._by_queue.get(event.queue, ()),
+                self._by_job.get(event.job_id, ()),
             ):
                 for topic in topics:
-                    if topic.live and topic.filter.wants(change):
-                        event = encoded.get(topic.form)
-                        if event is None:
-                            event = encoded[topic.form] = topic.form.event(change)
-                        topic.new.append(event)
+                    if topic.live and topic.filter.wants(event):
+                        message = encoded.get(topic.form)
+                        if message is None:
+                            message = encoded[topic.form] = topic.form.event(event)
+                        topic.new.append(message)
                         touched[topic] = None
         for topic in touched:
             self._send(topic)
@@ -295,7 +295,7 @@ class EventStreams:
         changes = machine.events_after(
             subscriber.after, limits.STREAM_PAGE_EVENTS, limits.STREAM_PAGE_SIZE
         )
-        found += [topic.form.event(change) for change in changes if topic.filter.wants(change)]
+        found += [topic.form.event(event) for event in changes if topic.filter.wants(event)]
         subscriber.after = changes[-1].seq if changes else machine.event_seq
         if subscriber.after == machine.event_seq:
             topic.live[subscriber] = None

@@ -6,12 +6,12 @@ from typing import Final
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.engine import validate
-from corvo.engine.fetches import EndWait
+from corvo.engine.fetches import ResultWait
 from corvo.engine.service import Service
 from corvo.errors import ValidationError
 from corvo.events import EVENT_TYPES
 from corvo.net.http.query import Query
-from corvo.net.hub import Live
+from corvo.net.hub import StreamHub
 from corvo.net.streams.events import MESSAGES, NAMED, Filter
 from corvo.net.streams.job_output import end_event, keepalive
 from corvo.platform.ids import check_job_id
@@ -23,12 +23,12 @@ _TYPES: Final = {name: number for number, name in enumerate(EVENT_TYPES)}
 class Streams:
     """Handlers of streams."""
 
-    def __init__(self, service: Service, live: Live) -> None:
+    def __init__(self, service: Service, hub: StreamHub) -> None:
         self._service = service
-        self._streams = live.streams
-        self._events = live.events
-        self._texts = live.texts
-        self._tasks = live.tasks
+        self._streams = hub.streams
+        self._events = hub.events
+        self._job_output = hub.job_output
+        self._operations = hub.operations
 
     def events(self, request: Request) -> None:
         """Events of everything, or of what the filters name, from now on or behind an event."""
@@ -48,30 +48,30 @@ class Streams:
         after = _last_event_id(request, query) or 0
         service, machine = self._service, self._service.machine
         job_id = service.job(check_job_id(request.params[0])).id
-        ends = service.pipeline.ends
+        results = service.pipeline.results
 
         def gone(request: Request) -> None:
-            self._texts.forget(request)
-            ends.drop(wait)
+            self._job_output.forget(request)
+            results.drop(wait)
 
         def end(request: Request) -> None:
-            self._texts.forget(request)
+            self._job_output.forget(request)
             request.send(end_event(machine, job_id))
             self._streams.end(request)
 
         now_ns = service.clock.elapsed_ns()
-        wait = EndWait(job_id, now_ns + limits.STREAM_LASTS_NS, request, end)
+        wait = ResultWait(job_id, now_ns + limits.STREAM_LASTS_NS, request, end)
         if self._streams.start(request, gone, keepalive):
-            self._texts.subscribe(request, job_id, after, now_ns)
+            self._job_output.subscribe(request, job_id, after, now_ns)
             if service.may_end(job_id):
-                ends.park(wait)
+                results.park(wait)
             else:
                 end(request)
 
-    def task(self, request: Request) -> None:
+    def operation(self, request: Request) -> None:
         """How far a task on many jobs is, until it has ended."""
         Query(request)
-        self._tasks.subscribe(request, self._service.task(request.params[0]))
+        self._operations.subscribe(request, self._service.operation(request.params[0]))
 
 
 def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filter:

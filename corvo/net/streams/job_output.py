@@ -36,20 +36,20 @@ class _Text:
         self.readers: dict[Request, None] = {}
 
 
-class TextStreams:
+class JobOutputStreams:
     """The texts of all jobs, and who reads them."""
 
     def __init__(self, machine: Machine, streams: OpenStreams) -> None:
         self._machine = machine
         self._streams = streams
-        self._texts: dict[str, _Text] = {}  # the one added to last is the last
+        self._job_output: dict[str, _Text] = {}  # the one added to last is the last
         self._readers: dict[Request, str] = {}
         self._size = 0
 
     def add(self, job_id: str, delta: str, now_ns: int) -> None:
         """More text of a job."""
-        text = self._texts.pop(job_id, None) or _Text()
-        self._texts[job_id] = text
+        text = self._job_output.pop(job_id, None) or _Text()
+        self._job_output[job_id] = text
         text.touched_ns = now_ns
         size = len(delta.encode())
         piece = text.end, delta, size
@@ -70,9 +70,9 @@ class TextStreams:
 
     def subscribe(self, request: Request, job_id: str, after: int, now_ns: int) -> None:
         """Send what there is of a text behind an offset, and then what comes."""
-        text = self._texts.get(job_id)
+        text = self._job_output.get(job_id)
         if text is None:
-            text = self._texts[job_id] = _Text()
+            text = self._job_output[job_id] = _Text()
             text.touched_ns = now_ns
         text.readers[request] = None
         self._readers[request] = job_id
@@ -90,10 +90,10 @@ class TextStreams:
         """A reader is gone."""
         job_id = self._readers.pop(request, None)
         if job_id is not None:
-            text = self._texts[job_id]
+            text = self._job_output[job_id]
             del text.readers[request]
             if not text.readers and not text.pieces:
-                del self._texts[job_id]
+                del self._job_output[job_id]
 
     def _drop_piece(self, text: _Text) -> None:
         _, _, size = text.pieces.popleft()
@@ -104,7 +104,7 @@ class TextStreams:
         """Look at the texts that were added to least lately: those of jobs that ended some time
         ago go, and any while there is too much in all."""
         for _ in range(_SWEPT):
-            job_id, text = next(iter(self._texts.items()))
+            job_id, text = next(iter(self._job_output.items()))
             full = self._size > limits.STREAM_TEXTS_SIZE_MAX
             if not full and now_ns - text.touched_ns <= limits.STREAM_TEXT_KEPT_NS:
                 return
@@ -112,10 +112,10 @@ class TextStreams:
             if full or job is None or ENDED[job.state]:
                 while text.pieces:
                     self._drop_piece(text)
-            del self._texts[job_id]
+            del self._job_output[job_id]
             if text.pieces or text.readers:
                 text.touched_ns = now_ns
-                self._texts[job_id] = text
+                self._job_output[job_id] = text
 
 
 def keepalive(_request: Request) -> bytes:

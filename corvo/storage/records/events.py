@@ -14,7 +14,7 @@ from typing import Any, Final
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import I64_MAX
 from corvo.errors import StorageError
-from corvo.events import Change
+from corvo.events import Event
 from corvo.storage.records.jobs import decode_document
 
 LAYOUT: Final = "uSUUPUB"
@@ -87,11 +87,11 @@ class EventBlock:
         return w.done()
 
 
-def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Change:
+def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Event:
     at_ns, queues, types, positions, ids, distances, data = columns
     seq = first_seq + i
     distance: int = distances[i]
-    return Change(
+    return Event(
         seq,
         types[i],
         ids[i],
@@ -112,7 +112,7 @@ def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     return columns
 
 
-def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Change]:
+def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) -> list[Event]:
     """The events of the block whose key has `first_seq`: those with a seq above `after`, and no
     more than `limit` of them (0 = all)."""
     columns = _columns(first_seq, block)
@@ -121,7 +121,7 @@ def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) 
     return [_event(first_seq, columns, i) for i in range(start, end)]
 
 
-def decode_event(first_seq: int, block: bytes, seq: int) -> Change | None:
+def decode_event(first_seq: int, block: bytes, seq: int) -> Event | None:
     """The event of that seq, None when it is not in this block."""
     columns = _columns(first_seq, block)
     i = seq - first_seq

@@ -29,25 +29,25 @@ from corvo.errors import StorageError
 from corvo.model import (
     OUTCOMES,
     Batch,
+    BulkOperation,
     ErrorRecord,
-    Extras,
     Job,
+    JobOptions,
     Schedule,
-    Task,
     Worker,
 )
 
 HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuffbb"
 BODY_LAYOUT: Final = "bbuuuuuusbuusu"
-EXTRAS_LAYOUT: Final = "sssibSubtstubSff"
+OPTIONS_LAYOUT: Final = "sssibSubtstubSff"
 WORKER_LAYOUT: Final = "sSuu"
 SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
-TASK_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfussuuu"
+OPERATION_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfussuuu"
 CHUNK_LAYOUT: Final = "SbB"
 ERROR_LAYOUT: Final = "uubbu"
 LOCK_LAYOUT: Final = "stb"
 BATCH_LAYOUT: Final = "bbbuuuuuu"
-REPLAY_LAYOUT: Final = "ubbb"
+IDEMPOTENCY_LAYOUT: Final = "ubbb"
 DIGEST_SIZE: Final = 8
 
 _writer = Writer()
@@ -84,7 +84,7 @@ def _write_body(w: Writer, job: Job) -> None:
     w.u(job.unique_until)
     w.u(job.unique_period_ns)
     w.s(job.schedule_id)
-    w.u(job.schedule_slot_ns)
+    w.u(job.schedule_occurrence_ns)
 
 
 def encode_head(job: Job) -> bytes:
@@ -113,9 +113,9 @@ def encode_head(job: Job) -> bytes:
     w.u(job.error_count)
     w.u(job.event_seq)
     w.f(job.provider_error)
-    w.f(job.keeps_place)
+    w.f(job.keeps_position)
     w.u(job.ready_ns)
-    w.f(job.has_extras)
+    w.f(job.has_options)
     w.f(job.data_apart)
     if job.data_apart or not _has_data(job):
         w.b(b"")
@@ -171,9 +171,9 @@ def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
     job.error_count = r.u()
     job.event_seq = r.u()
     job.provider_error = r.f()
-    job.keeps_place = r.f()
+    job.keeps_position = r.f()
     job.ready_ns = r.u()
-    job.has_extras = r.f()
+    job.has_options = r.f()
     job.data_apart = r.f()
     inside = r.b()
     body = r.b()
@@ -205,7 +205,7 @@ def _read_body(job: Job, data: bytes) -> None:
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
     job.schedule_id = r.s()
-    job.schedule_slot_ns = r.u()
+    job.schedule_occurrence_ns = r.u()
     r.done()
 
 
@@ -243,53 +243,53 @@ def _read_data(job: Job, data: bytes) -> None:
     r.done()
 
 
-def encode_extras(extras: Extras) -> bytes:
+def encode_options(options: JobOptions) -> bytes:
     """What only some jobs have."""
     return encode_fields(
-        EXTRAS_LAYOUT,
+        OPTIONS_LAYOUT,
         (
-            extras.group_key,
-            extras.batch_id,
-            extras.chain_id,
-            extras.chain_step,
-            extras.chain,
-            extras.depends_on,
-            extras.on_dependency_failure,
-            extras.result_schema,
-            extras.expires_ns,
-            extras.hold_reason,
-            extras.hold_ends_ns,
-            extras.hold_action,
-            extras.feedback,
-            extras.open_dependencies,
-            extras.has_dependents,
-            extras.has_logs,
+            options.group_key,
+            options.batch_id,
+            options.chain_id,
+            options.chain_step,
+            options.chain,
+            options.depends_on,
+            options.on_dependency_failure,
+            options.result_schema,
+            options.expires_ns,
+            options.hold_reason,
+            options.hold_ends_ns,
+            options.hold_action,
+            options.feedback,
+            options.open_dependencies,
+            options.has_dependents,
+            options.has_logs,
         ),
     )
 
 
-def decode_extras(job_id: str, data: bytes) -> Extras:
+def decode_options(job_id: str, data: bytes) -> JobOptions:
     """What this job has beyond the others."""
-    extras = Extras()
+    options = JobOptions()
     (
-        extras.group_key,
-        extras.batch_id,
-        extras.chain_id,
-        extras.chain_step,
-        extras.chain,
-        extras.depends_on,
-        extras.on_dependency_failure,
-        extras.result_schema,
-        extras.expires_ns,
-        extras.hold_reason,
-        extras.hold_ends_ns,
-        extras.hold_action,
-        extras.feedback,
-        extras.open_dependencies,
-        extras.has_dependents,
-        extras.has_logs,
-    ) = decode_document(EXTRAS_LAYOUT, data, "job extras", job_id)
-    return extras
+        options.group_key,
+        options.batch_id,
+        options.chain_id,
+        options.chain_step,
+        options.chain,
+        options.depends_on,
+        options.on_dependency_failure,
+        options.result_schema,
+        options.expires_ns,
+        options.hold_reason,
+        options.hold_ends_ns,
+        options.hold_action,
+        options.feedback,
+        options.open_dependencies,
+        options.has_dependents,
+        options.has_logs,
+    ) = decode_document(OPTIONS_LAYOUT, data, "job extras", job_id)
+    return options
 
 
 def encode_worker(worker: Worker) -> bytes:
@@ -335,7 +335,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
             schedule.catch_up_limit,
             schedule.created_ns,
             schedule.next_ns,
-            schedule.last_slot_ns,
+            schedule.last_occurrence_ns,
             schedule.last_run_ns,
             schedule.last_job_id,
         ),
@@ -357,73 +357,73 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         schedule.catch_up_limit,
         schedule.created_ns,
         schedule.next_ns,
-        schedule.last_slot_ns,
+        schedule.last_occurrence_ns,
         schedule.last_run_ns,
         schedule.last_job_id,
     ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
 
 
-def encode_task(task: Task) -> bytes:
+def encode_operation(operation: BulkOperation) -> bytes:
     """The task's row."""
     return encode_fields(
-        TASK_LAYOUT,
+        OPERATION_LAYOUT,
         (
-            task.kind,
-            task.state,
-            task.queue_number,
-            task.queue,
-            task.action,
-            task.arguments,
-            task.total,
-            *task.counts,
-            task.next_chunk,
-            task.chunks,
-            task.cut_numbers,
-            task.cut_seqs,
-            task.family,
-            task.cursor,
-            task.stirred,
-            task.rounds,
-            task.undoes,
-            task.undone_by,
-            task.created_ns,
-            task.updated_ns,
-            task.finished_ns,
+            operation.kind,
+            operation.state,
+            operation.queue_number,
+            operation.queue,
+            operation.action,
+            operation.arguments,
+            operation.total,
+            *operation.counts,
+            operation.next_chunk,
+            operation.chunks,
+            operation.cut_numbers,
+            operation.cut_seqs,
+            operation.family,
+            operation.cursor,
+            operation.stirred,
+            operation.rounds,
+            operation.undoes,
+            operation.undone_by,
+            operation.created_ns,
+            operation.updated_ns,
+            operation.finished_ns,
         ),
     )
 
 
-def decode_task(task_id: str, data: bytes) -> Task:
+def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
     """The task of that id."""
-    values = decode_document(TASK_LAYOUT, data, "task", task_id)
-    task = Task(task_id, values[0])
+    values = decode_document(OPERATION_LAYOUT, data, "task", operation_id)
+    operation = BulkOperation(operation_id, values[0])
     (
-        task.state,
-        task.queue_number,
-        task.queue,
-        task.action,
-        task.arguments,
-        task.total,
+        operation.state,
+        operation.queue_number,
+        operation.queue,
+        operation.action,
+        operation.arguments,
+        operation.total,
     ) = values[1:7]
-    task.counts = list(values[7 : 7 + len(OUTCOMES)])
+    operation.counts = list(values[7 : 7 + len(OUTCOMES)])
     rest = values[7 + len(OUTCOMES) :]
     (
-        task.next_chunk,
-        task.chunks,
-        task.cut_numbers,
-        task.cut_seqs,
-        task.family,
-        task.cursor,
-        task.stirred,
-        task.rounds,
-        task.undoes,
-        task.undone_by,
-        task.created_ns,
-        task.updated_ns,
-        task.finished_ns,
+        operation.next_chunk,
+        operation.chunks,
+        operation.cut_numbers,
+        operation.cut_seqs,
+        operation.family,
+        operation.cursor,
+        operation.stirred,
+        operation.rounds,
+        operation.undoes,
+        operation.undone_by,
+        operation.created_ns,
+        operation.updated_ns,
+        operation.finished_ns,
     ) = rest
-    return task
+    return operation
 
 
 def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
@@ -498,22 +498,22 @@ def decode_batch(batch_id: str, data: bytes) -> Batch:
     return batch
 
 
-def encode_replay(
+def encode_idempotency(
     digest: int, stamp_ns: int, key: bytes, fingerprint: bytes, outcome: bytes
 ) -> bytes:
     """What became of a request with an idempotency key."""
-    fields = encode_fields(REPLAY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
+    fields = encode_fields(IDEMPOTENCY_LAYOUT, (stamp_ns, key, fingerprint, outcome))
     return digest.to_bytes(DIGEST_SIZE, "big") + fields
 
 
-def replay_digest(data: bytes) -> int:
+def idempotency_digest(data: bytes) -> int:
     """The digest of the key of such a request."""
     return int.from_bytes(data[:DIGEST_SIZE], "big")
 
 
-def decode_replay(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+def decode_idempotency(data: bytes) -> tuple[int, bytes, bytes, bytes]:
     """(stamp_ns, full key, fingerprint, outcome)"""
     stamp_ns, key, fingerprint, outcome = decode_document(
-        REPLAY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
+        IDEMPOTENCY_LAYOUT, data[DIGEST_SIZE:], "replay", ""
     )
     return stamp_ns, key, fingerprint, outcome

@@ -30,8 +30,8 @@ class Meta:
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
         # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
-        self.first_replay: int = 1
-        self.next_replay: int = 1
+        self.first_idempotency: int = 1
+        self.next_idempotency: int = 1
         self.result_schemas: bool = False  # some job had one: acks have to look
         # The members of the cluster as of the last entry applied, as the log encodes them; empty
         # where there never was one.
@@ -53,8 +53,8 @@ def encode_meta(meta: Meta) -> bytes:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
-            meta.first_replay,
-            meta.next_replay,
+            meta.first_idempotency,
+            meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
         ),
@@ -84,8 +84,8 @@ def decode_meta(data: bytes) -> Meta:
             meta.event_log_size,
             meta.next_queue_number,
             meta.hash,
-            meta.first_replay,
-            meta.next_replay,
+            meta.first_idempotency,
+            meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
         ) = decode_fields(LAYOUT, data[4:])

@@ -10,11 +10,11 @@ from typing import Final
 
 from corvo._fast.codec.layouts import I64_MAX, encode_fields
 from corvo.errors import StorageError
-from corvo.model import ENDINGS, PRIORITIES, STATES, Queue
+from corvo.model import END_STATES, PRIORITIES, STATES, Queue
 from corvo.storage.records.jobs import decode_document
 
 QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(ENDINGS) + "uuuuuu"
+QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(END_STATES) + "uuuuuu"
 GROUP_LAYOUT: Final = "su"
 GRANT_LAYOUT: Final = "u"
 

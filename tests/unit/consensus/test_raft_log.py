@@ -18,7 +18,7 @@ from corvo.consensus.raft.messages import (
     decode_message,
     encode_message,
 )
-from corvo.consensus.raft_log import ClusterLog, raft_id
+from corvo.consensus.raft_log import RaftLog, raft_id
 from corvo.consensus.wal.inline_thread import InlineSync
 from corvo.errors import Conflict, CorvoError, NoLeader
 from corvo.platform.files import Files
@@ -96,7 +96,7 @@ class Node:
 
     def start(self, durable: bool = True) -> "Node":
         salts = itertools.count(1)
-        self.log = ClusterLog(
+        self.log = RaftLog(
             str(self.path),
             self.identity,
             Way(self.network),

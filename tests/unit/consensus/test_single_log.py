@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corvo.consensus.log import Entry, Log
-from corvo.consensus.single_log import SoloLog
+from corvo.consensus.single_log import SingleLog
 from corvo.consensus.wal.inline_thread import InlineSync
 from corvo.errors import DiskFull, StorageError
 from corvo.platform.files import Files
@@ -49,7 +49,7 @@ class Driver:
 
     def __init__(self, path: Path, *, durable: bool = True, **options: Any) -> None:
         salts = itertools.count(1)
-        self.log = SoloLog(
+        self.log = SingleLog(
             str(path), IDENTITY, durable=durable, new_salt=lambda: next(salts), **options
         )
         self.committed: list[Entry] = []

@@ -11,12 +11,12 @@ from corvo.engine.fetches import (
     DONE,
     IN_FLIGHT,
     PARKED,
-    EndWait,
+    ResultWait,
     Wait,
     WaitingFetches,
-    WaitingForEnds,
+    WaitingForResults,
 )
-from corvo.events import Change
+from corvo.events import Event
 
 SECOND = 1_000_000_000
 
@@ -125,20 +125,22 @@ class Timers:
         return SimpleNamespace(cancel=lambda: timer in self.armed and self.armed.remove(timer))
 
 
-def ends() -> tuple[Timers, WaitingForEnds]:
+def ends() -> tuple[Timers, WaitingForResults]:
     timers = Timers()
-    return timers, WaitingForEnds(timers, lambda: timers.now_ns)
+    return timers, WaitingForResults(timers, lambda: timers.now_ns)
 
 
-def an_end_wait(ends: WaitingForEnds, job_id: str, answered: list[Any], wait_s: int = 9) -> EndWait:
+def an_end_wait(
+    ends: WaitingForResults, job_id: str, answered: list[Any], wait_s: int = 9
+) -> ResultWait:
     request = SimpleNamespace(name=f"{job_id}-{ends.count}")
-    wait = EndWait(job_id, SECOND + wait_s * SECOND, request, lambda r: answered.append(r.name))
+    wait = ResultWait(job_id, SECOND + wait_s * SECOND, request, lambda r: answered.append(r.name))
     ends.park(wait)
     return wait
 
 
-def change(job_id: str, type: int) -> Change:
-    return Change(1, type, job_id, "q", 0, b"", 0)
+def change(job_id: str, type: int) -> Event:
+    return Event(1, type, job_id, "q", 0, b"", 0)
 
 
 def test_ends_answer_those_that_wait_for_them() -> None:
@@ -191,7 +193,7 @@ def test_who_is_gone_is_not_answered() -> None:
 def test_an_answer_that_fails_harms_no_other(caplog: Any) -> None:
     _, waiting = ends()
     answered: list[Any] = []
-    waiting.park(EndWait("a", SECOND, SimpleNamespace(), lambda request: 1 // 0))
+    waiting.park(ResultWait("a", SECOND, SimpleNamespace(), lambda request: 1 // 0))
     an_end_wait(waiting, "a", answered)
     waiting.take([change("a", events.COMPLETED)])
     assert answered == ["a-1"] and "answering a request failed" in caplog.text

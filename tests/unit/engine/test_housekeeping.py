@@ -8,7 +8,7 @@ from lib.fsm_driver import Driver
 
 from corvo import ops
 from corvo._fast.codec.layouts import encode_fields, encode_frame
-from corvo.engine.housekeeping import Background
+from corvo.engine.housekeeping import Housekeeping
 from corvo.errors import DiskFull
 from corvo.limits import PURGE_JOBS_MAX, SECOND_NS, STEP_JOBS
 
@@ -32,9 +32,9 @@ class Rig:
         self.on_applied: list[Any] = []
         self.submitted: list[tuple[int, bytes, Any]] = []
         self.fails = False
-        self.flusher = SimpleNamespace(gentle=False, flush_ns_last=0)
+        self.flusher = SimpleNamespace(throttled=False, flush_ns_last=0)
         rig = cast(Any, self)
-        self.background = Background(
+        self.housekeeping = Housekeeping(
             rig, rig, self.driver.machine, rig, [7 * DAY_NS] * 3, 3_600 * SECOND_NS
         )
 
@@ -71,15 +71,15 @@ class Rig:
         """Run what waits behind the pause of an op."""
         waiting, self.later = self.later, []
         for due, callback, args in waiting:
-            if callback == self.background._tick:
+            if callback == self.housekeeping._tick:
                 self.later.append((due, callback, args))
             else:
                 assert delay is None or due == delay
                 callback(*args)
 
     def tick(self) -> None:
-        self.later = [row for row in self.later if row[1] != self.background._tick]
-        self.background._tick()
+        self.later = [row for row in self.later if row[1] != self.housekeeping._tick]
+        self.housekeeping._tick()
 
 
 @pytest.fixture
@@ -96,18 +96,18 @@ def test_tasks_go_on_one_step_at_a_time_in_turns(rig: Rig) -> None:
         for n in range(3 * STEP_JOBS):
             rig.driver.enqueue(f"{queue}{n}", queue=queue)
         rig.driver.do(ops.CLEAR_QUEUE, queue, f"bulk_{queue}")
-    rig.background.start()
+    rig.housekeeping.start()
     steps = 0
     while rig.submitted:
         assert numbers(rig) == [ops.BULK_STEP.number]
-        rig.background.check()
+        rig.housekeeping.check()
         assert len(rig.submitted) == 1, "one at a time"
         rig.apply()
         assert not rig.submitted, "there is a pause"
-        rig.background.check()
+        rig.housekeeping.check()
         rig.wake()
         steps += 1
-    assert rig.driver.machine.running_tasks() == []
+    assert rig.driver.machine.running_operations() == []
     assert steps == 6, "two for the pending ones of each, and one that finds no more"
 
 
@@ -116,7 +116,7 @@ def test_a_refused_step_is_tried_again(rig: Rig) -> None:
         rig.driver.enqueue(f"j{n}")
     rig.driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
     rig.fails = True
-    rig.background.start()
+    rig.housekeeping.start()
     assert not rig.submitted
     rig.fails = False
     rig.wake(delay=0.1)
@@ -126,7 +126,7 @@ def test_a_refused_step_is_tried_again(rig: Rig) -> None:
     rig.wake()
     rig.apply()
     rig.wake()
-    assert rig.driver.machine.running_tasks() == []
+    assert rig.driver.machine.running_operations() == []
 
 
 def test_old_jobs_are_looked_for_once_in_an_interval(rig: Rig) -> None:
@@ -134,7 +134,7 @@ def test_old_jobs_are_looked_for_once_in_an_interval(rig: Rig) -> None:
         rig.driver.enqueue(f"j{n}")
         rig.driver.cancel(f"j{n}")
     rig.driver.machine.flush()
-    rig.background.start()
+    rig.housekeeping.start()
     assert not rig.submitted
     rig.driver.now_ns += 8 * DAY_NS
     for left in (PURGE_JOBS_MAX, 0):
@@ -160,7 +160,7 @@ def test_stale_locks_are_swept(rig: Rig) -> None:
     rig.driver.enqueue("j", unique_key=b"k", unique_until=3, unique_period_ns=SECOND_NS)
     rig.driver.machine.flush()
     rig.driver.advance(2)
-    rig.background.start()
+    rig.housekeeping.start()
     assert rig.apply() == ops.CLEAN_UNIQUE.number
     rig.wake()
     rig.driver.machine.flush()
@@ -172,10 +172,10 @@ def test_nothing_happens_after_close(rig: Rig) -> None:
     for n in range(2 * STEP_JOBS):
         rig.driver.enqueue(f"j{n}")
     rig.driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
-    rig.background.start()
-    assert rig.flusher.gentle
-    rig.background.close()
-    assert not rig.flusher.gentle
+    rig.housekeeping.start()
+    assert rig.flusher.throttled
+    rig.housekeeping.close()
+    assert not rig.flusher.throttled
     before = len(rig.later)
     rig.apply()
     assert len(rig.later) == before
@@ -185,7 +185,7 @@ def test_the_pause_is_that_of_the_last_flush(rig: Rig) -> None:
     for n in range(4 * STEP_JOBS):
         rig.driver.enqueue(f"j{n}")
     rig.driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
-    rig.background.start()
+    rig.housekeeping.start()
     rig.apply()
     rig.wake(delay=0.001)
     rig.flusher.flush_ns_last = 2_000_000

@@ -135,8 +135,8 @@ class Machine:
     def __init__(self) -> None:
         self.ready: dict[str, int] = {}
         self.jobs: list[Any] = []
-        self.overlay_documents = 0
-        self.overlay_size = 0
+        self.write_buffer_records = 0
+        self.write_buffer_size = 0
         self.applied_index = 0
         self.flushes = 0
         self.flush_error: Exception | None = None
@@ -146,7 +146,7 @@ class Machine:
 
     def apply(self, index: int, term: int, data: bytes) -> list[Any]:
         self.applied_index = index
-        self.overlay_documents += 1
+        self.write_buffer_records += 1
         results: list[Any] = []
         for number, _ in decode_frame(data)[1:]:
             if number == ops.FETCH.number:
@@ -181,7 +181,7 @@ class Machine:
         if self.flush_error is not None:
             raise self.flush_error
         self.flushes += 1
-        self.overlay_documents = 0
+        self.write_buffer_records = 0
         return FlushReport(1, 1, self.applied_index)
 
 
@@ -499,7 +499,7 @@ def test_new_jobs_are_refused_when_too_much_is_in_flight(rig: Rig) -> None:
         rig.submit()
     assert refused.value.fields["retry_after_ms"] > 0
     rig.submit(ops.ACK)
-    rig.machine.overlay_size = limits.OVERLAY_SIZE_MAX + 1
+    rig.machine.write_buffer_size = limits.WRITE_BUFFER_SIZE_MAX + 1
     rig.loop.run()
     rig.log.commit()
     with pytest.raises(Overloaded):
@@ -563,7 +563,7 @@ def test_the_base_is_flushed_when_idle_and_the_log_may_go(rig: Rig) -> None:
 
 
 def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
-    rig.machine.overlay_documents = limits.FLUSH_DOCUMENTS
+    rig.machine.write_buffer_records = limits.FLUSH_DOCUMENTS
     rig.submit()
     rig.loop.run()
     rig.log.commit()
@@ -571,7 +571,7 @@ def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
 
 
 def test_a_large_flush_has_a_turn_of_its_own(rig: Rig) -> None:
-    rig.machine.overlay_size = limits.FLUSH_SIZE
+    rig.machine.write_buffer_size = limits.FLUSH_SIZE
     rig.submit()
     rig.loop.run()
     rig.log.commit()
@@ -580,11 +580,11 @@ def test_a_large_flush_has_a_turn_of_its_own(rig: Rig) -> None:
     assert rig.machine.flushes == 1
 
 
-def dirty(rig: Rig, documents: int, ops_count: int = 1, gentle: bool = True) -> None:
+def dirty(rig: Rig, documents: int, ops_count: int = 1, throttled: bool = True) -> None:
     """An entry of so many ops leaves so many documents for the flush, while work goes on in the
     background."""
-    rig.pipeline.flusher.gentle = gentle
-    rig.machine.overlay_documents = documents
+    rig.pipeline.flusher.throttled = throttled
+    rig.machine.write_buffer_records = documents
     for _ in range(ops_count):
         rig.submit()
     rig.loop.run()
@@ -592,7 +592,7 @@ def dirty(rig: Rig, documents: int, ops_count: int = 1, gentle: bool = True) -> 
 
 
 def test_a_gentle_flush_is_done_while_the_next_entry_is_written(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     assert rig.machine.flushes == 0, "not between an answer and the next entry"
     rig.submit()
     assert rig.machine.flushes == 0
@@ -606,7 +606,7 @@ def test_a_gentle_flush_is_done_while_the_next_entry_is_written(rig: Rig) -> Non
 
 
 def test_a_gentle_flush_does_not_wait_for_ever(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     rig.loop.move(SECOND)
     assert rig.machine.flushes == 1
     rig.submit()
@@ -615,26 +615,26 @@ def test_a_gentle_flush_does_not_wait_for_ever(rig: Rig) -> None:
 
 
 def test_few_documents_are_not_flushed_gently_either(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE - 2)  # the entry itself is one more
+    dirty(rig, limits.FLUSH_RECORDS_THROTTLED - 2)  # the entry itself is one more
     rig.submit()
     rig.loop.run()
     assert rig.machine.flushes == 0
 
 
 def test_small_entries_have_small_flushes(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT - 2, gentle=False)
+    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT - 2, throttled=False)
     rig.submit()
     rig.loop.run()
     rig.log.commit()
     assert rig.machine.flushes == 0
-    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT, gentle=False)
+    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT, throttled=False)
     rig.submit()
     rig.loop.run()
     assert rig.log.busy and rig.machine.flushes == 1
 
 
 def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE, limits.GENTLE_OPS_MAX + 1)
+    dirty(rig, limits.FLUSH_RECORDS_THROTTLED, limits.THROTTLED_OPS_MAX + 1)
     rig.submit()
     rig.loop.run()
     assert rig.machine.flushes == 0
@@ -644,7 +644,7 @@ def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
 
 
 def test_a_gentle_flush_that_finds_no_space_is_tried_again(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_GENTLE)
+    dirty(rig, limits.FLUSH_RECORDS_THROTTLED)
     rig.machine.flush_error = DiskFull("no space left")
     rig.submit(ops.ACK)
     rig.loop.run()
@@ -813,7 +813,7 @@ def test_a_fetch_tried_for_its_worker_to_be_seen_does_not_overtake(rig: Rig) -> 
 def follow(rig: Rig) -> list[Any]:
     """End the leadership; gives the list into which lost slots go."""
     lost: list[Any] = []
-    rig.pipeline.on_lost = lambda slot: lost.append(slot[1]) is None
+    rig.pipeline.on_lost = lambda completion: lost.append(completion[1]) is None
     rig.pipeline.follow()
     return lost
 
@@ -868,7 +868,7 @@ def test_another_entry_in_its_place(rig: Rig) -> None:
     rig.log.commit()
     assert sorted(lost) == [1, 2] and rig.answers == []
     assert rig.pipeline.pending == 0
-    assert rig.machine.overlay_documents == 1, "it is applied like everywhere else"
+    assert rig.machine.write_buffer_records == 1, "it is applied like everywhere else"
 
 
 def test_an_entry_that_takes_the_place_of_an_older_proposal(rig: Rig) -> None:
@@ -889,7 +889,7 @@ def test_an_entry_that_takes_the_place_of_an_older_proposal(rig: Rig) -> None:
 
 def test_a_refusal_of_the_log_because_another_leads(rig: Rig) -> None:
     lost: list[Any] = []
-    rig.pipeline.on_lost = lambda slot: lost.append(slot[1]) is None
+    rig.pipeline.on_lost = lambda completion: lost.append(completion[1]) is None
     rig.log.refuse = NoLeader("no")
     rig.submit(tag=1)
     rig.loop.run()

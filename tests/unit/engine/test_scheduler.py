@@ -50,7 +50,7 @@ class Machine:
     """One job is due for promotion."""
 
     fencing = 0
-    unsettled = ""
+    pending_dependents = ""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, str]] = []  # when they finished
@@ -85,15 +85,15 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.on_applied: list[Any] = []
-        self.slots: list[Any] = []
+        self.occurrences: list[Any] = []
         self.purges: list[tuple[tuple[Any, ...], Any]] = []
 
-    def submit(self, op: ops.Op, payload: bytes, slot: Any) -> None:
+    def submit(self, op: ops.Op, payload: bytes, occurrence: Any) -> None:
         if op is ops.PURGE_BATCHES:
-            self.purges.append((decode_fields(op.layout, payload), slot))
+            self.purges.append((decode_fields(op.layout, payload), occurrence))
             return
         assert op is ops.PROMOTE_DUE
-        self.slots.append(slot)
+        self.occurrences.append(occurrence)
 
 
 def test_what_is_refused_is_not_proposed_again_at_once() -> None:
@@ -101,20 +101,20 @@ def test_what_is_refused_is_not_proposed_again_at_once() -> None:
     parts: tuple[Any, ...] = (loop, Clock(), Machine(), pipeline)
     scheduler = Scheduler(*parts)
     scheduler.start()
-    callback, number = pipeline.slots.pop()
+    callback, number = pipeline.occurrences.pop()
     callback(number, DiskFull("no space"))
     scheduler.check()
     assert loop.soon == []
     for delay_s, wake, args in list(loop.later):
         if delay_s < 0.1:
             wake(*args)
-    assert pipeline.slots == []
+    assert pipeline.occurrences == []
     again = [(wake, args) for delay_s, wake, args in loop.later if delay_s == 0.1]
     for wake, args in again:
         wake(*args)
     for wake in loop.soon:
         wake()
-    assert len(pipeline.slots) == 1
+    assert len(pipeline.occurrences) == 1
 
 
 def test_batches_that_finished_long_ago_are_purged_once_a_minute() -> None:

@@ -16,14 +16,14 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import encode_fields, encode_frame
 from corvo.errors import DiskFull, StorageError, UnknownOp
 from corvo.fsm.machine import Machine
-from corvo.fsm.state import state, store
+from corvo.fsm.state import state, write_buffer
 from corvo.limits import HEAD_INSIDE_SIZE_MAX, PART_INSIDE_SIZE_MAX, SECOND_NS
 from corvo.model import ACTIVE, COMPLETED, PENDING, STATES, Job
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 from corvo.storage.rows import Row
 
 
-class FullBase(MemoryBase):
+class FullBase(MemoryStore):
     """A base on a disk that is full while `full` is set."""
 
     full = False
@@ -77,7 +77,7 @@ def test_unknown_op_stops_the_node_before_anything_is_applied(number: int) -> No
 )
 def test_what_cannot_be_decoded_stops_the_node(data: bytes) -> None:
     with pytest.raises(StorageError, match="entry 1 "):
-        Machine(MemoryBase()).apply(1, 1, data)
+        Machine(MemoryStore()).apply(1, 1, data)
 
 
 def test_every_op_that_is_built_has_an_apply() -> None:
@@ -185,11 +185,11 @@ def test_event_of_a_failure_without_text_or_with_too_much(error: bytes) -> None:
 def test_changes_are_handed_out_once() -> None:
     driver = Driver()
     driver.entry(enqueue_step("a"), enqueue_step("b"))
-    seqs = [change.seq for change in driver.machine.take_changes()]
-    assert seqs == [1, 2] and driver.machine.take_changes() == []
+    seqs = [change.seq for change in driver.machine.take_events()]
+    assert seqs == [1, 2] and driver.machine.take_events() == []
     driver.enqueue("c")
     driver.enqueue("d")
-    assert [change.job_id for change in driver.machine.take_changes()] == ["d"], "of the last entry"
+    assert [change.job_id for change in driver.machine.take_events()] == ["d"], "of the last entry"
 
 
 def test_hash_depends_on_everything_that_changed() -> None:
@@ -219,10 +219,10 @@ def test_trimmed_events_are_gone(flushed: str) -> None:
         assert len(driver.machine.events(f"a{n}")) == len(driver.machine.events(f"b{n}"))
         assert bool(driver.machine.events(f"a{n}")) == (n >= gone)
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     driver.do(ops.TRIM_EVENTS, 1_000)
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     assert driver.machine.events("a5") == []
 
 
@@ -247,9 +247,9 @@ def test_what_lived_and_died_leaves_no_index_rows() -> None:
     driver.enqueue("deleted", unique_key=b"K")
     driver.do(ops.DELETE_JOB, "deleted")
     driver.machine.flush()
-    families = sorted(key.partition(b"|")[0] for key in driver.base._rows)
+    families = sorted(key.partition(b"|")[0] for key in driver.state_store._rows)
     assert families == [b"ev"] * 5 + [b"j", b"m", b"qc", b"t", b"w"]
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_flush_lets_go_of_everything_but_active_jobs() -> None:
@@ -260,61 +260,65 @@ def test_flush_lets_go_of_everything_but_active_jobs() -> None:
     driver.take()
     report = driver.machine.flush()
     assert report.index == driver.machine.applied_index and report.documents > 6
-    assert driver.machine.overlay_documents == driver.machine.overlay_size == 0
-    assert list(driver.machine._store.jobs) == ["j1"]
+    assert driver.machine.write_buffer_records == driver.machine.write_buffer_size == 0
+    assert list(driver.machine._buffer.jobs) == ["j1"]
     assert [driver.state(f"j{n}") for n in range(3)] == [COMPLETED, ACTIVE, PENDING]
     assert driver.machine.flush().documents == 1
 
 
 def test_active_jobs_are_kept_within_a_bound() -> None:
     driver = Driver()
-    count = store.KEPT_SIZE_MAX // 200_000
+    count = write_buffer.KEPT_SIZE_MAX // 200_000
     for n in range(2 * count):
         driver.enqueue(f"j{n}", payload=b"x" * 199_000)
         driver.take()
         driver.machine.flush()
-    kept = list(driver.machine._store.jobs)
+    kept = list(driver.machine._buffer.jobs)
     assert len(kept) <= count and kept[-1] == f"j{2 * count - 1}"
-    assert driver.machine.overlay_size == 0
+    assert driver.machine.write_buffer_size == 0
     assert driver.ack("j0") is None and len(driver.job("j0").payload) == 199_000
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_full_disk_loses_nothing_and_stays_readable() -> None:
-    base = FullBase()
-    driver = Driver(base)
+    state_store = FullBase()
+    driver = Driver(state_store)
     driver.enqueue("a")
     driver.machine.flush()
-    base.full = True
+    state_store.full = True
     driver.enqueue("b")
     token = driver.take().token
-    before = (dict(base._rows), memory(driver.machine), driver.machine.overlay_documents)
+    before = (dict(state_store._rows), memory(driver.machine), driver.machine.write_buffer_records)
     for _ in range(2):
         with pytest.raises(DiskFull):
             driver.machine.flush()
-    assert (dict(base._rows), memory(driver.machine), driver.machine.overlay_documents) == before
+    assert (
+        dict(state_store._rows),
+        memory(driver.machine),
+        driver.machine.write_buffer_records,
+    ) == before
     assert driver.state("a") == ACTIVE and driver.state("b") == PENDING
     assert driver.ack("a", token) is None
     driver.do(ops.DELETE_JOB, "b")
-    base.full = False
+    state_store.full = False
     driver.machine.flush()
     assert driver.state("a") == COMPLETED and driver.machine.job("b") is None
-    check_machine(driver.machine, base)
+    check_machine(driver.machine, state_store)
 
 
 def test_overlay_size_follows_what_it_holds() -> None:
     driver = Driver()
     driver.enqueue("j", payload=b"x" * 10_000)
     token = driver.take().token
-    small = driver.machine.overlay_size
+    small = driver.machine.write_buffer_size
     driver.beat("j", token, checkpoint=b"y" * 50_000)
-    assert driver.machine.overlay_size >= small + 50_000
+    assert driver.machine.write_buffer_size >= small + 50_000
     driver.beat("j", token, checkpoint=b"y")
     driver.ack("j", token, result=b"z" * 1_000)
-    assert small + 1_000 <= driver.machine.overlay_size <= small + 3_000
+    assert small + 1_000 <= driver.machine.write_buffer_size <= small + 3_000
     driver.machine.flush()
-    assert driver.machine._store.jobs_size == 0
+    assert driver.machine._buffer.jobs_size == 0
 
 
 def data_of(job: Job) -> tuple[bytes, bytes, bytes]:
@@ -324,8 +328,8 @@ def data_of(job: Job) -> tuple[bytes, bytes, bytes]:
 def apart(driver: Driver, job_id: str) -> bool:
     """Whether the data of a job has a row of its own, once everything is written."""
     driver.restart()
-    check_machine(driver.machine, driver.base)
-    return driver.base.get(keys.data(job_id)) is not None
+    check_machine(driver.machine, driver.state_store)
+    return driver.state_store.get(keys.data(job_id)) is not None
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -370,25 +374,25 @@ def test_a_head_and_its_parts_share_a_page_with_another(more: int) -> None:
         fetched = driver.take(worker="w" * 100)
         assert driver.ack(job_id, fetched.token, result=b"r" * (size + more)) is None
     assert apart(driver, "a") and apart(driver, "b") == (more > 0)
-    assert max(len(row) for _, row in driver.base.scan(keys.JOB)) < 4_096 // 2 - 100
+    assert max(len(row) for _, row in driver.state_store.scan(keys.JOB)) < 4_096 // 2 - 100
     driver.enqueue("large", payload=b"p" * 5_000, checkpoint=b"c" * PART_INSIDE_SIZE_MAX)
     assert not apart(driver, "large")
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_data_that_was_large_stays_apart(written: bool) -> None:
-    base = FullBase()
-    driver = Driver(base)
+    state_store = FullBase()
+    driver = Driver(state_store)
     driver.enqueue("j")
     token = driver.take().token
     driver.beat("j", token, checkpoint=b"c" * 5_000)
     if written:
         assert apart(driver, "j")
     driver.beat("j", token, checkpoint=b"d", progress=b"1")
-    base.full = True
+    state_store.full = True
     with pytest.raises(DiskFull):
         driver.machine.flush()
-    base.full = False
+    state_store.full = False
     assert apart(driver, "j") and data_of(driver.job("j")) == (b"d", b"1", b"")
     driver.ack("j", token, result=b"2")
     driver.do(ops.RETRY_JOB, "j")
@@ -417,14 +421,14 @@ def test_same_entry_again_gives_the_same_bytes() -> None:
     ]
     machines: list[tuple[Machine, Any]] = []
     for flushing in (False, True):
-        base = MemoryBase()
-        machine = Machine(base)
+        state_store = MemoryStore()
+        machine = Machine(state_store)
         for index, entry in enumerate(data, 1):
             machine.apply(index, 1, entry)
             if flushing:
                 machine.flush()
         machine.flush()
-        machines.append((machine, base._rows))
+        machines.append((machine, state_store._rows))
     assert machines[0][1] == machines[1][1]
     assert machines[0][0].hash == machines[1][0].hash
 
@@ -440,7 +444,7 @@ def story() -> tuple[str, str]:
         if n % 2:
             driver.fail(fetched.job_id, fetched.token)
     driver.machine.flush()
-    digest = sha256(repr(sorted(driver.base._rows.items())).encode()).hexdigest()
+    digest = sha256(repr(sorted(driver.state_store._rows.items())).encode()).hexdigest()
     return driver.machine.hash.hex(), digest
 
 
@@ -477,7 +481,7 @@ def test_a_base_is_read_in_slices() -> None:
         new.entry(enqueue_step(f"j{n}", scheduled_ns=START_NS * 2 if n % 2 else 0))
     new.machine.flush()
     slices = 0
-    for _ in old.machine.load(new.base):
+    for _ in old.machine.load(new.state_store):
         slices += 1
         assert old.machine.job("old") is not None and old.machine.job("j0") is None
     assert slices == 3

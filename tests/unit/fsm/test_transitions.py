@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lib.consistency import check_machine
-from lib.fsm_driver import Driver, encode_extras
+from lib.fsm_driver import Driver, encode_options
 
 from corvo import ops
 from corvo.errors import CorvoError, InvalidState, NotFound
@@ -32,7 +32,7 @@ def reach(driver: Driver, state: int, **fields: Any) -> None:
         driver.enqueue("j", scheduled_ns=driver.now_ns + 10 * SECOND_NS, **fields)
         return
     if state == HELD:
-        driver.enqueue("j", extras=encode_extras(hold=True, hold_reason="why"), **fields)
+        driver.enqueue("j", options=encode_options(hold=True, hold_reason="why"), **fields)
         return
     driver.enqueue("j", **fields)
     if state in (PENDING, CANCELLED):
@@ -63,8 +63,8 @@ def expire(driver: Driver) -> Any:
     job = driver.machine.job("j")
     if job is None:
         return NotFound("j")
-    driver.machine._store.touch(job)
-    driver.machine._store.touch_extras(job).expires_ns = driver.now_ns
+    driver.machine._buffer.touch(job)
+    driver.machine._buffer.touch_options(job).expires_ns = driver.now_ns
     return driver.do(ops.EXPIRE_JOBS, ["j"]) or InvalidState("not expired")
 
 
@@ -101,11 +101,11 @@ ACTS: dict[int, Callable[[Driver], Any]] = {
     states.POSTPONE: lambda driver: driver.release("j", delay_s=5),
     states.RECLAIM: lease_end,
     states.CANCEL: lambda driver: driver.cancel("j"),
-    states.WITHDRAW: withdraw,
+    states.CANCEL_ACKNOWLEDGED: withdraw,
     states.FORCE_CANCEL: lambda driver: driver.cancel("j", force=True),
     states.RETRY: lambda driver: driver.do(ops.RETRY_JOB, "j"),
     states.DELETE: lambda driver: driver.do(ops.DELETE_JOB, "j"),
-    states.ENQUEUE_HELD: lambda driver: driver.enqueue("j", extras=encode_extras(hold=True)),
+    states.ENQUEUE_HELD: lambda driver: driver.enqueue("j", options=encode_options(hold=True)),
     states.HOLD: lambda driver: driver.act("hold", "j", reason="why"),
     states.APPROVE: lambda driver: driver.act("approve", "j"),
     states.REVISE: lambda driver: driver.act("reject", "j", revise=True, feedback=b'"no"'),
@@ -117,7 +117,7 @@ ACTS: dict[int, Callable[[Driver], Any]] = {
     states.CHANGE_PRIORITY: lambda driver: driver.act("change_priority", "j", priority=0),
 }
 # What other jobs do to one that waits for them; tests of their own are in test_dependencies.
-BY_OTHERS = (states.UNBLOCK, states.FORSAKE)
+BY_OTHERS = (states.UNBLOCK, states.DEPENDENCY_FAILED)
 # A job that is nowhere can only be enqueued.
 PAIRS = [
     (state, trigger)
@@ -144,7 +144,9 @@ def test_transition(pair: tuple[int, int]) -> None:
     events = driver.machine.event_seq
     result = ACTS[trigger](driver)
     after = driver.machine.job("j")
-    if pair not in TABLE and not (trigger == states.WITHDRAW and driver.machine.event_seq > events):
+    if pair not in TABLE and not (
+        trigger == states.CANCEL_ACKNOWLEDGED and driver.machine.event_seq > events
+    ):
         assert isinstance(result, InvalidState)
         assert after is not None and after.state == state
         assert driver.machine.event_seq == events, "a refusal leaves no trace"
@@ -155,7 +157,7 @@ def test_transition(pair: tuple[int, int]) -> None:
         assert (NOWHERE if after is None else after.state) == TABLE[pair]
         assert driver.machine.event_seq > events or trigger == states.HEARTBEAT
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 @pytest.mark.parametrize(

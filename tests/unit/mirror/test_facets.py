@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corvo import limits
 from corvo.mirror import filters
-from corvo.mirror.facets import Facets, Place
+from corvo.mirror.facets import Facet, Facets
 from corvo.model import PRIORITY_NAMES
 
 PLACES = st.tuples(
@@ -37,22 +37,22 @@ class Rows:
 
     def __init__(self) -> None:
         self.facets = Facets()
-        self.rows: dict[int, tuple[Place, dict[str, str]]] = {}
+        self.rows: dict[int, tuple[Facet, dict[str, str]]] = {}
 
-    def apply(self, number: int, place: Place | None, tags: dict[str, str]) -> None:
+    def apply(self, number: int, facet: Facet | None, tags: dict[str, str]) -> None:
         old = self.rows.get(number)
-        if old is None and place is not None:
-            self.facets.add([(number, place, tags)])
-            self.rows[number] = place, tags
-        elif old is not None and place is None:
+        if old is None and facet is not None:
+            self.facets.add([(number, facet, tags)])
+            self.rows[number] = facet, tags
+        elif old is not None and facet is None:
             self.facets.remove(number, *old)
             del self.rows[number]
-        elif old is not None and place is not None:
-            self.facets.move(number, old[0], place)
-            self.rows[number] = place, old[1]
+        elif old is not None and facet is not None:
+            self.facets.move(number, old[0], facet)
+            self.rows[number] = facet, old[1]
 
 
-def holds(row: tuple[Place, dict[str, str]], filter: dict[str, Any]) -> bool:
+def holds(row: tuple[Facet, dict[str, str]], filter: dict[str, Any]) -> bool:
     (queue, state, priority, failed), tags = row
     return (
         filter.get("queue", queue) in (queue, "*")

@@ -12,7 +12,7 @@ from corvo.errors import ValidationError
 from corvo.mirror import jq
 from corvo.mirror.filters import Filter
 from corvo.mirror.jq import Condition
-from corvo.mirror.query import Doomed, conditions
+from corvo.mirror.query import PendingDeletions, conditions
 
 KEYS = st.sampled_from(["a", "b", "c", "key with spaces", "ü", "0", "x.y"])
 TEXTS = st.sampled_from(["", "x", "xy", "yx", "%", "_", "' OR 1=1 --", "ü", "5", "true"])
@@ -116,7 +116,7 @@ CONNECTION.execute("CREATE TABLE jobs (payload TEXT)")
 
 
 def found(parsed: tuple[Condition, ...], payload: Any) -> bool:
-    rest = conditions(Filter({"payload_jq": parsed}), Doomed())
+    rest = conditions(Filter({"payload_jq": parsed}), PendingDeletions())
     text = " AND ".join(sql for sql, _ in rest)
     values = [value for _, more in rest for value in more]
     CONNECTION.execute("DELETE FROM jobs")

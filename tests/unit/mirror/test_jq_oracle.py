@@ -34,9 +34,9 @@ def questions(draw: st.DrawFn) -> tuple[Condition, Any]:
     path: list[str | int] = []
     value = payload
     while isinstance(value, dict | list) and value and draw(st.booleans()):
-        place = draw(st.sampled_from([*value] if isinstance(value, dict) else range(len(value))))
-        path.append(place)
-        value = value[place]
+        facet = draw(st.sampled_from([*value] if isinstance(value, dict) else range(len(value))))
+        path.append(facet)
+        value = value[facet]
     where = tuple(path) if draw(st.booleans()) else draw(PATHS)
     test = draw(st.sampled_from(["", "", "startswith", "contains", "length"]))
     if test == "length":

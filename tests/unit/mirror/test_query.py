@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corvo.mirror import filters, query, schema
 from corvo.mirror.filters import Filter
-from corvo.mirror.query import Doomed, Order
+from corvo.mirror.query import Order, PendingDeletions
 
 NEWEST = Order("created_at", True)
 
@@ -28,7 +28,7 @@ def plan(database: sqlite3.Connection, fields: dict[str, Any], **given: Any) -> 
     """What SQLite does for a page."""
     arguments: dict[str, Any] = {
         "filter": filters.parse(fields),
-        "doomed": Doomed(),
+        "pending_deletion": PendingDeletions(),
         "order": NEWEST,
         "after": None,
         "limit": 51,
@@ -92,8 +92,8 @@ VALUES = st.one_of(
 
 @given(st.text(max_size=60) | st.lists(VALUES, max_size=5).map(json.dumps), st.booleans())
 def test_any_cursor_is_a_place_or_the_start(text: str, descending: bool) -> None:
-    place = query.parse_cursor(Order("attempt", descending), text)
-    assert place is None or (isinstance(place[0], int) and isinstance(place[1], str))
+    facet = query.parse_cursor(Order("attempt", descending), text)
+    assert facet is None or (isinstance(facet[0], int) and isinstance(facet[1], str))
 
 
 @given(st.integers(0, 2**63 - 1), st.text("abc_123", min_size=1))
@@ -130,6 +130,6 @@ def test_patterns_are_literal(database: sqlite3.Connection, text: str) -> None:
 def test_queues_by_pattern(
     database: sqlite3.Connection, pattern: str, name: str, answer: int
 ) -> None:
-    [(text, values)] = query.conditions(Filter({"queue": pattern}), Doomed())
+    [(text, values)] = query.conditions(Filter({"queue": pattern}), PendingDeletions())
     sql = f"SELECT {text} FROM (SELECT ? AS queue) j"
     assert database.execute(sql, (*values, name)).fetchone() == (answer,)

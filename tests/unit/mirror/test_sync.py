@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 from lib.mirror_check import MemorySnapshot
 
-from corvo.mirror.sync import Round
+from corvo.mirror.sync import SyncBatch
 from corvo.model import Queue
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 from corvo.storage.reader import Snapshot
 
 OLD = Queue(1, "alpha")
@@ -31,8 +31,8 @@ ENDED.destroyed = True
 def test_queues_that_are_gone_are_forgotten(
     known: list[Queue], read: list[tuple[str, Queue | None]], left: set[int]
 ) -> None:
-    found = Round()
+    found = SyncBatch()
     found.queues = read
-    snapshot = cast(Snapshot, MemorySnapshot(MemoryBase()))
+    snapshot = cast(Snapshot, MemorySnapshot(MemoryStore()))
     queues = found.name_queues(snapshot, {queue.number: queue for queue in known})
     assert set(queues) == left

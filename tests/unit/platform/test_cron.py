@@ -23,7 +23,7 @@ def utc(at_ns: int) -> str:
     return f"{datetime.fromtimestamp(at_ns // SECOND_NS, UTC):%Y-%m-%d %H:%M}"
 
 
-def slots(expression: str, zone: str, after: str, until: str) -> list[str]:
+def occurrences(expression: str, zone: str, after: str, until: str) -> list[str]:
     """Slots behind `after` up to `until`."""
     end_ns = ns(until)
     found = takewhile(lambda at: at <= end_ns, cron.parse(expression, zone).after(ns(after)))
@@ -124,7 +124,7 @@ FIXED = [
 @pytest.mark.parametrize(("zone", "expression", "expected"), FIXED)
 def test_a_wall_time_runs_once_a_day(zone: str, expression: str, expected: list[str]) -> None:
     before = f"{datetime.fromisoformat(expected[0]) - timedelta(hours=2):%Y-%m-%d %H:%M}"
-    assert slots(expression, zone, before, expected[-1]) == expected
+    assert occurrences(expression, zone, before, expected[-1]) == expected
 
 
 # Expressions with a star keep their interval: slots around the change, UTC.
@@ -190,18 +190,18 @@ INTERVALS = [
 def test_an_interval_keeps_its_length(
     zone: str, expression: str, after: str, until: str, expected: list[str]
 ) -> None:
-    assert slots(expression, zone, after, until) == expected
+    assert occurrences(expression, zone, after, until) == expected
 
 
 def test_t15_hourly_in_warsaw_over_the_end_of_summer() -> None:
     """Each full hour once, the repeated one too."""
-    runs = slots("0 * * * *", "Europe/Warsaw", "2026-10-24 21:59", "2026-10-25 22:00")
+    runs = occurrences("0 * * * *", "Europe/Warsaw", "2026-10-24 21:59", "2026-10-25 22:00")
     start = datetime(2026, 10, 24, 22)
     assert runs == [f"{start + timedelta(hours=n):%Y-%m-%d %H:%M}" for n in range(25)]
 
 
 def test_t15_half_hours_of_a_day_of_25_hours_in_new_york() -> None:
-    runs = slots("*/30 * * * *", "America/New_York", "2026-11-01 03:59", "2026-11-02 04:59")
+    runs = occurrences("*/30 * * * *", "America/New_York", "2026-11-01 03:59", "2026-11-02 04:59")
     assert len(runs) == 50
     assert runs == sorted(set(runs))
 
@@ -209,7 +209,9 @@ def test_t15_half_hours_of_a_day_of_25_hours_in_new_york() -> None:
 def test_a_schedule_made_in_the_repeated_hour_never_looks_back() -> None:
     """At 02:10 for the second time, 02:30 of today is over: it ran the first time."""
     after = "2026-10-25 01:10"
-    assert slots("30 2 * * *", "Europe/Berlin", after, "2026-10-26 12:00") == ["2026-10-26 01:30"]
+    assert occurrences("30 2 * * *", "Europe/Berlin", after, "2026-10-26 12:00") == [
+        "2026-10-26 01:30"
+    ]
 
 
 ZONES = [
@@ -285,8 +287,8 @@ def test_wall_times_run_once_on_each_day_of_the_year(zone: str, hour: int, minut
     after_ns=st.integers(0, ns("2200-01-01 00:00")),
 )
 def test_the_next_slot_is_always_later(expression: str, zone: str, after_ns: int) -> None:
-    slot_ns = cron.parse(expression, zone).next(after_ns)
-    assert slot_ns > after_ns and slot_ns % SECOND_NS == 0
+    occurrence_ns = cron.parse(expression, zone).next(after_ns)
+    assert occurrence_ns > after_ns and occurrence_ns % SECOND_NS == 0
 
 
 @pytest.mark.parametrize(

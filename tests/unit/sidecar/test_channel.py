@@ -42,8 +42,8 @@ class Ends:
 
     async def call(self, method: str, arguments: Any = None, wait_s: float = 5) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        slot = (lambda _, result: answer.set_result(result), None)
-        self.asking.call(method, arguments, wait_s, slot)
+        completion = (lambda _, result: answer.set_result(result), None)
+        self.asking.call(method, arguments, wait_s, completion)
         return await answer
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
 CHILD = """
 import json, sys
@@ -28,8 +28,8 @@ reader.close()
 
 
 def test_snapshots_see_what_was_written(tmp_path: Path) -> None:
-    base = Base.open(tmp_path, ballast_size=0)
-    base.write([(b"a|%d" % n, b"%d" % n) for n in range(1, 6)], [])
+    state_store = StateStore.open(tmp_path, ballast_size=0)
+    state_store.write([(b"a|%d" % n, b"%d" % n) for n in range(1, 6)], [])
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -44,12 +44,12 @@ def test_snapshots_see_what_was_written(tmp_path: Path) -> None:
         return json.loads(child.stdout.readline())
 
     assert ask() == ["1", ["a|2", "a|3"], 0, []]
-    base.write([(b"a|1", b"new")], [b"a|2"])
+    state_store.write([(b"a|1", b"new")], [b"a|2"])
     assert ask() == ["new", ["a|3", "a|4"], 0, []]
     for part in range(8):  # far more than the map that LMDB takes by itself
-        base.write([(b"big|%d-%d" % (part, n), bytes(40_000)) for n in range(100)], [])
+        state_store.write([(b"big|%d-%d" % (part, n), bytes(40_000)) for n in range(100)], [])
     assert ask() == ["new", ["a|3", "a|4"], 800, []]
     child.kill()
     child.wait()
-    assert base.reader_check() in (0, 1)
-    base.close()
+    assert state_store.reader_check() in (0, 1)
+    state_store.close()

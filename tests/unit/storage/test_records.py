@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
-from corvo.events import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Change
+from corvo.events import COMPLETED, ENQUEUED, EVENT_TYPES, STARTED, Event
 from corvo.limits import TIME_MAX_NS
 from corvo.model import (
     ACTIONS,
@@ -19,20 +19,20 @@ from corvo.model import (
     ERROR_KINDS,
     HOLD_ACTIONS,
     ON_DEPENDENCY_FAILURE,
+    OPERATION_KINDS,
+    OPERATION_STATES,
     OVERLAPS,
     STATES,
-    TASK_KINDS,
-    TASK_STATES,
     UNIQUE_UNTIL,
     Batch,
+    BulkOperation,
     ErrorRecord,
-    Extras,
     Job,
+    JobOptions,
     Log,
     LogBlock,
     Queue,
     Schedule,
-    Task,
     Worker,
 )
 from corvo.storage.records import (
@@ -90,9 +90,9 @@ HEAD = {
     "error_count": U63,
     "event_seq": U63,
     "provider_error": st.booleans(),
-    "keeps_place": st.booleans(),
+    "keeps_position": st.booleans(),
     "ready_ns": U63,
-    "has_extras": st.booleans(),
+    "has_options": st.booleans(),
 }
 BODY = {
     "payload": BYTES,
@@ -108,10 +108,10 @@ BODY = {
     "unique_until": below(UNIQUE_UNTIL),
     "unique_period_ns": U63,
     "schedule_id": TEXT,
-    "schedule_slot_ns": U63,
+    "schedule_occurrence_ns": U63,
 }
 DATA = {"checkpoint": BYTES, "progress": BYTES, "result": BYTES}
-EXTRAS = {
+OPTIONS = {
     "group_key": TEXT,
     "batch_id": TEXT,
     "chain_id": TEXT,
@@ -132,7 +132,7 @@ EXTRAS = {
 NOT_STORED = {
     "body_apart",
     "data_apart",
-    "extras",
+    "options",
     "id",
     "size",
     "token",
@@ -175,9 +175,9 @@ QUEUE = {
     "turn": U63,
     "served": U63,
 }
-TASK = {
-    "kind": below(TASK_KINDS),
-    "state": below(TASK_STATES),
+OPERATION = {
+    "kind": below(OPERATION_KINDS),
+    "state": below(OPERATION_STATES),
     "queue_number": U63,
     "queue": TEXT,
     "action": below(ACTIONS),
@@ -216,7 +216,7 @@ SCHEDULE = {
     "catch_up_limit": U63,
     "created_ns": U63,
     "next_ns": U63,
-    "last_slot_ns": U63,
+    "last_occurrence_ns": U63,
     "last_run_ns": U63,
     "last_job_id": TEXT,
 }
@@ -231,8 +231,8 @@ META = {
     "event_log_size": U63,
     "next_queue_number": U63,
     "hash": st.binary(min_size=16, max_size=16),
-    "first_replay": U63,
-    "next_replay": U63,
+    "first_idempotency": U63,
+    "next_idempotency": U63,
     "result_schemas": st.booleans(),
     "configuration": BYTES,
 }
@@ -256,12 +256,12 @@ def read(thing: Any, fields: Any) -> dict[str, Any]:
 
 def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Job("j")) == {*HEAD, *BODY, *DATA, *NOT_STORED}
-    assert attributes(Extras()) == {*EXTRAS, "blocked"}
+    assert attributes(JobOptions()) == {*OPTIONS, "blocked"}
     assert attributes(Batch("b")) == {*BATCH, "id"}
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
-    assert attributes(Task("t", 0)) == {*TASK, "id"}
+    assert attributes(BulkOperation("t", 0)) == {*OPERATION, "id"}
     assert attributes(meta.Meta()) == set(META)
 
 
@@ -321,11 +321,11 @@ def test_head_and_body_are_fields_of_their_layouts(
         assert job_records.encode_body(job) == damaged
 
 
-@given(st.fixed_dictionaries(EXTRAS))
+@given(st.fixed_dictionaries(OPTIONS))
 def test_extras(values: dict[str, Any]) -> None:
-    extras = filled(Extras(), values)
-    again = job_records.decode_extras("job_1", job_records.encode_extras(extras))
-    assert read(again, EXTRAS) == values
+    options = filled(JobOptions(), values)
+    again = job_records.decode_options("job_1", job_records.encode_options(options))
+    assert read(again, OPTIONS) == values
 
 
 def test_the_head_of_a_waiting_job_is_small() -> None:
@@ -360,11 +360,11 @@ def test_schedules(values: dict[str, Any]) -> None:
     assert again.id == "sched_1" and read(again, SCHEDULE) == values
 
 
-@given(st.fixed_dictionaries(TASK))
+@given(st.fixed_dictionaries(OPERATION))
 def test_tasks(values: dict[str, Any]) -> None:
-    task = filled(Task("bulk_1", 0), values)
-    again = job_records.decode_task("bulk_1", job_records.encode_task(task))
-    assert again.id == "bulk_1" and read(again, TASK) == values
+    operation = filled(BulkOperation("bulk_1", 0), values)
+    again = job_records.decode_operation("bulk_1", job_records.encode_operation(operation))
+    assert again.id == "bulk_1" and read(again, OPERATION) == values
 
 
 @given(st.lists(TEXT, max_size=4), BYTES, st.lists(BYTES, max_size=4))
@@ -382,9 +382,9 @@ def test_batches(values: dict[str, Any]) -> None:
 
 @given(st.integers(0, 2**64 - 1), U63, BYTES, BYTES, BYTES)
 def test_replays(digest: int, stamp_ns: int, key: bytes, print_: bytes, outcome: bytes) -> None:
-    encoded = job_records.encode_replay(digest, stamp_ns, key, print_, outcome)
-    assert job_records.replay_digest(encoded) == digest
-    assert job_records.decode_replay(encoded) == (stamp_ns, key, print_, outcome)
+    encoded = job_records.encode_idempotency(digest, stamp_ns, key, print_, outcome)
+    assert job_records.idempotency_digest(encoded) == digest
+    assert job_records.decode_idempotency(encoded) == (stamp_ns, key, print_, outcome)
 
 
 @given(U63, below(ERROR_KINDS), BYTES, BYTES, U63)
@@ -401,7 +401,7 @@ def test_unique_locks(job_id: str, expires_ns: int, key: bytes) -> None:
     assert job_records.decode_lock(encoded) == (job_id, expires_ns, key)
 
 
-def fields_of(change: Change) -> tuple[Any, ...]:
+def fields_of(change: Event) -> tuple[Any, ...]:
     return (
         change.seq,
         change.type,
@@ -414,12 +414,12 @@ def fields_of(change: Change) -> tuple[Any, ...]:
 
 
 @st.composite
-def blocks(draw: st.DrawFn) -> list[Change]:
+def blocks(draw: st.DrawFn) -> list[Event]:
     first = draw(st.integers(1, 2**62))
     queues = st.sampled_from(["default", "q/é", ""])
     ids = st.sampled_from(["job_01KB5H4S00", "job_01KB5H4S01", "job_01KB5H9", ""]) | TEXT
     return [
-        Change(
+        Event(
             seq,
             draw(below(EVENT_TYPES)),
             draw(ids),
@@ -435,7 +435,7 @@ def blocks(draw: st.DrawFn) -> list[Change]:
 _block = event_records.EventBlock()
 
 
-def encode_events(changes: list[Change]) -> bytes:
+def encode_events(changes: list[Event]) -> bytes:
     _block.begin(changes[0].seq, changes[0].at_ns)
     for change in changes:
         _block.add(change.type, change.job_id, change.queue, change.previous, change.data)
@@ -443,7 +443,7 @@ def encode_events(changes: list[Change]) -> bytes:
 
 
 @given(blocks())
-def test_event_blocks(changes: list[Change]) -> None:
+def test_event_blocks(changes: list[Event]) -> None:
     first = changes[0].seq
     block = encode_events(changes)
     assert [*map(fields_of, event_records.decode_events(first, block))] == [
@@ -458,7 +458,7 @@ def test_event_blocks(changes: list[Change]) -> None:
 
 def test_an_event_takes_few_bytes() -> None:
     changes = [
-        Change(1000 + i, STARTED, f"job_01KB5H4S0{i * 7919:017}", "default", STAMP, b"", 900 + i)
+        Event(1000 + i, STARTED, f"job_01KB5H4S0{i * 7919:017}", "default", STAMP, b"", 900 + i)
         for i in range(64)
     ]
     assert len(encode_events(changes)) <= 20 * len(changes)
@@ -529,9 +529,9 @@ def test_a_log_round_trips_and_its_columns_agree() -> None:
 
 
 GOLDEN_CHANGES = [
-    Change(41, ENQUEUED, "job_A1", "q", STAMP, b"", 0),
-    Change(42, STARTED, "job_A2", "q", STAMP, b"{}", 12),
-    Change(43, COMPLETED, "job_A2", "r", STAMP, b"", 42),
+    Event(41, ENQUEUED, "job_A1", "q", STAMP, b"", 0),
+    Event(42, STARTED, "job_A2", "q", STAMP, b"{}", 12),
+    Event(43, COMPLETED, "job_A2", "r", STAMP, b"", 42),
 ]
 
 
@@ -557,7 +557,7 @@ def _golden_worker() -> Worker:
 def _golden_schedule() -> Schedule:
     values = {"revision": 2, "name": "n", "cron": "0 2 * * *", "timezone": "UTC", "job": b"j"}
     values |= {"overlap": 1, "catch_up": 2, "catch_up_limit": 9, "created_ns": 5}
-    values |= {"next_ns": 300, "last_slot_ns": 7, "last_run_ns": 8, "last_job_id": "job_A1"}
+    values |= {"next_ns": 300, "last_occurrence_ns": 7, "last_run_ns": 8, "last_job_id": "job_A1"}
     return filled(Schedule("sched_1"), values)
 
 
@@ -575,16 +575,16 @@ def _golden_log() -> Log:
     return filled(log, {"next_seq": 304, "dropped": 1})
 
 
-def _golden_extras() -> Extras:
+def _golden_extras() -> JobOptions:
     values = {"group_key": "g", "batch_id": "batch_1", "chain_id": "chn_1", "chain_step": -1}
     values |= {"chain": b"{}", "depends_on": ["job_1", "job_2"], "on_dependency_failure": 2}
     values |= {"result_schema": b"true", "expires_ns": 300, "hold_reason": "why"}
     values |= {"open_dependencies": ["job_2"], "has_dependents": True, "has_logs": True}
-    extras: Extras = filled(Extras(), values | {"hold_ends_ns": 128, "hold_action": 1})
-    return extras
+    options: JobOptions = filled(JobOptions(), values | {"hold_ends_ns": 128, "hold_action": 1})
+    return options
 
 
-def _golden_task() -> Task:
+def _golden_task() -> BulkOperation:
     values = {"action": 3, "arguments": b"a", "total": 300, "counts": [1, 2, 3], "chunks": 3}
     values |= {
         "next_chunk": 1,
@@ -593,7 +593,9 @@ def _golden_task() -> Task:
         "cursor": b"k",
         "undone_by": "bulk_2",
     }
-    return filled(Task("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True})
+    return filled(
+        BulkOperation("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True}
+    )
 
 
 def _golden_batch() -> Batch:
@@ -637,7 +639,7 @@ DOCUMENTS = {
     "outbox_state": lambda: outbox_records.encode_state(b"epoch", 300),
     "job body": lambda: job_records.encode_body(_golden_job()),
     "job data": lambda: job_records.encode_data(_golden_job()),
-    "job extras": lambda: job_records.encode_extras(_golden_extras()),
+    "job options": lambda: job_records.encode_options(_golden_extras()),
     "log": lambda: log_records.encode_log(_golden_log()),
     "log block": lambda: log_records.encode_log_block([b"line", b""]),
     "queue": lambda: queue_records.encode_queue(_golden_queue()),
@@ -645,12 +647,14 @@ DOCUMENTS = {
     "grant": lambda: queue_records.encode_grant(3),
     "worker": lambda: job_records.encode_worker(_golden_worker()),
     "schedule": lambda: job_records.encode_schedule(_golden_schedule()),
-    "task": lambda: job_records.encode_task(_golden_task()),
-    "task chunk": lambda: job_records.encode_chunk(["job_A1", "job_A2"], b"\0\x11", [b"b", b""]),
+    "operation": lambda: job_records.encode_operation(_golden_task()),
+    "operation chunk": lambda: job_records.encode_chunk(
+        ["job_A1", "job_A2"], b"\0\x11", [b"b", b""]
+    ),
     "error record": lambda: job_records.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),
     "unique lock": lambda: job_records.encode_lock("job_A1", 3_000_000_007, b"k"),
     "batch": lambda: job_records.encode_batch(_golden_batch()),
-    "replay": lambda: job_records.encode_replay(258, STAMP, b"k", b"f", b"o"),
+    "idempotency": lambda: job_records.encode_idempotency(258, STAMP, b"k", b"f", b"o"),
     "event block": lambda: encode_events(GOLDEN_CHANGES),
     "meta": lambda: meta.encode_meta(_golden_meta()),
 }

@@ -13,11 +13,11 @@ from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.fsm.ops.bulk import ACTION_STATES, STATE_BASE
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
-from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, Task
+from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, BulkOperation
 from corvo.net.api.action_args import encode_arguments, hold_values
 from corvo.net.api.handlers.search import Asking, refuse_stale
 from corvo.net.api.requests import BulkBody, UndoBody, decode, json_value, plain_value
-from corvo.net.api.responses import reply_json, task_counts, task_document
+from corvo.net.api.responses import operation_counts, operation_document, reply_json
 from corvo.net.http.query import Query
 from corvo.platform.ids import check_job_ids
 
@@ -37,7 +37,7 @@ class Selection:
     body: BulkBody
     action: int
     arguments: bytes
-    task_id: str
+    operation_id: str
     index: int  # of the log, which the mirror has to know
     guard: tuple[bytes, bytes] | None
     after: int = 0  # rows up to here have been looked at
@@ -53,14 +53,14 @@ class Given:
     what is remembered of it has to be all of it."""
 
     ids: list[str]
-    task_id: str
+    operation_id: str
     in_background: bool
     at_once: bool
     done: int = 0  # so many are in the task
 
     def part(self) -> tuple[list[str], bool]:
         """The next of them, and whether there are more."""
-        count = len(self.ids) if self.at_once else limits.TASK_IDS_MAX
+        count = len(self.ids) if self.at_once else limits.OPERATION_IDS_MAX
         began, self.done = self.done, self.done + count
         return self.ids[began : self.done], self.done < len(self.ids)
 
@@ -92,7 +92,7 @@ class Bulk:
             body,
             action,
             arguments,
-            self._service.new_task_id(),
+            self._service.new_operation_id(),
             self._asking.current_index(),
             self._service.guard,
         )
@@ -124,7 +124,7 @@ class Bulk:
     def _select(self, request: Request, selection: Selection) -> None:
         """Ask for the next jobs of a selection."""
         request.context = selection
-        question: dict[str, Any] = {"filter": selection.filter, "limit": limits.TASK_IDS_MAX}
+        question: dict[str, Any] = {"filter": selection.filter, "limit": limits.OPERATION_IDS_MAX}
         question |= {"after": selection.after, "upto": selection.upto}
         self._asking.ask(request, "ids", question, selection.index, self._on_selected)
 
@@ -142,10 +142,10 @@ class Bulk:
             elif first:
                 self._service.guard = selection.guard
                 settings = selection.action, selection.arguments, more
-                values = (selection.task_id, ids, False, *settings)
+                values = (selection.operation_id, ids, False, *settings)
                 self._service.submit(ops.BULK_ACTION, values, (self._on_added, request))
             else:
-                rest = (selection.task_id, ids, more)
+                rest = (selection.operation_id, ids, more)
                 self._service.submit(ops.BULK_ADD, rest, (self._on_added, request))
         except CorvoError as error:
             reply_error(request, error)
@@ -156,7 +156,7 @@ class Bulk:
         selection: Selection = request.context
         if isinstance(result, CorvoError):
             reply_error(request, result)
-        elif selection.after and result.id == selection.task_id and not request.abandoned:
+        elif selection.after and result.id == selection.operation_id and not request.abandoned:
             try:
                 self._select(request, selection)
             except CorvoError as error:
@@ -198,9 +198,11 @@ class Bulk:
         if body.all and not in_background:
             in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
         with_key = self._service.guard is not None
-        given = request.context = Given(ids, self._service.new_task_id(), in_background, with_key)
+        given = request.context = Given(
+            ids, self._service.new_operation_id(), in_background, with_key
+        )
         part, more = given.part()
-        values = (given.task_id, part, body.all, action, arguments, more)
+        values = (given.operation_id, part, body.all, action, arguments, more)
         self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))
 
     def _on_part(self, request: Request, result: Any) -> None:
@@ -209,37 +211,37 @@ class Bulk:
             reply_error(request, result)
             return
         part, more = given.part()
-        if not part or result.id != given.task_id or request.abandoned:
+        if not part or result.id != given.operation_id or request.abandoned:
             request.context = given.in_background
             self._on_accepted(request, result)  # all are there, or it is that of an earlier request
             return
         try:
-            values = (given.task_id, part, more)
+            values = (given.operation_id, part, more)
             self._service.submit(ops.BULK_ADD, values, (self._on_part, request))
         except CorvoError as error:
             reply_error(request, error)
 
     def get(self, request: Request) -> None:
         """How far an action is."""
-        reply_json(request, 200, task_document(self._service.task(request.params[0])))
+        reply_json(request, 200, operation_document(self._service.operation(request.params[0])))
 
     def cancel(self, request: Request) -> None:
         """Do not go on with an action; what is done stays done."""
-        values = (self._service.task(request.params[0]).id, 0, True)
+        values = (self._service.operation(request.params[0]).id, 0, True)
         self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
 
     def undo(self, request: Request) -> None:
         """Take back what an action has done, where nothing has happened since."""
         body = decode(request.body or b"{}", UndoBody)
-        task = self._service.task(request.params[0])
-        in_background = body.async_ or task.counts[DONE] > _ASYNC_ABOVE
+        operation = self._service.operation(request.params[0])
+        in_background = body.async_ or operation.counts[DONE] > _ASYNC_ABOVE
         request.context = in_background
-        values = (self._service.new_task_id(), task.id)
+        values = (self._service.new_operation_id(), operation.id)
         self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
 
     def results(self, request: Request) -> None:
         """What came of the jobs, one kind at a time."""
-        task = self._service.task(request.params[0])
+        operation = self._service.operation(request.params[0])
         query = Query(request, "kind", "cursor", "limit")
         kind = query.text("kind") or OUTCOMES[DONE]
         if kind not in OUTCOMES:
@@ -247,8 +249,8 @@ class Bulk:
                 f"kind {validate.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
             )
         limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
-        rows, cursor = self._service.machine.task_results(
-            task, query.seq("cursor"), OUTCOMES.index(kind), limit
+        rows, cursor = self._service.machine.operation_results(
+            operation, query.seq("cursor"), OUTCOMES.index(kind), limit
         )
         document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
         if cursor:
@@ -284,25 +286,25 @@ class Bulk:
             reply_error(request, result)
             return
         # The answer of an earlier request knows the task as it was then.
-        task: Task = self._service.machine.task(result.id) or result
-        if not task.finished_ns and request.context:
-            progress = f"/api/v1/bulk/{task.id}/progress"
-            document: dict[str, Any] = {"bulk_operation_id": task.id, "status": "processing"}
-            document |= {"estimated_total": task.total, "progress_url": progress}
+        operation: BulkOperation = self._service.machine.operation(result.id) or result
+        if not operation.finished_ns and request.context:
+            progress = f"/api/v1/bulk/{operation.id}/progress"
+            document: dict[str, Any] = {"bulk_operation_id": operation.id, "status": "processing"}
+            document |= {"estimated_total": operation.total, "progress_url": progress}
             reply_json(request, 202, document)
-        elif not task.finished_ns:
-            self._service.watch_task(task.id, (self._on_finished, request))
+        elif not operation.finished_ns:
+            self._service.watch_operation(operation.id, (self._on_finished, request))
         else:
-            self._on_finished(request, task)
+            self._on_finished(request, operation)
 
-    def _on_finished(self, request: Request, task: Task | None) -> None:
+    def _on_finished(self, request: Request, operation: BulkOperation | None) -> None:
         if request.abandoned:
             return
-        if task is None:
+        if operation is None:
             reply_error(request, NotFound("the operation has ended and is forgotten"))
             return
-        document = {"bulk_operation_id": task.id, **task_counts(task)}
-        document["duration_ms"] = (task.finished_ns - task.created_ns) // limits.MS_NS
+        document = {"bulk_operation_id": operation.id, **operation_counts(operation)}
+        document["duration_ms"] = (operation.finished_ns - operation.created_ns) // limits.MS_NS
         reply_json(request, 200, document)
 
     @staticmethod
@@ -310,7 +312,7 @@ class Bulk:
         if isinstance(result, CorvoError):
             reply_error(request, result)
         else:
-            reply_json(request, 200, task_document(result))
+            reply_json(request, 200, operation_document(result))
 
 
 def _reply_dry_run(request: Request, matched: int, sample: list[str]) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from corvo._fast.http.exchange import Request, reply_error
-from corvo.consensus.cluster.membership import Members, Whereabouts
+from corvo.consensus.cluster.membership import Members, NodeAddresses
 from corvo.errors import CorvoError, Unsupported
 from corvo.net.api.requests import JoinBody, MemberBody, decode, decode_optional
 from corvo.net.api.responses import reply_json
@@ -36,7 +36,7 @@ class ClusterVerbs:
             reply = {"status": "ok", "added": result, "node_id": body.node_id, "addr": body.addr}
             reply_json(request, 200, reply)
 
-        members.add(body.node_id, Whereabouts(body.addr, body.http_addr), answer)
+        members.add(body.node_id, NodeAddresses(body.addr, body.http_addr), answer)
 
     def remove(self, request: Request) -> None:
         """200 when the node is out."""

@@ -1,6 +1,6 @@
 cimport cython
 
-from corvo._fast.codec.fast_json cimport PlainEnqueue
+from corvo._fast.codec.fast_json cimport FastEnqueue
 from corvo._fast.http.exchange cimport Request, join
 from corvo.model cimport Enqueued
 from corvo.engine.service cimport Service
@@ -11,9 +11,9 @@ cdef list _ENQUEUED_END
 @cython.final
 cdef class Producer:
     cdef Service _service
-    cdef PlainEnqueue _plain
-    cdef tuple _ends
-    cdef object _extras
+    cdef FastEnqueue _fast
+    cdef tuple _results
+    cdef object _options
 
     cpdef enqueue(self, Request request)
 

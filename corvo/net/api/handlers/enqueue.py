@@ -5,15 +5,15 @@ from typing import Any
 from msgspec.structs import astuple
 
 from corvo import limits, ops
-from corvo._fast.codec.fast_json import PlainEnqueue
-from corvo._fast.codec.fast_proto import PlainFrames
+from corvo._fast.codec.fast_json import FastEnqueue
+from corvo._fast.codec.fast_proto import FastFrames
 from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.http.exchange import Request, join, reply_error
 from corvo.engine import validate
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import STATES, Enqueued
-from corvo.net.api.enqueue_options import ExtrasEncoder
+from corvo.net.api.enqueue_options import OptionsEncoder
 from corvo.net.api.handlers.wait import wait_for_end
 from corvo.net.api.requests import (
     EnqueueBatchBody,
@@ -27,7 +27,7 @@ from corvo.platform.durations import parse_time
 from corvo.platform.ids import check_job_id
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_EXTRAS = list(astuple(EnqueueBody()))[16:]
+_NO_OPTIONS = list(astuple(EnqueueBody()))[16:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -36,24 +36,24 @@ class Producer:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._extras = ExtrasEncoder(service.config.max_payload_size, service.new_chain_id)
+        self._options = OptionsEncoder(service.config.max_payload_size, service.new_chain_id)
         # What a body that says queue and payload alone leaves to the defaults, as bytes.
         _, values = self.job_values(EnqueueBody(queue="q"))
         layout = ops.ENQUEUE.layout
         front = encode_fields(layout[2], (values[1],))[1:]
         tail = encode_fields(layout[4:], values[3:])[1:]
-        self._plain = PlainEnqueue(front, tail, service.config.max_payload_size)
-        self._ends = front, tail
+        self._fast = FastEnqueue(front, tail, service.config.max_payload_size)
+        self._results = front, tail
 
-    def plain_frames(self) -> PlainFrames:
+    def fast_frames(self) -> FastFrames:
         """Reads frames of streams whose enqueues are plain."""
         config = self._service.config
-        return PlainFrames(*self._ends, config.max_payload_size, config.max_result_size)
+        return FastFrames(*self._results, config.max_payload_size, config.max_result_size)
 
     def enqueue(self, request: Request) -> None:
         """201 with the new job, or 200 with the job that holds its unique key."""
-        if self._service.guard is None and self._plain.scan(request.body):
-            self._service.enqueue_plain(self._plain, (on_enqueued, request))
+        if self._service.guard is None and self._fast.scan(request.body):
+            self._service.enqueue_fast(self._fast, (on_enqueued, request))
             return
         body = decode(request.body, EnqueueBody)
         queue, values = self.job_values(body)
@@ -63,14 +63,14 @@ class Producer:
             slot = (self._on_enqueued_to_wait, request)
         self._service.enqueue(queue, values, slot)
 
-    def plain_op(self, queue: str, payload: str, stamp_ns: int) -> bytes:
+    def fast_op(self, queue: str, payload: str, stamp_ns: int) -> bytes:
         """The op of a new job with a queue and a payload alone; empty = it is not plain."""
-        plain = self._plain
+        fast = self._fast
         body = f'{{"queue":"{queue}","payload":{payload}}}'.encode()
         # A name with a quote in it would say something else here.
-        if not plain.scan(body) or plain.queue != queue:
+        if not fast.scan(body) or fast.queue != queue:
             return b""
-        return plain.encode(self._service.new_job_id(stamp_ns))
+        return fast.encode(self._service.new_job_id(stamp_ns))
 
     def enqueue_batch(self, request: Request) -> None:
         """201 with the ids in input order; all jobs are taken or none."""
@@ -98,7 +98,7 @@ class Producer:
         if body.batch_id:
             raise ValidationError("batch (a new one) and batch_id exclude each other")
         batch_id = self._service.new_batch_id()
-        return batch_id, self._extras.encode_batch(batch_id, body.batch)
+        return batch_id, self._options.encode_batch(batch_id, body.batch)
 
     def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
@@ -120,7 +120,7 @@ class Producer:
             unique_until,
             unique_period,
             _,
-            *extras,
+            *options,
         ) = astuple(body)
         queue = validate.queue_name(name or "")
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
@@ -144,7 +144,7 @@ class Producer:
             validate.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             validate.unique_until(unique_until),
             validate.length_ns(unique_period, "unique_period"),
-            self._extras.encode(body, batch_id) if batch_id or extras != _NO_EXTRAS else b"",
+            self._options.encode(body, batch_id) if batch_id or options != _NO_OPTIONS else b"",
         )
 
     def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:

@@ -75,7 +75,7 @@ class Answers:
                 raise ValidationError(f"before {before} is no event of this job", field="before")
             previous, known_from_ns = end.previous, end.at_ns
         changes = machine.events(job.id, limit, limits.PAGE_SIZE_MAX, before)
-        events = [event_document(change) for change in changes]
+        events = [event_document(event) for event in changes]
         if changes:
             previous, known_from_ns = changes[0].previous, changes[0].at_ns
         reply: dict[str, Any] = {"events": events}
@@ -182,7 +182,7 @@ class Answers:
         changes, before = self._service.machine.queue_events(
             queue.name, query.seq("before"), query.limit(), limits.PAGE_SIZE_MAX
         )
-        reply: dict[str, Any] = {"events": [event_document(change) for change in changes]}
+        reply: dict[str, Any] = {"events": [event_document(event) for event in changes]}
         if before:
             reply["before"] = before
         reply_json(request, 200, reply)
@@ -193,7 +193,7 @@ class Answers:
         changes = self._service.machine.events_after(
             query.seq("after_seq"), query.limit(), limits.PAGE_SIZE_MAX
         )
-        reply_json(request, 200, {"events": [event_document(change) for change in changes]})
+        reply_json(request, 200, {"events": [event_document(event) for event in changes]})
 
 
 def _encode_line(line: LineBody, number: int, now_ns: int) -> bytes:

@@ -10,7 +10,7 @@ from corvo.engine import validate
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.limits import CONCURRENCY_MAX
-from corvo.model import ENDINGS, KEEP_DEFAULT
+from corvo.model import END_STATES, KEEP_DEFAULT
 from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ConcurrencyBody, RetentionBody, decode
 from corvo.net.api.responses import queue_document, reply_json
@@ -64,11 +64,11 @@ class Queues:
 
     def _delete_jobs(self, request: Request, op: ops.Op, word: str) -> None:
         request.context = word
-        values = (validate.queue_name(request.params[0]), self._service.new_task_id())
-        self._service.submit(op, values, (self._on_doomed, request))
+        values = (validate.queue_name(request.params[0]), self._service.new_operation_id())
+        self._service.submit(op, values, (self._on_pending_deletion, request))
 
     @staticmethod
-    def _on_doomed(request: Request, result: Any) -> None:
+    def _on_pending_deletion(request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
             return
@@ -82,7 +82,7 @@ class Queues:
         body = decode(request.body, RetentionBody)
         name = validate.queue_name(request.params[0])
         queue = self._service.machine.queue(name)
-        kept = [KEEP_DEFAULT] * len(ENDINGS) if queue is None else queue.retention_ns
+        kept = [KEEP_DEFAULT] * len(END_STATES) if queue is None else queue.retention_ns
         values = []
         for old_ns, field in zip(kept, ("completed", "dead", "cancelled"), strict=True):
             value = getattr(body, field)

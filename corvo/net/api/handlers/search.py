@@ -119,14 +119,14 @@ class Asking:
         machine, flusher = self._service.machine, self._service.pipeline.flusher
         if index <= flusher.index or index > machine.applied_index:
             return index
-        if machine.overlay_documents:
+        if machine.write_buffer_records:
             now_ns = self._service.clock.monotonic_ns()
             if now_ns - self._flushed_ns < _FLUSH_AGAIN_NS:
                 return index
             self._flushed_ns = now_ns
             flusher.flush()
         # Entries that have changed no document are in no flush.
-        return index if machine.overlay_documents else flusher.index
+        return index if machine.write_buffer_records else flusher.index
 
     @staticmethod
     def _on_answer(argument: tuple[Request, Answer], result: Any) -> None:

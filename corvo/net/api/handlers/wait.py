@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from corvo._fast.http.exchange import Request
-from corvo.engine.fetches import EndWait
+from corvo.engine.fetches import ResultWait
 from corvo.engine.service import Service
 
 
@@ -19,6 +19,6 @@ def wait_for_end(
         answer(request)
         return
     deadline_ns = service.clock.elapsed_ns() + wait_ns
-    wait = EndWait(job_id, deadline_ns, request, answer)
-    request.on_abandoned = lambda _request: pipeline.ends.drop(wait)
-    pipeline.ends.park(wait)
+    wait = ResultWait(job_id, deadline_ns, request, answer)
+    request.on_abandoned = lambda _request: pipeline.results.drop(wait)
+    pipeline.results.park(wait)

@@ -1,6 +1,6 @@
 cimport cython
 
-from corvo._fast.codec.fast_json cimport plain_ack
+from corvo._fast.codec.fast_json cimport fast_ack
 from corvo._fast.http.exchange cimport Request
 from corvo.model cimport Fetched
 from corvo.net.api.responses cimport fetched_document
@@ -18,7 +18,7 @@ cdef long long _began_ns(Request request) except? -1
 cdef class WorkerVerbs:
     cdef Service _service
     cdef dict _asked
-    cdef object _texts
+    cdef object _job_output
 
     @cython.locals(asked=tuple)
     cpdef fetch(self, Request request)

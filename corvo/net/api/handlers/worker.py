@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 
 from corvo import limits, ops
-from corvo._fast.codec.fast_json import plain_ack
+from corvo._fast.codec.fast_json import fast_ack
 from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
@@ -30,7 +30,7 @@ from corvo.net.api.requests import (
 )
 from corvo.net.api.responses import fetched_document, reply_json
 from corvo.net.api.result_schemas import check_result
-from corvo.net.streams.job_output import TextStreams
+from corvo.net.streams.job_output import JobOutputStreams
 from corvo.platform.durations import format_time, parse_duration
 from corvo.platform.ids import check_job_id
 
@@ -48,10 +48,10 @@ Asked = tuple[list[str], str, bytes, int]  # queues, worker, op, how long to wai
 class WorkerVerbs:
     """Handlers of workers."""
 
-    def __init__(self, service: Service, texts: TextStreams) -> None:
+    def __init__(self, service: Service, texts: JobOutputStreams) -> None:
         self._service = service
         self._asked: dict[bytes, Asked] = {}
-        self._texts = texts
+        self._job_output = texts
 
     # ---- fetch ----
 
@@ -134,7 +134,7 @@ class WorkerVerbs:
         """200 when the job is completed, also when repeated with the completing token."""
         service = self._service
         if service.guard is None:
-            payload = plain_ack(request.params[0], request.body)
+            payload = fast_ack(request.params[0], request.body)
             # A job that has a schema gets no result here: the general way says what is wrong.
             if payload and not service.machine.result_schema(request.params[0], ""):
                 service.pipeline.submit(_ACK, payload, (on_acked, request))
@@ -268,7 +268,7 @@ class WorkerVerbs:
         def on_beaten(request: Request, result: Any) -> None:
             for job_id, delta in deltas.items():
                 if isinstance(result, dict) and result[job_id] == "ok":
-                    self._texts.add(job_id, delta, self._service.clock.elapsed_ns())
+                    self._job_output.add(job_id, delta, self._service.clock.elapsed_ns())
             answer(request, result)
 
         self._service.submit(ops.HEARTBEAT, (beats,), (on_beaten, request))

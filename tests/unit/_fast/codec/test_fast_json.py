@@ -9,7 +9,7 @@ from lib.fsm_driver import Driver
 from lib.proposing import CLOCK, CONFIG, PIPELINE, PRODUCER, SERVICE, WORLD
 
 from corvo import limits, ops
-from corvo._fast.codec.fast_json import PlainEnqueue, plain_ack
+from corvo._fast.codec.fast_json import FastEnqueue, fast_ack
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo._fast.http.exchange import Request
 from corvo._fast.http.http1 import H1Conn
@@ -128,7 +128,7 @@ def test_common_enqueues_are_plain() -> None:
         '{"queue":"q","payload":{"name":"Zoë"}}'.encode(),
     ]
     for body in plain:
-        assert PlainEnqueue(b"", b"", 1_000).scan(body)
+        assert FastEnqueue(b"", b"", 1_000).scan(body)
 
 
 def ack_generally(job_id: str, body: bytes) -> bytes | None:
@@ -152,19 +152,19 @@ TOKENS = st.sampled_from(["1h9qp3w0", "", "x" * 127, "x" * 128, "x" * 129, 'a"b'
 )
 def test_ack_is_the_same_by_either_way(job_id: str, token: str, start: str, end: str) -> None:
     body = (start + '"lease_token":' + json.dumps(token, ensure_ascii=False) + end).encode()
-    plain = plain_ack(job_id, body)
+    plain = fast_ack(job_id, body)
     assert not plain or plain == ack_generally(job_id, body)
 
 
 def test_common_acks_are_plain() -> None:
-    assert plain_ack(JOB_ID, b'{"lease_token":"1h9qp3w0"}')
+    assert fast_ack(JOB_ID, b'{"lease_token":"1h9qp3w0"}')
 
 
 ENQUEUE = b'{"queue":"q","payload":{"a":1}}'
 
 
 def test_an_enqueue_that_says_more_is_not_plain() -> None:
-    plain = PlainEnqueue(b"", b"", 1_000)
+    plain = FastEnqueue(b"", b"", 1_000)
     for more in (b'"wait":"1s"', b'"unique_key":"k"', b'"hold":{}', b'"unknown":1'):
         assert not plain.scan(ENQUEUE[:-1] + b"," + more + b"}")
 

@@ -10,7 +10,7 @@ from lib.proposing import CLOCK, CONFIG, PRODUCER, SERVICE, WORLD
 
 from corvo import limits, ops
 from corvo._fast.codec import protobuf
-from corvo._fast.codec.fast_proto import ID_SIZE, PlainAcks, PlainEnqueues
+from corvo._fast.codec.fast_proto import ID_SIZE, FastAcks, FastEnqueues
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import CorvoError
 from corvo.net.api.handlers.worker import WorkerVerbs
@@ -48,8 +48,8 @@ JOB = st.fixed_dictionaries(
 
 def plain(values: Values) -> bool:
     frame = CALLS.read_frame(PROTO, protobuf.encode(MESSAGE, values))
-    return isinstance(frame.get("acks"), PlainAcks) or isinstance(
-        frame.get("enqueues"), PlainEnqueues
+    return isinstance(frame.get("acks"), FastAcks) or isinstance(
+        frame.get("enqueues"), FastEnqueues
     )
 
 

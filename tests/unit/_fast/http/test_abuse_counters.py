@@ -42,7 +42,7 @@ class Plain:
 
 
 def counted(context: H1Context) -> dict[str, int]:
-    return {reason: count for reason, count in context.refusals.counts.items() if count}
+    return {reason: count for reason, count in context.abuse_counters.counts.items() if count}
 
 
 REFUSED = [

@@ -46,9 +46,9 @@ class Front:
         """The same on both connections."""
         return [request for peer in self.peers for request in peer.feed(data)]
 
-    def known(self, data: bytes) -> bool:
-        known: Any = self.context
-        return known.known.find(data, 0) is not None
+    def cached(self, data: bytes) -> bool:
+        cached: Any = self.context
+        return cached.cached.find(data, 0) is not None
 
 
 def message(lines: list[bytes], body: bytes = b"{}", line: bytes = b"POST /a?b HTTP/1.1") -> bytes:
@@ -78,10 +78,10 @@ def test_what_comes_twice_is_known() -> None:
     front = Front()
     data = message([LINES[0]])
     front.peers[0].feed(data)
-    assert not front.known(data)
+    assert not front.cached(data)
     front.peers[1].feed(data)
-    assert front.known(data)
-    assert not front.known(data[:-4]) and not front.known(data.replace(b"/a", b"/b"))
+    assert front.cached(data)
+    assert not front.cached(data[:-4]) and not front.cached(data.replace(b"/a", b"/b"))
 
 
 @pytest.mark.parametrize("line", LINES[5:13])
@@ -89,7 +89,7 @@ def test_what_is_special_is_not_kept(line: bytes) -> None:
     front = Front()
     for _ in range(3):
         front.say(message([line]))
-    assert not front.known(message([line]))
+    assert not front.cached(message([line]))
 
 
 def test_known_heads_are_few_and_short() -> None:
@@ -97,10 +97,10 @@ def test_known_heads_are_few_and_short() -> None:
     heads = [message([], line=b"POST /%d HTTP/1.1" % n) for n in range(9)]
     for data in heads:
         front.say(data)
-    assert [front.known(data) for data in heads] == [False] + [True] * 8
+    assert [front.cached(data) for data in heads] == [False] + [True] * 8
     long = message([b"Accept: " + b"x" * 512])
     front.say(long)
-    assert not front.known(long)
+    assert not front.cached(long)
 
 
 def test_a_known_head_in_pieces_and_in_a_pipeline() -> None:
@@ -119,7 +119,7 @@ def test_a_known_head_in_pieces_and_in_a_pipeline() -> None:
 def test_limits_hold_for_known_heads() -> None:
     front = Front(bodies_in_flight_size_max=5)
     front.say(message([]))
-    assert front.known(message([]))
+    assert front.cached(message([]))
     peer = H1Conn(front.context)
     assert peer.feed(message([])) == []
     assert b" 429 " in peer.data_to_send() and peer.want_close

@@ -81,7 +81,7 @@ def test_what_is_kept_counts_among_the_bodies_in_flight() -> None:
     assert peer.context.bodies_size == 100
     peer.feed(data(1, b"x"))
     assert request.abandoned and peer.resets() == [(1, 11)] and peer.context.bodies_size == 0
-    assert peer.context.refusals.counts["bodies_in_flight"] == 1
+    assert peer.context.abuse_counters.counts["bodies_in_flight"] == 1
     assert request.take_body() == b""
     request.keep_body(50)
     assert peer.context.bodies_size == 0

@@ -5,12 +5,12 @@ import heapq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo._fast.index.ready import SEQ_BITS, WINDOW, DueHeap, Places, ReadyIndex
+from corvo._fast.index.ready import SEQ_BITS, WINDOW, DueHeap, Positions, ReadyIndex
 
 
 def take(index: ReadyIndex) -> tuple[int, int]:
-    place = index.first()
-    priority, seq = place >> SEQ_BITS, place & ((1 << SEQ_BITS) - 1)
+    position = index.first()
+    priority, seq = position >> SEQ_BITS, position & ((1 << SEQ_BITS) - 1)
     index.remove(priority, seq)
     return priority, seq
 
@@ -64,34 +64,34 @@ def test_ready_index_against_sorted_list(data: st.DataObject) -> None:
                 assert take(index) == min(model)
                 model.remove(min(model))
         assert len(index) == len(model)
-        place = (priority, seq * spread)
-        assert index.before(*place) == sum(entry < place for entry in model)
+        position = (priority, seq * spread)
+        assert index.before(*position) == sum(entry < position for entry in model)
     assert [take(index) for _ in range(len(model))] == sorted(model)
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_places_against_a_sorted_list(data: st.DataObject) -> None:
-    places, model = Places(), set[int]()
+    positions, model = Positions(), set[int]()
     spread = data.draw(st.sampled_from([1, 3, 1 << 40]))
     steps = st.tuples(st.sampled_from("aaart"), st.integers(1, 400), st.integers(1, 80))
     for action, first, repeat in data.draw(st.lists(steps, max_size=40)):
         for n in range(repeat):
-            place = (first + n) * spread
-            if action == "a" and place not in model:
-                places.add(place)
-                model.add(place)
-            elif action == "r" and place in model:
-                places.remove(place)
-                model.remove(place)
+            position = (first + n) * spread
+            if action == "a" and position not in model:
+                positions.add(position)
+                model.add(position)
+            elif action == "r" and position in model:
+                positions.remove(position)
+                model.remove(position)
             elif action == "t" and model:
-                assert places.first() == min(model)
-                places.remove(min(model))
+                assert positions.first() == min(model)
+                positions.remove(min(model))
                 model.remove(min(model))
-        assert len(places) == len(model)
+        assert len(positions) == len(model)
         low = first * spread + 1
-        assert places.first_from(low) == min((p for p in model if p >= low), default=0)
-    assert places.first() == min(model, default=0)
+        assert positions.first_from(low) == min((p for p in model if p >= low), default=0)
+    assert positions.first() == min(model, default=0)
 
 
 @settings(deadline=None, max_examples=100)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corvo.config import Address, load
-from corvo.consensus.cluster.discovery import Seed, Seeds, is_own, parse_seed, resolve
+from corvo.consensus.cluster.discovery import Discovery, Source, is_own, parse_join_address, resolve
 from corvo.consensus.cluster.transport import Transport
 from corvo.errors import ConfigError
 from corvo.platform.clock import Clock
@@ -41,27 +41,27 @@ async def node(answer: Any) -> int:
 
 
 def test_what_join_may_say() -> None:
-    assert parse_seed("h:80") == Seed(Address("h", 80))
-    assert parse_seed("http://h:80/") == Seed(Address("h", 80), False)
-    assert parse_seed("https://[::1]:80") == Seed(Address("::1", 80), True)
-    assert str(parse_seed("https://[::1]:80")) == "https://[::1]:80"
+    assert parse_join_address("h:80") == Source(Address("h", 80))
+    assert parse_join_address("http://h:80/") == Source(Address("h", 80), False)
+    assert parse_join_address("https://[::1]:80") == Source(Address("::1", 80), True)
+    assert str(parse_join_address("https://[::1]:80")) == "https://[::1]:80"
     for wrong in ("h", "h:", ":80", "ftp://h:80", "h:80/x", "http://h"):
         with pytest.raises(ConfigError, match="want HOST:PORT"):
-            parse_seed(wrong)
+            parse_join_address(wrong)
 
 
 def test_nobody_to_join() -> None:
-    seeds = Seeds(load({"join": "127.0.0.1:1"}, SECRET), os.urandom)
+    discovery = Discovery(load({"join": "127.0.0.1:1"}, SECRET), os.urandom)
     with pytest.raises(ConfigError, match="cannot join the cluster of 127.0.0.1:1: "):
-        asyncio.run(seeds.cluster_id(0))
+        asyncio.run(discovery.cluster_id(0))
 
 
 def test_a_single_server_cannot_be_joined() -> None:
     async def story() -> None:
         port = await node({"mode": "single", "cluster_id": ID})
-        seeds = Seeds(load({"join": f"http://127.0.0.1:{port}"}, SECRET), os.urandom)
+        discovery = Discovery(load({"join": f"http://127.0.0.1:{port}"}, SECRET), os.urandom)
         with pytest.raises(ConfigError, match="it needs --raft-bind"):
-            await seeds.cluster_id(0)
+            await discovery.cluster_id(0)
 
     play(story)
 
@@ -75,10 +75,10 @@ def test_the_port_for_other_nodes_tells_where_the_api_is() -> None:
         transport.api = f"127.0.0.1:{port}"
         await transport.start()
         flags = {"join": f"127.0.0.1:{transport.port}"}
-        assert await Seeds(load(flags, SECRET), os.urandom).cluster_id(0) == ID
+        assert await Discovery(load(flags, SECRET), os.urandom).cluster_id(0) == ID
         other = {"CORVO_CLUSTER_SECRET": "another secret of 32 bytes"}
         with pytest.raises(ConfigError, match="does not speak HTTP"):
-            await Seeds(load(flags, other), os.urandom).cluster_id(0)
+            await Discovery(load(flags, other), os.urandom).cluster_id(0)
         assert transport.refusals["secret"] == 1
         await transport.close()
 
@@ -96,10 +96,10 @@ def test_discovery_asks_all_that_the_name_has() -> None:
             return found
 
         config = load({"discover": f"dns:nodes:{port}", "bind": "127.0.0.1:1"}, SECRET)
-        seeds = Seeds(config, os.urandom, look_up)
-        assert await seeds.cluster_id(0) == ID
+        discovery = Discovery(config, os.urandom, look_up)
+        assert await discovery.cluster_id(0) == ID
         assert asked == [("nodes", port)]
-        candidates, is_first = await seeds.candidates()
+        candidates, is_first = await discovery.candidates()
         assert [seed.address.port for seed in candidates] == [port] and is_first
 
     play(story)
@@ -114,25 +114,25 @@ def test_the_first_node_begins_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
         async def look_up(_name: str, _port: int) -> list[Address]:
             return found
 
-        def seeds(**flags: str) -> Seeds:
+        def discovery(**flags: str) -> Discovery:
             given = {"discover": "dns:nodes", "bind": "127.0.0.1:1", **flags}
-            return Seeds(load(given, SECRET), os.urandom, look_up, first_after_s=0)
+            return Discovery(load(given, SECRET), os.urandom, look_up, first_after_s=0)
 
-        assert await seeds().cluster_id() == ""
+        assert await discovery().cluster_id() == ""
         with pytest.raises(
             ConfigError, match="cannot join the cluster of nodes: http://127.0.0.1:1"
         ):
-            await seeds(bind="127.0.0.1:2").cluster_id(0)
-        patient = Seeds(load({"discover": "dns:nodes"}, SECRET), os.urandom, look_up)
+            await discovery(bind="127.0.0.1:2").cluster_id(0)
+        patient = Discovery(load({"discover": "dns:nodes"}, SECRET), os.urandom, look_up)
         with pytest.raises(ConfigError, match="cannot join"):
             await patient.cluster_id(0)
         found.clear()
         with pytest.raises(ConfigError, match="no address of another node"):
-            await seeds().cluster_id(0)
+            await discovery().cluster_id(0)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-        assert await seeds(**{"node-id": "corvo-0"}).cluster_id() == ""
+        assert await discovery(**{"node-id": "corvo-0"}).cluster_id() == ""
         with pytest.raises(ConfigError, match="cannot join"):
-            await seeds(**{"node-id": "corvo-10"}).cluster_id(0)
+            await discovery(**{"node-id": "corvo-10"}).cluster_id(0)
 
     play(story)
 
@@ -150,7 +150,7 @@ def test_a_name_that_cannot_be_looked_up_is_tried_again() -> None:
             return [Address("127.0.0.1", port)]
 
         config = load({"discover": "dns:nodes"}, SECRET)
-        assert await Seeds(config, os.urandom, look_up).cluster_id(5) == ID
+        assert await Discovery(config, os.urandom, look_up).cluster_id(5) == ID
         assert turns == 2
 
     play(story)
@@ -168,6 +168,6 @@ def test_looking_up() -> None:
 def test_files_that_are_not_right() -> None:
     three = {f"raft-tls-{part}": "/absent.pem" for part in ("cert", "key", "ca")}
     with pytest.raises(ConfigError, match="raft-tls: cannot use /absent.pem"):
-        Seeds(load({**three, "raft-bind": ":9000"}, SECRET), os.urandom)
+        Discovery(load({**three, "raft-bind": ":9000"}, SECRET), os.urandom)
     with pytest.raises(ConfigError, match="tls-ca: cannot use /absent.pem"):
-        Seeds(load({"tls-ca": "/absent.pem", "raft-bind": ":9000"}, SECRET), os.urandom)
+        Discovery(load({"tls-ca": "/absent.pem", "raft-bind": ":9000"}, SECRET), os.urandom)

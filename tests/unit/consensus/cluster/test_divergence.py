@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from corvo.consensus.cluster.divergence import Agreement
+from corvo.consensus.cluster.divergence import DivergenceCheck
 
 
 class State:
@@ -20,19 +20,19 @@ class Node:
         self.name = name
         self.state = State()
         self.network = network
-        self.agreement = Agreement(self.state, self.tell)
+        self.divergence = DivergenceCheck(self.state, self.tell)
         network[name] = self
 
     def tell(self, index: int, hash: bytes) -> None:
         for other in self.network.values():
             if other is not self:
-                other.agreement.heard(self.name, index, hash)
+                other.divergence.heard(self.name, index, hash)
 
     def apply(self, *entries: str) -> None:
         for entry in entries:
             self.state.applied_index += 1
             self.state.hash += entry.encode()
-            self.agreement.note(self.state.applied_index)
+            self.divergence.note(self.state.applied_index)
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def test_f26_equal_states_agree(network: dict[str, Node]) -> None:
     for node in network.values():
         node.apply("x", "y")
     for node in network.values():
-        node.agreement.tick()
-    assert all(n.agreement.compared == 2 for n in network.values())
-    assert not any(n.agreement.differing for n in network.values())
-    network["a"].agreement.tick()  # no news
-    assert network["b"].agreement.compared == 2
+        node.divergence.tick()
+    assert all(n.divergence.compared == 2 for n in network.values())
+    assert not any(n.divergence.diverged for n in network.values())
+    network["a"].divergence.tick()  # no news
+    assert network["b"].divergence.compared == 2
 
 
 def test_f26_who_is_behind_compares_when_it_gets_there(
@@ -59,15 +59,15 @@ def test_f26_who_is_behind_compares_when_it_gets_there(
 ) -> None:
     a, b = network["a"], network["b"]
     a.apply("x", "y", "z")
-    a.agreement.tick()
+    a.divergence.tick()
     a.apply("z")
-    a.agreement.tick()
+    a.divergence.tick()
     b.apply("x", "Y")
-    assert b.agreement.compared == 0
+    assert b.divergence.compared == 0
     with caplog.at_level(logging.CRITICAL):
         b.apply("z")
-    assert b.agreement.differing == {"a": 3}
-    assert (b.agreement.compared, b.agreement.mismatches) == (1, 1)
+    assert b.divergence.diverged == {"a": 3}
+    assert (b.divergence.compared, b.divergence.mismatches) == (1, 1)
     assert "differs from that of node a after entry 3" in caplog.text
 
 
@@ -75,30 +75,30 @@ def test_f26_the_minority_is_wrong(network: dict[str, Node]) -> None:
     for name, node in network.items():
         node.apply("x", "Y" if name == "c" else "y")
     for node in network.values():
-        node.agreement.tick()
+        node.divergence.tick()
     voters = list("abc")
-    assert network["c"].agreement.is_wrong(voters)
-    assert not network["a"].agreement.is_wrong(voters)
-    assert network["a"].agreement.differing == {"c": 2}
-    two = network["a"].agreement
+    assert network["c"].divergence.is_wrong(voters)
+    assert not network["a"].divergence.is_wrong(voters)
+    assert network["a"].divergence.diverged == {"c": 2}
+    two = network["a"].divergence
     assert not two.is_wrong(["a", "c"])  # nobody can say which of two it is
     two.forget(["a", "b"])
-    assert not two.differing
+    assert not two.diverged
 
 
 def test_f26_a_node_that_got_the_state_anew_agrees_again(network: dict[str, Node]) -> None:
     a, b = network["a"], network["b"]
     a.apply("x", "y")
     b.apply("x", "Y")
-    a.agreement.tick()
-    b.agreement.tick()
-    assert a.agreement.differing and b.agreement.differing
+    a.divergence.tick()
+    b.divergence.tick()
+    assert a.divergence.diverged and b.divergence.diverged
     a.apply("z")
     b.state.applied_index, b.state.hash = 3, a.state.hash  # a snapshot
-    b.agreement.note(3)
-    a.agreement.tick()
-    b.agreement.tick()
-    assert not a.agreement.differing and not b.agreement.differing
+    b.divergence.note(3)
+    a.divergence.tick()
+    b.divergence.tick()
+    assert not a.divergence.diverged and not b.divergence.diverged
 
 
 def test_f26_what_was_long_ago_is_not_compared(network: dict[str, Node]) -> None:
@@ -106,5 +106,5 @@ def test_f26_what_was_long_ago_is_not_compared(network: dict[str, Node]) -> None
     a.apply("x")
     for _ in range(5000):
         b.apply("x")
-    a.agreement.tick()
-    assert b.agreement.compared == 0
+    a.divergence.tick()
+    assert b.divergence.compared == 0

@@ -6,24 +6,24 @@ from typing import Any
 import pytest
 
 from corvo.config import load
-from corvo.consensus.cluster.discovery import Seeds
+from corvo.consensus.cluster.discovery import Discovery
 from corvo.consensus.cluster.membership import (
     Members,
-    Whereabouts,
-    decode_whereabouts,
-    encode_whereabouts,
+    NodeAddresses,
+    addresses,
+    decode_addresses,
+    encode_addresses,
     http_address,
     node_name,
     peers_of,
     proof,
-    whereabouts,
 )
 from corvo.consensus.raft.membership import ADD_LEARNER, PROMOTE, REMOVE, UPDATE, Change
 from corvo.consensus.raft.messages import ConfState
 from corvo.errors import Conflict, CorvoError, Forbidden, NotFound
 
 SECRET = {"CORVO_CLUSTER_SECRET": "a secret of the cluster"}
-HERE = Whereabouts("h:1", "h:2")
+HERE = NodeAddresses("h:1", "h:2")
 
 
 class Log:
@@ -33,7 +33,7 @@ class Log:
     leading = True
 
     def __init__(self) -> None:
-        contexts = {"a/1": encode_whereabouts(HERE)}
+        contexts = {"a/1": encode_addresses(HERE)}
         self.conf = ConfState(["a/1", "b/2"], ["c/3"], contexts)
         self.changes: list[tuple[int, str, bytes]] = []
         self.error: CorvoError | None = None
@@ -53,13 +53,13 @@ class Loop:
 def members(log: Log) -> Members:
     config = load({"raft-bind": "127.0.0.1:9000"}, SECRET)
     made: Any = log
-    return Members(config, "f" * 32, made, Loop(), Seeds(config, os.urandom))
+    return Members(config, "f" * 32, made, Loop(), Discovery(config, os.urandom))
 
 
 def test_names_and_addresses() -> None:
     assert node_name("node-1/0123") == "node-1" and node_name("odd") == "odd"
-    assert decode_whereabouts(encode_whereabouts(HERE)) == HERE
-    assert decode_whereabouts(b"") == ("", "")
+    assert decode_addresses(encode_addresses(HERE)) == HERE
+    assert decode_addresses(b"") == ("", "")
     conf = Log().conf
     assert peers_of(conf, "b/2") == {"a/1": "h:1", "c/3": ""}
     assert http_address(conf, "a/1") == "h:2" and http_address(conf, "z") == ""
@@ -86,7 +86,7 @@ def test_names_and_addresses() -> None:
 )
 def test_what_a_node_says_of_itself(flags: dict[str, str], expected: tuple[str, str]) -> None:
     config = load(flags, SECRET)
-    assert whereabouts(config, config.bind) == expected
+    assert addresses(config, config.bind) == expected
 
 
 def test_a_proof_is_of_these_facts() -> None:
@@ -106,7 +106,7 @@ def test_adding_and_removing() -> None:
     answers: list[Any] = []
     known.add("a/1", HERE, answers.append)
     assert (log.changes, answers) == ([], [False])
-    elsewhere = Whereabouts("i:1", "i:2")
+    elsewhere = NodeAddresses("i:1", "i:2")
     known.add("a/1", elsewhere, answers.append)
     known.add("d/4", HERE, answers.append)
     with pytest.raises(Conflict, match="another node 'b' in the cluster"):
@@ -119,11 +119,11 @@ def test_adding_and_removing() -> None:
     with pytest.raises(NotFound):
         known.remove("z", answers.append)
     assert log.changes == [
-        (UPDATE, "a/1", encode_whereabouts(elsewhere)),
-        (ADD_LEARNER, "d/4", encode_whereabouts(HERE)),
+        (UPDATE, "a/1", encode_addresses(elsewhere)),
+        (ADD_LEARNER, "d/4", encode_addresses(HERE)),
         (REMOVE, "b/2", b""),
         (PROMOTE, "c/3", b""),
-        (ADD_LEARNER, "e/5", encode_whereabouts(HERE)),
+        (ADD_LEARNER, "e/5", encode_addresses(HERE)),
     ]
     assert answers == [False, False, True, None, None, None, log.error]
 

@@ -32,7 +32,7 @@ from corvo.errors import StorageError
 from corvo.limits import SNAPSHOT_CHUNK_SIZE
 from corvo.platform.clock import Clock
 from corvo.storage import backup, generations
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 from corvo.storage.records.meta import FORMAT, Meta, encode_meta
 
 
@@ -58,7 +58,7 @@ class FakeLog:
         self.messages.append(message)
 
 
-def fill(base: Base, index: int, count: int = 2000, value: bytes = b"v" * 500) -> None:
+def fill(base: StateStore, index: int, count: int = 2000, value: bytes = b"v" * 500) -> None:
     """A flush of some entries."""
     meta = Meta()
     meta.applied_index, meta.applied_term = index, 3
@@ -66,7 +66,7 @@ def fill(base: Base, index: int, count: int = 2000, value: bytes = b"v" * 500) -
     base.write([*rows, (META, encode_meta(meta))], [])
 
 
-def rows(base: Base) -> list[tuple[bytes, bytes]]:
+def rows(base: StateStore) -> list[tuple[bytes, bytes]]:
     return [*base.scan(b"j|"), (META, base.get(META) or b"")]
 
 
@@ -76,7 +76,7 @@ class Place:
     def __init__(self, node_id: str, path: Path, **options: Any) -> None:
         self.node_id = node_id
         self.path = path
-        self.base = Base.open(path, map_size=1 << 30, ballast_size=0)
+        self.base = StateStore.open(path, map_size=1 << 30, ballast_size=0)
         self.log = FakeLog()
         self.options = options
         self.node = Node(node_id, on_channel=lambda channel: self.snapshots.accept(channel))
@@ -115,7 +115,7 @@ class Place:
         assert meta is not None
         self.snapshots.install(meta)
         self.base.close()
-        self.base = Base.open(self.path, map_size=1 << 30, ballast_size=0)
+        self.base = StateStore.open(self.path, map_size=1 << 30, ballast_size=0)
         self.snapshots.clean()
 
 
@@ -231,7 +231,7 @@ def test_label_and_content_are_of_one_flush(tmp_path: Path) -> None:
                 copy = tmp_path / f"copy{round}" / "state"
                 copy.mkdir(parents=True)
                 (a.path / OUTGOING).rename(copy / "data.mdb")
-                base = Base.open(copy.parent, ballast_size=0)
+                base = StateStore.open(copy.parent, ballast_size=0)
                 assert base.get(b"j|%08d" % 5) == b"%d" % found + b"v" * 500
                 assert len(rows(base)) == 20_001
                 base.close()
@@ -515,7 +515,7 @@ def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: Any) -> None:
         assert backup.main(["check", str(tmp_path / "missing")]) == 1
         assert backup.main(["copy", str(tmp_path / "missing"), str(tmp_path / "x")]) == 1
         assert capsys.readouterr().err.count("\n") == 3
-        base = Base.open(tmp_path / "data", ballast_size=0)
+        base = StateStore.open(tmp_path / "data", ballast_size=0)
         fill(base, 7)
         base.close()
         words = ["copy", str(tmp_path / "data" / "state"), str(tmp_path / "copy")]
@@ -535,9 +535,9 @@ def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: Any) -> None:
 GROW = """
 import sys
 from pathlib import Path
-from corvo.storage.lmdb import Base
+from corvo.storage.lmdb import StateStore
 
-base = Base.open(Path(sys.argv[1]), map_size=1 << 30, ballast_size=0)
+base = StateStore.open(Path(sys.argv[1]), map_size=1 << 30, ballast_size=0)
 base.write([(b"k|%08d" % n, bytes(500)) for n in range(40_000)], [])
 """
 
@@ -545,7 +545,7 @@ base.write([(b"k|%08d" % n, bytes(500)) for n in range(40_000)], [])
 def test_a_base_may_grow_while_a_copy_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = Base.open(tmp_path / "a", map_size=1 << 30, ballast_size=0)
+    base = StateStore.open(tmp_path / "a", map_size=1 << 30, ballast_size=0)
     fill(base, 7, count=20_000)
     base.close()
     really = lmdb.open
@@ -567,11 +567,11 @@ def test_which_directory_counts(tmp_path: Path) -> None:
     (tmp_path / "CURRENT").write_text("state.3\n")
     assert generations.current(tmp_path) == "state.3"
     with pytest.raises(StorageError, match="missing"):
-        Base.open(tmp_path)
+        StateStore.open(tmp_path)
     for text in ("", "state.3", "state.x\n", "../elsewhere\n", "state.01\n"):
         (tmp_path / "CURRENT").write_text(text)
         with pytest.raises(StorageError, match="names no directory"):
-            Base.open(tmp_path)
+            StateStore.open(tmp_path)
 
 
 # Power cuts while a snapshot is installed.

@@ -27,7 +27,7 @@ def driver() -> Driver:
 
 def check(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def move(driver: Driver, job_id: str, queue: str, reset: bool = False, keep: bool = True) -> object:

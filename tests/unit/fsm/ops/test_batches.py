@@ -119,7 +119,7 @@ def test_every_end_counts_once_and_calls_back_once(end: str, restart: bool) -> N
     driver.do(ops.DELETE_JOB, "b")
     assert counts(driver) == (2, 0, 1 + success, 1 - success)
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_a_batch_that_expires() -> None:
@@ -163,7 +163,7 @@ def test_payloads_of_callbacks() -> None:
         "failed": 1,
     }
     job = driver.job(done.job_id)
-    assert (job.max_retries, job.priority, job.extras) == (3, 2, None)
+    assert (job.max_retries, job.priority, job.options) == (3, 2, None)
     assert (job.base_delay_ms, job.max_delay_ms, job.jitter_ppm) == (5_000, 600_000, 100_000)
 
 
@@ -261,8 +261,8 @@ def test_a_finished_batch_is_purged_in_time() -> None:
     assert driver.machine.batch("B") is None
     assert driver.machine.old_batches(driver.now_ns - keep_ns, 9) == []
     driver.machine.flush()
-    assert not list(driver.base.scan(b"b"))
-    check_machine(driver.machine, driver.base)
+    assert not list(driver.state_store.scan(b"b"))
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_an_open_batch_is_never_purged() -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from lib.consistency import check_machine
-from lib.fsm_driver import Driver, encode_extras
+from lib.fsm_driver import Driver, encode_options
 
 from corvo import ops
 from corvo.errors import InvalidState, NotFound
 from corvo.fsm.ops.bulk import STATE_BASE
-from corvo.limits import SECOND_NS, STEP_JOBS, TASK_KEPT_NS, TASKS_MAX
+from corvo.limits import BULK_KEPT_NS, BULK_OPERATIONS_MAX, SECOND_NS, STEP_JOBS
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -17,14 +17,14 @@ from corvo.model import (
     DEAD,
     DONE,
     HELD,
+    OPERATION_CANCELLED,
+    OPERATION_COMPLETED,
     PENDING,
     PRIORITY_NAMES,
     RETRYING,
     SCHEDULED,
     SKIPPED,
-    TASK_CANCELLED,
-    TASK_COMPLETED,
-    Task,
+    BulkOperation,
 )
 
 MANY = 3 * STEP_JOBS + STEP_JOBS // 2
@@ -42,26 +42,28 @@ def fill(driver: Driver, count: int, prefix: str = "j", **fields: Any) -> list[s
     return ids
 
 
-def clear(driver: Driver, queue: str = "q", task_id: str = "bulk_c") -> Task:
-    task: Task = driver.do(ops.CLEAR_QUEUE, queue, task_id)
-    return task
+def clear(driver: Driver, queue: str = "q", operation_id: str = "bulk_c") -> BulkOperation:
+    operation: BulkOperation = driver.do(ops.CLEAR_QUEUE, queue, operation_id)
+    return operation
 
 
-def destroy(driver: Driver, queue: str = "q", task_id: str = "bulk_d") -> Task:
-    task: Task = driver.do(ops.DELETE_QUEUE, queue, task_id)
-    return task
+def destroy(driver: Driver, queue: str = "q", operation_id: str = "bulk_d") -> BulkOperation:
+    operation: BulkOperation = driver.do(ops.DELETE_QUEUE, queue, operation_id)
+    return operation
 
 
 def check(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
-def outcomes(driver: Driver, task: Task, kind: int, limit: int = 1_000) -> list[tuple[str, int]]:
+def outcomes(
+    driver: Driver, operation: BulkOperation, kind: int, limit: int = 1_000
+) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     start = 0
     while True:
-        more, start = driver.machine.task_results(task, start, kind, limit)
+        more, start = driver.machine.operation_results(operation, start, kind, limit)
         found += more
         if not start:
             return found
@@ -78,10 +80,14 @@ def test_a_clear_takes_what_is_pending_and_scheduled(driver: Driver) -> None:
     driver.take()
     driver.fail("retrying")
     driver.take()
-    driver.enqueue("held", extras=encode_extras(hold=True))
+    driver.enqueue("held", options=encode_options(hold=True))
     driver.enqueue("elsewhere", queue="other")
-    task = clear(driver)
-    assert (task.total, task.state, task.counts[DONE]) == (10, TASK_COMPLETED, 10)
+    operation = clear(driver)
+    assert (operation.total, operation.state, operation.counts[DONE]) == (
+        10,
+        OPERATION_COMPLETED,
+        10,
+    )
     states = {"retrying": RETRYING, "active": ACTIVE, "held": HELD, "elsewhere": PENDING}
     assert {job_id: driver.state(job_id) for job_id in states} == states
     queue = driver.machine.queue("q")
@@ -100,11 +106,11 @@ def test_a_big_clear_counts_from_the_first_moment(driver: Driver, restart: bool)
     driver.enqueue("locked", unique_key=b"k")
     driver.enqueue("later", scheduled_ns=driver.now_ns + 5 * SECOND_NS)
     driver.machine.flush()
-    task = clear(driver)
-    assert task.running() and task.counts[DONE] == STEP_JOBS
+    operation = clear(driver)
+    assert operation.running() and operation.counts[DONE] == STEP_JOBS
     if restart:
         driver.restart()
-        check_machine(driver.machine, driver.base)
+        check_machine(driver.machine, driver.state_store)
     queue = driver.machine.queue("q")
     assert queue is not None and queue.jobs(PENDING) == queue.jobs(SCHEDULED) == 0
     assert driver.machine.fetchable("q") == 0 and driver.fetch() is None
@@ -126,21 +132,21 @@ def test_a_big_clear_counts_from_the_first_moment(driver: Driver, restart: bool)
     driver.tick()
     assert {driver.take().job_id, driver.take().job_id} == {"active", "new"}
     check(driver)
-    assert driver.machine.task("bulk_c") is not None
+    assert driver.machine.operation("bulk_c") is not None
 
 
 def test_a_second_clear_while_the_first_goes_on(driver: Driver) -> None:
     fill(driver, MANY)
-    first = clear(driver, task_id="bulk_1")
+    first = clear(driver, operation_id="bulk_1")
     between = fill(driver, 2, "between")
-    second = clear(driver, task_id="bulk_2")
+    second = clear(driver, operation_id="bulk_2")
     assert second.total == 2
     driver.enqueue("after")
     driver.restart()
     for _ in range(40):
-        for task_id in ("bulk_1", "bulk_2"):
-            driver.do(ops.BULK_STEP, task_id, 20, False)
-    assert driver.machine.running_tasks() == []
+        for operation_id in ("bulk_1", "bulk_2"):
+            driver.do(ops.BULK_STEP, operation_id, 20, False)
+    assert driver.machine.running_operations() == []
     assert [driver.machine.job(job_id) for job_id in between] == [None, None]
     assert driver.take().job_id == "after"
     assert first.id != second.id
@@ -158,7 +164,7 @@ def test_a_clear_cannot_be_stopped(driver: Driver) -> None:
     clear(driver)
     assert isinstance(driver.do(ops.BULK_STEP, "bulk_c", 1, True), InvalidState)
     driver.step()
-    assert driver.do(ops.BULK_STEP, "bulk_c", 1, True).state == TASK_COMPLETED
+    assert driver.do(ops.BULK_STEP, "bulk_c", 1, True).state == OPERATION_COMPLETED
     check(driver)
 
 
@@ -175,11 +181,11 @@ def test_a_queue_goes_with_everything(driver: Driver) -> None:
     driver.fail("failed")
     driver.enqueue("active")
     token = driver.take().token
-    driver.enqueue("held", extras=encode_extras(hold=True, hold_timeout_ns=9 * SECOND_NS))
-    driver.enqueue("expiring", extras=encode_extras(expire_after_ns=9 * SECOND_NS))
+    driver.enqueue("held", options=encode_options(hold=True, hold_timeout_ns=9 * SECOND_NS))
+    driver.enqueue("expiring", options=encode_options(expire_after_ns=9 * SECOND_NS))
     driver.enqueue("elsewhere", queue="q2")
-    task = destroy(driver)
-    assert task.state == TASK_COMPLETED and task.total == 5
+    operation = destroy(driver)
+    assert operation.state == OPERATION_COMPLETED and operation.total == 5
     assert driver.beat("active", token) == "lost"
     assert driver.machine.queue("q") is None
     check(driver)
@@ -198,7 +204,7 @@ def test_the_name_is_free_at_once(driver: Driver, restart: bool) -> None:
     assert destroy(driver).running()
     if restart:
         driver.restart()
-        check_machine(driver.machine, driver.base)
+        check_machine(driver.machine, driver.state_store)
     assert isinstance(driver.ack("j0000", token), NotFound)
     driver.enqueue("new")
     assert driver.take().job_id == "new"
@@ -210,7 +216,7 @@ def test_the_name_is_free_at_once(driver: Driver, restart: bool) -> None:
     assert [queue.name for queue in driver.machine.queues()] == ["q"]
     assert driver.machine.job("last") is None
     check(driver)
-    assert driver.machine._core.numbered.keys() == {2}
+    assert driver.machine._state.numbered.keys() == {2}
 
 
 def test_destroy_while_a_clear_goes_on(driver: Driver) -> None:
@@ -233,13 +239,16 @@ def test_bulk_says_what_came_of_each(driver: Driver) -> None:
     driver.enqueue("holder", unique_key=b"k")
     driver.enqueue("cancelled")
     driver.cancel("cancelled")
-    task = driver.bulk("retry", "dead", "holder", "cancelled", "nope")
-    assert task.counts == [1, 2, 1] and task.state == TASK_COMPLETED
-    assert outcomes(driver, task, DONE) == [("cancelled", DONE)]
-    assert outcomes(driver, task, SKIPPED) == [("holder", STATE_BASE + PENDING), ("nope", SKIPPED)]
-    assert outcomes(driver, task, CONFLICT) == [("dead", CONFLICT)]
+    operation = driver.bulk("retry", "dead", "holder", "cancelled", "nope")
+    assert operation.counts == [1, 2, 1] and operation.state == OPERATION_COMPLETED
+    assert outcomes(driver, operation, DONE) == [("cancelled", DONE)]
+    assert outcomes(driver, operation, SKIPPED) == [
+        ("holder", STATE_BASE + PENDING),
+        ("nope", SKIPPED),
+    ]
+    assert outcomes(driver, operation, CONFLICT) == [("dead", CONFLICT)]
     driver.restart()
-    again = driver.machine.task("bulk_1")
+    again = driver.machine.operation("bulk_1")
     assert again is not None and outcomes(driver, again, DONE) == [("cancelled", DONE)]
     check(driver)
 
@@ -247,8 +256,8 @@ def test_bulk_says_what_came_of_each(driver: Driver) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_big_bulk_goes_on_in_steps(driver: Driver, restart: bool) -> None:
     ids = fill(driver, MANY)
-    task = driver.bulk("cancel", *ids)
-    assert (task.total, task.processed(), task.running()) == (MANY, STEP_JOBS, True)
+    operation = driver.bulk("cancel", *ids)
+    assert (operation.total, operation.processed(), operation.running()) == (MANY, STEP_JOBS, True)
     assert driver.state(ids[STEP_JOBS - 1]) == CANCELLED
     first = driver.take()
     assert first.job_id == ids[STEP_JOBS], "others are served in between"
@@ -256,7 +265,7 @@ def test_a_big_bulk_goes_on_in_steps(driver: Driver, restart: bool) -> None:
     if restart:
         driver.restart()
     assert driver.step() == 3
-    finished = driver.machine.task("bulk_1")
+    finished = driver.machine.operation("bulk_1")
     assert finished is not None and finished.counts == [MANY - 1, 1, 0]
     done = outcomes(driver, finished, DONE, limit=70)
     assert [job_id for job_id, _ in done] == [job_id for job_id in ids if job_id != first.job_id]
@@ -267,9 +276,9 @@ def test_a_big_bulk_goes_on_in_steps(driver: Driver, restart: bool) -> None:
 def test_a_bulk_can_be_stopped(driver: Driver) -> None:
     ids = fill(driver, MANY)
     driver.bulk("cancel", *ids)
-    task = driver.do(ops.BULK_STEP, "bulk_1", 0, True)
-    assert (task.state, task.processed()) == (TASK_CANCELLED, STEP_JOBS)
-    assert driver.machine.running_tasks() == []
+    operation = driver.do(ops.BULK_STEP, "bulk_1", 0, True)
+    assert (operation.state, operation.processed()) == (OPERATION_CANCELLED, STEP_JOBS)
+    assert driver.machine.running_operations() == []
     assert driver.state(ids[-1]) == PENDING
     check(driver)
 
@@ -280,12 +289,12 @@ def test_a_bulk_can_be_stopped(driver: Driver) -> None:
 def test_all_is_fixed_when_it_is_accepted(driver: Driver) -> None:
     fill(driver, MANY)
     fill(driver, 10, "other", queue="b")
-    task = driver.bulk("cancel", force=True)
+    operation = driver.bulk("cancel", force=True)
     fill(driver, 5, "late")
     fill(driver, 5, "later", queue="c")
     driver.restart()
     driver.step()
-    finished = driver.machine.task(task.id)
+    finished = driver.machine.operation(operation.id)
     assert finished is not None and finished.counts == [MANY + 10, 0, 0]
     assert finished.total == MANY + 10
     assert len(outcomes(driver, finished, DONE, 64)) == MANY + 10
@@ -300,8 +309,8 @@ def test_all_finds_what_changes_its_state_behind_it(driver: Driver) -> None:
     fill(driver, MANY, scheduled_ns=driver.now_ns + 9 * SECOND_NS)
     driver.enqueue("first", backoff=0)
     assert driver.take().job_id == "first"
-    task = driver.bulk("delete")
-    assert task.family == 2, "it is past the pending ones"
+    operation = driver.bulk("delete")
+    assert operation.family == 2, "it is past the pending ones"
     driver.fail("first")
     assert driver.state("first") == PENDING
     driver.step()
@@ -311,9 +320,9 @@ def test_all_finds_what_changes_its_state_behind_it(driver: Driver) -> None:
 
 def test_all_touches_each_once(driver: Driver) -> None:
     fill(driver, MANY, priority=0)
-    task = driver.bulk("change_priority", priority=PRIORITY_NAMES.index("high"))
+    operation = driver.bulk("change_priority", priority=PRIORITY_NAMES.index("high"))
     driver.step()
-    finished = driver.machine.task(task.id)
+    finished = driver.machine.operation(operation.id)
     assert finished is not None and finished.counts == [MANY, 0, 0]
     check(driver)
 
@@ -321,9 +330,9 @@ def test_all_touches_each_once(driver: Driver) -> None:
 def test_all_moves_each_once(driver: Driver) -> None:
     fill(driver, MANY)
     driver.enqueue("there", queue="other")
-    task = driver.bulk("move", target="other")
+    operation = driver.bulk("move", target="other")
     driver.step()
-    finished = driver.machine.task(task.id)
+    finished = driver.machine.operation(operation.id)
     assert finished is not None and finished.counts[DONE] == MANY + 1
     assert len(driver.fetch_batch("other", count=500)) == MANY + 1
     check(driver)
@@ -338,8 +347,8 @@ def test_all_of_some_ended_jobs(driver: Driver) -> None:
         else:
             driver.fail(job_id, no_retry=True)
     driver.restart()
-    task = driver.bulk("requeue")
-    assert (task.total, task.counts) == (4, [4, 0, 0])
+    operation = driver.bulk("requeue")
+    assert (operation.total, operation.counts) == (4, [4, 0, 0])
     assert [driver.state(job_id) for job_id in ids[::2]] == [PENDING] * 4
     assert driver.machine.matching(0, 3) == (4, ids[1:7:2])
 
@@ -350,16 +359,16 @@ def test_conflicts_are_counted_once(driver: Driver) -> None:
     driver.fail("dead", no_retry=True)
     driver.enqueue("holder", queue="other", unique_key=b"k")
     driver.enqueue("second", unique_key=b"k")
-    task = driver.bulk("move", target="other")
+    operation = driver.bulk("move", target="other")
     driver.step()
-    assert task.counts[CONFLICT] == 1
+    assert operation.counts[CONFLICT] == 1
     assert driver.state("dead") == DEAD
     check(driver)
 
 
 def test_nothing_to_do(driver: Driver) -> None:
-    task = driver.bulk("cancel")
-    assert (task.state, task.counts) == (TASK_COMPLETED, [0, 0, 0])
+    operation = driver.bulk("cancel")
+    assert (operation.state, operation.counts) == (OPERATION_COMPLETED, [0, 0, 0])
     check(driver)
 
 
@@ -373,7 +382,7 @@ def test_what_is_gone_is_told_nothing(driver: Driver, op: ops.Op) -> None:
     check(driver)
     driver.step()
     check(driver)
-    assert driver.machine.job("waits") is None and not driver.machine.unsettled
+    assert driver.machine.job("waits") is None and not driver.machine.pending_dependents
 
 
 # Records of tasks.
@@ -381,17 +390,17 @@ def test_what_is_gone_is_told_nothing(driver: Driver, op: ops.Op) -> None:
 
 def test_old_tasks_are_forgotten(driver: Driver) -> None:
     driver.enqueue("j")
-    driver.bulk("hold", "j", task_id="bulk_a")
+    driver.bulk("hold", "j", operation_id="bulk_a")
     driver.machine.flush()
-    driver.now_ns += TASK_KEPT_NS
-    driver.bulk("approve", "j", task_id="bulk_b")
-    assert driver.machine.task("bulk_a") is None
+    driver.now_ns += BULK_KEPT_NS
+    driver.bulk("approve", "j", operation_id="bulk_b")
+    assert driver.machine.operation("bulk_a") is None
     check(driver)
 
 
 def test_so_many_tasks_are_known(driver: Driver) -> None:
-    for n in range(TASKS_MAX + 5):
-        driver.bulk("retry", "nope", task_id=f"bulk_{n:05}")
-    assert driver.machine.task("bulk_00004") is None
-    assert driver.machine.task("bulk_00006") is not None
+    for n in range(BULK_OPERATIONS_MAX + 5):
+        driver.bulk("retry", "nope", operation_id=f"bulk_{n:05}")
+    assert driver.machine.operation("bulk_00004") is None
+    assert driver.machine.operation("bulk_00006") is not None
     check(driver)

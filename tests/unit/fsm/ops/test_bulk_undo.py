@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.consistency import check_machine
-from lib.fsm_driver import Driver, encode_arguments, encode_extras
+from lib.fsm_driver import Driver, encode_arguments, encode_options
 
 from corvo import events, ops
 from corvo.errors import Conflict, InvalidState, NotFound
@@ -21,14 +21,14 @@ from corvo.model import (
     DEAD,
     DONE,
     HELD,
+    OPERATION_CANCELLED,
+    OPERATION_COMPLETED,
+    OPERATION_QUEUED,
     PENDING,
     RETRYING,
     SCHEDULED,
     SKIPPED,
-    TASK_CANCELLED,
-    TASK_COMPLETED,
-    TASK_QUEUED,
-    Task,
+    BulkOperation,
 )
 
 
@@ -37,22 +37,22 @@ def driver() -> Driver:
     return Driver()
 
 
-def undo(driver: Driver, task_id: str = "bulk_1", undo_id: str = "bulk_u") -> Any:
-    result = driver.do(ops.BULK_UNDO, undo_id, task_id)
+def undo(driver: Driver, operation_id: str = "bulk_1", undo_id: str = "bulk_u") -> Any:
+    result = driver.do(ops.BULK_UNDO, undo_id, operation_id)
     driver.step()
-    return driver.machine.task(undo_id) if isinstance(result, Task) else result
+    return driver.machine.operation(undo_id) if isinstance(result, BulkOperation) else result
 
 
 def check(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
-def bulk(driver: Driver, action: str, *ids: str, **arguments: Any) -> Task:
-    task = driver.bulk(action, *ids, **arguments)
+def bulk(driver: Driver, action: str, *ids: str, **arguments: Any) -> BulkOperation:
+    operation = driver.bulk(action, *ids, **arguments)
     driver.step()
     check(driver)
-    return task
+    return operation
 
 
 def dead(driver: Driver, job_id: str, **fields: Any) -> None:
@@ -69,12 +69,12 @@ def test_a_retry_is_taken_back(driver: Driver) -> None:
     driver.ack(job.job_id, job.token)
     driver.enqueue("s", scheduled_ns=driver.now_ns + 60 * SECOND_NS)
     before = [vars_of(driver, job_id) for job_id in "dcs"]
-    task = bulk(driver, "retry", "d", "c", "s")
-    assert task.counts[DONE] == 3
+    operation = bulk(driver, "retry", "d", "c", "s")
+    assert operation.counts[DONE] == 3
     assert [driver.state(job_id) for job_id in "dcs"] == [PENDING] * 3
     undone = undo(driver)
     check(driver)
-    assert (undone.state, undone.counts[DONE]) == (TASK_COMPLETED, 3)
+    assert (undone.state, undone.counts[DONE]) == (OPERATION_COMPLETED, 3)
     assert [driver.state(job_id) for job_id in "dcs"] == [DEAD, COMPLETED, SCHEDULED]
     assert [vars_of(driver, job_id) for job_id in "dcs"] == before
     assert driver.fetch() is None
@@ -86,7 +86,7 @@ def test_a_retry_is_taken_back(driver: Driver) -> None:
 def vars_of(driver: Driver, job_id: str) -> tuple[Any, ...]:
     job = driver.job(job_id)
     times = job.scheduled_ns, job.completed_ns, job.failed_ns
-    return job.state, job.attempt, job.priority, job.queue_number, job.keeps_place, times
+    return job.state, job.attempt, job.priority, job.queue_number, job.keeps_position, times
 
 
 @pytest.mark.parametrize("state", [PENDING, SCHEDULED, RETRYING, HELD])
@@ -109,8 +109,8 @@ def test_a_cancel_is_taken_back(driver: Driver, state: int) -> None:
     assert vars_of(driver, "j") == before
     assert driver.enqueue("other", unique_key=b"k").job_id == "j"
     if state == HELD:
-        extras = driver.job("j").extras
-        assert extras is not None and extras.hold_reason == "look"
+        options = driver.job("j").options
+        assert options is not None and options.hold_reason == "look"
     driver.advance(100)
     driver.tick()
     check(driver)
@@ -173,11 +173,11 @@ def test_what_has_changed_since_stays(driver: Driver) -> None:
     bulk(driver, "retry", "a", "b", "c")
     assert driver.take().job_id == "a"
     driver.act("delete", "b")
-    task = undo(driver)
+    operation = undo(driver)
     check(driver)
-    assert task.counts == [1, 2, 0]
+    assert operation.counts == [1, 2, 0]
     assert [driver.state(job_id) for job_id in "ac"] == [ACTIVE, DEAD]
-    rows = driver.machine.task_results(task, 0, SKIPPED, 10)[0]
+    rows = driver.machine.operation_results(operation, 0, SKIPPED, 10)[0]
     assert rows == [("a", STATE_BASE + ACTIVE), ("b", SKIPPED)]
 
 
@@ -191,7 +191,7 @@ def test_a_key_that_is_taken_is_a_conflict(driver: Driver) -> None:
 
 def test_what_others_were_told_is_final(driver: Driver) -> None:
     driver.enqueue("first")
-    driver.enqueue("then", extras=encode_extras(depends_on=["first"]))
+    driver.enqueue("then", options=encode_options(depends_on=["first"]))
     bulk(driver, "cancel", "first")
     assert driver.state("then") == DEAD
     assert undo(driver).counts[CONFLICT] == 1
@@ -201,7 +201,7 @@ def test_what_others_were_told_is_final(driver: Driver) -> None:
 def test_a_job_that_another_waits_for_goes_on(driver: Driver) -> None:
     dead(driver, "first")
     bulk(driver, "retry", "first")
-    driver.enqueue("then", extras=encode_extras(depends_on=["first"]))
+    driver.enqueue("then", options=encode_options(depends_on=["first"]))
     assert undo(driver).counts[CONFLICT] == 1
     assert driver.state("first") == PENDING
     check(driver)
@@ -209,13 +209,13 @@ def test_a_job_that_another_waits_for_goes_on(driver: Driver) -> None:
 
 def test_a_cancelled_job_waits_for_what_it_waited_for(driver: Driver) -> None:
     driver.enqueue("first")
-    driver.enqueue("then", extras=encode_extras(depends_on=["first"]))
+    driver.enqueue("then", options=encode_options(depends_on=["first"]))
     bulk(driver, "cancel", "then")
     assert undo(driver).counts[DONE] == 1
     check(driver)
     assert driver.take().job_id == "first"
     assert driver.fetch() is None
-    driver.bulk("cancel", "then", task_id="bulk_2")
+    driver.bulk("cancel", "then", operation_id="bulk_2")
     driver.do(ops.CANCEL_JOB, "first", True)
     assert undo(driver, "bulk_2", "bulk_v").counts[DONE] == 1
     check(driver)
@@ -223,7 +223,7 @@ def test_a_cancelled_job_waits_for_what_it_waited_for(driver: Driver) -> None:
 
 
 def test_a_job_expires_also_when_it_is_back(driver: Driver) -> None:
-    driver.enqueue("j", extras=encode_extras(expire_after_ns=60 * SECOND_NS))
+    driver.enqueue("j", options=encode_options(expire_after_ns=60 * SECOND_NS))
     bulk(driver, "cancel", "j")
     undo(driver)
     check(driver)
@@ -233,7 +233,7 @@ def test_a_job_expires_also_when_it_is_back(driver: Driver) -> None:
 
 
 def test_a_job_whose_time_is_over_does_not_come_back(driver: Driver) -> None:
-    driver.enqueue("j", extras=encode_extras(expire_after_ns=60 * SECOND_NS))
+    driver.enqueue("j", options=encode_options(expire_after_ns=60 * SECOND_NS))
     bulk(driver, "cancel", "j")
     driver.advance(61)
     assert undo(driver).counts[CONFLICT] == 1
@@ -244,11 +244,11 @@ def test_only_some_actions_within_a_window_and_once(driver: Driver) -> None:
     assert isinstance(driver.do(ops.BULK_UNDO, "bulk_u", "bulk_x"), NotFound)
     bulk(driver, "hold", "j")
     assert isinstance(undo(driver), Conflict)
-    driver.bulk("cancel", "j", task_id="bulk_2")
+    driver.bulk("cancel", "j", operation_id="bulk_2")
     undo(driver, "bulk_2", "bulk_u")
     assert isinstance(undo(driver, "bulk_2", "bulk_v"), Conflict)
     assert isinstance(undo(driver, "bulk_u", "bulk_v"), Conflict)
-    driver.bulk("cancel", "j", task_id="bulk_3")
+    driver.bulk("cancel", "j", operation_id="bulk_3")
     driver.advance(BULK_UNDO_NS // SECOND_NS)
     assert isinstance(undo(driver, "bulk_3", "bulk_v"), Conflict)
 
@@ -263,8 +263,11 @@ def test_an_undo_goes_on_in_steps_over_restarts(driver: Driver) -> None:
     driver.step()
     check(driver)
     assert all(driver.state(job_id) == PENDING for job_id in ids)
-    task = driver.machine.task("bulk_u")
-    assert task is not None and (task.undoes, task.counts) == ("bulk_1", [3 * STEP_JOBS, 0, 0])
+    operation = driver.machine.operation("bulk_u")
+    assert operation is not None and (operation.undoes, operation.counts) == (
+        "bulk_1",
+        [3 * STEP_JOBS, 0, 0],
+    )
 
 
 def test_undo_of_a_walk_over_all_jobs(driver: Driver) -> None:
@@ -292,12 +295,12 @@ def test_a_bulk_and_its_undo_change_nothing(
         make(driver, f"j{n}", kind, priority=priority, unique_key=b"k%d" % n if keyed else b"")
     ids = [f"j{n}" for n in range(len(jobs))]
     before = [vars_of(driver, job_id) for job_id in ids]
-    task = bulk(driver, action, *ids, target="there", priority=1)
+    operation = bulk(driver, action, *ids, target="there", priority=1)
     if restarted:
         driver.restart()
     undone = undo(driver)
     check(driver)
-    assert undone.counts == [task.counts[DONE], 0, 0]
+    assert undone.counts == [operation.counts[DONE], 0, 0]
     assert [vars_of(driver, job_id) for job_id in ids] == before
 
 
@@ -321,17 +324,17 @@ def make(driver: Driver, job_id: str, kind: str, **fields: Any) -> None:
 # ---- sets that come in several entries ----
 
 
-def encoded(driver: Driver, *ids: str) -> Task:
+def encoded(driver: Driver, *ids: str) -> BulkOperation:
     values = [*ids], False, ACTIONS.index("cancel"), encode_arguments(), True
-    task: Task = driver.do(ops.BULK_ACTION, "bulk_1", *values)
-    return task
+    operation: BulkOperation = driver.do(ops.BULK_ACTION, "bulk_1", *values)
+    return operation
 
 
 def test_a_set_that_comes_in_parts(driver: Driver) -> None:
     for job_id in "abcd":
         driver.enqueue(job_id)
-    task = encoded(driver, "a")
-    assert task.state == TASK_QUEUED and not driver.machine.running_tasks()
+    operation = encoded(driver, "a")
+    assert operation.state == OPERATION_QUEUED and not driver.machine.running_operations()
     driver.do(ops.BULK_ADD, "bulk_1", ["b"], True)
     driver.do(ops.BULK_STEP, "bulk_1", 25, False)  # not yet
     driver.restart()
@@ -347,12 +350,12 @@ def test_a_set_that_comes_in_parts(driver: Driver) -> None:
 def test_a_set_that_nobody_sends_the_rest_of(driver: Driver) -> None:
     driver.enqueue("a")
     encoded(driver, "a")
-    assert driver.machine.given_up_tasks(driver.now_ns) == []
+    assert driver.machine.abandoned_operations(driver.now_ns) == []
     driver.advance(60)
-    [task] = driver.machine.given_up_tasks(driver.now_ns)
-    driver.do(ops.BULK_STEP, task.id, 0, True)
-    assert task.state == TASK_CANCELLED and driver.state("a") == PENDING
-    assert driver.machine.given_up_tasks(driver.now_ns) == []
+    [operation] = driver.machine.abandoned_operations(driver.now_ns)
+    driver.do(ops.BULK_STEP, operation.id, 0, True)
+    assert operation.state == OPERATION_CANCELLED and driver.state("a") == PENDING
+    assert driver.machine.abandoned_operations(driver.now_ns) == []
 
 
 def test_what_the_action_has_not_changed_is_not_taken_back(driver: Driver) -> None:
@@ -368,9 +371,9 @@ def test_what_the_action_has_not_changed_is_not_taken_back(driver: Driver) -> No
 def test_a_task_that_is_undone_does_not_make_room_for_its_undo(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corvo.fsm.ops.bulk.TASKS_MAX", 1)
+    monkeypatch.setattr("corvo.fsm.ops.bulk.BULK_OPERATIONS_MAX", 1)
     driver.enqueue("j")
     assert bulk(driver, "cancel", "j").counts[DONE] == 1
-    assert undo(driver).state == TASK_COMPLETED
-    assert driver.state("j") == PENDING and driver.machine.task("bulk_1") is not None
+    assert undo(driver).state == OPERATION_COMPLETED
+    assert driver.state("j") == PENDING and driver.machine.operation("bulk_1") is not None
     check(driver)

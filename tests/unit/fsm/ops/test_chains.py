@@ -16,8 +16,8 @@ ENDS = {"on_failure": follower("failed", b'{"f":1}'), "on_exit": follower("exit"
 
 
 def start(driver: Driver, **fields: Any) -> None:
-    extras = {"chain_id": "chn_1", "chain": chain(*STEPS, **ENDS), **fields}
-    driver.enqueue("a", queue="one", payload=b'{"own":1}', **extras)
+    options = {"chain_id": "chn_1", "chain": chain(*STEPS, **ENDS), **fields}
+    driver.enqueue("a", queue="one", payload=b'{"own":1}', **options)
 
 
 def step(leaves: bool, reason: str = "") -> bytes:
@@ -29,9 +29,9 @@ def payload(job: Fetched) -> Any:
 
 
 def place_of(driver: Driver, job: Fetched) -> tuple[str, int]:
-    extras = driver.job(job.job_id).extras
-    assert extras is not None
-    return extras.chain_id, extras.chain_step
+    options = driver.job(job.job_id).options
+    assert options is not None
+    return options.chain_id, options.chain_step
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -57,7 +57,7 @@ def test_step_by_step_to_the_exit(restart: bool) -> None:
     driver.ack(end.job_id, end.token)
     assert driver.fetch("one", "two", "three", "exit", "failed") is None
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_an_exit_before_the_end() -> None:

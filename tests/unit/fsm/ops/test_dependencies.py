@@ -8,7 +8,7 @@ from lib.fsm_driver import Driver, chain, enqueue_step, follower
 
 from corvo import ops
 from corvo.errors import CorvoError
-from corvo.limits import SETTLED_MAX
+from corvo.limits import RESOLVED_DEPENDENTS_MAX
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -34,14 +34,14 @@ def complete(driver: Driver, job_id: str) -> None:
 
 
 def waits_for(driver: Driver, job_id: str) -> list[str]:
-    extras = driver.job(job_id).extras
-    assert extras is not None
-    return extras.open_dependencies
+    options = driver.job(job_id).options
+    assert options is not None
+    return options.open_dependencies
 
 
 def checked(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -81,7 +81,7 @@ def test_blocked_jobs_cost_a_fetch_nothing() -> None:
     assert driver.machine.fetchable("q") == 0
     assert driver.fetch() is None
     driver.machine.flush()
-    assert not [key for key, _ in driver.base.scan(b"p|")][1:]
+    assert not [key for key, _ in driver.state_store.scan(b"p|")][1:]
     driver.enqueue("c")
     assert driver.take().job_id == "c"
 
@@ -140,7 +140,7 @@ def test_unknown_ids_are_refused() -> None:
     assert isinstance(refusal, CorvoError) and refusal.code == "VALIDATION_ERROR"
     assert '"nope"' in refusal.message and refusal.fields["job_id"] == "nope"
     assert driver.machine.job("b") is None and driver.machine.queue("new") is None
-    assert driver.job("a").extras is None
+    assert driver.job("a").options is None
 
 
 def test_failures_cascade() -> None:
@@ -161,26 +161,29 @@ def test_a_long_line_falls_in_steps() -> None:
     """Each job waits for the one before it: a cascade is as deep as it is long."""
     driver = Driver()
     driver.enqueue("j0000")
-    count = 2 * SETTLED_MAX + 10
+    count = 2 * RESOLVED_DEPENDENTS_MAX + 10
     for n in range(1, count + 1):
         enqueue(driver, f"j{n:04}", f"j{n - 1:04}")
     driver.cancel("j0000")
     queue = driver.machine.queue("q")
-    assert queue is not None and queue.jobs(DEAD) == SETTLED_MAX
-    assert driver.machine.unsettled
+    assert queue is not None and queue.jobs(DEAD) == RESOLVED_DEPENDENTS_MAX
+    assert driver.machine.pending_dependents
     check_flushed(driver)
-    assert driver.do(ops.SETTLE, driver.machine.unsettled) == SETTLED_MAX
-    assert driver.do(ops.SETTLE, driver.machine.unsettled) == 10
+    assert (
+        driver.do(ops.RESOLVE_DEPENDENTS, driver.machine.pending_dependents)
+        == RESOLVED_DEPENDENTS_MAX
+    )
+    assert driver.do(ops.RESOLVE_DEPENDENTS, driver.machine.pending_dependents) == 10
     queue = driver.machine.queue("q")
     assert queue is not None and queue.jobs(DEAD) == count
-    assert not driver.machine.unsettled
+    assert not driver.machine.pending_dependents
     checked(driver)
 
 
 def check_flushed(driver: Driver) -> None:
     """In the middle of things, over a restart."""
     driver.machine.flush()
-    check_rows(driver.base)
+    check_rows(driver.state_store)
     driver.restart()
 
 
@@ -188,17 +191,17 @@ def check_flushed(driver: Driver) -> None:
 def test_many_dependents_are_told_in_steps(restart: bool) -> None:
     driver = Driver()
     driver.enqueue("a", queue="other")
-    count = 2 * SETTLED_MAX + 500
+    count = 2 * RESOLVED_DEPENDENTS_MAX + 500
     driver.entry(*(enqueue_step(f"b{n:04}", depends_on=["a"]) for n in range(count)))
     driver.take("other")
     driver.ack("a")
-    assert driver.machine.fetchable("q") == SETTLED_MAX
-    for told in (2 * SETTLED_MAX, count):
+    assert driver.machine.fetchable("q") == RESOLVED_DEPENDENTS_MAX
+    for told in (2 * RESOLVED_DEPENDENTS_MAX, count):
         if restart:
             check_flushed(driver)
         driver.enqueue(f"x{told}", queue="third")  # whatever comes next goes on with it
         assert driver.machine.fetchable("q") == told
-    assert not driver.machine.unsettled
+    assert not driver.machine.pending_dependents
     assert driver.fetch_batch(count=3)[2].job_id == "b0002"
     checked(driver)
 
@@ -206,13 +209,15 @@ def test_many_dependents_are_told_in_steps(restart: bool) -> None:
 def test_a_job_cannot_come_back_while_its_end_makes_its_rounds() -> None:
     driver = Driver()
     driver.enqueue("a", queue="other")
-    driver.entry(*(enqueue_step(f"b{n:04}", depends_on=["a"]) for n in range(SETTLED_MAX + 1)))
+    driver.entry(
+        *(enqueue_step(f"b{n:04}", depends_on=["a"]) for n in range(RESOLVED_DEPENDENTS_MAX + 1))
+    )
     driver.cancel("a")
     driver.machine.flush()
     refusals = driver.entry((ops.RETRY_JOB, ("a",)))
     assert isinstance(refusals[0], CorvoError) and refusals[0].code == "CONFLICT"
     assert driver.do(ops.RETRY_JOB, "a") is None
-    assert driver.state(f"b{SETTLED_MAX:04}") == DEAD
+    assert driver.state(f"b{RESOLVED_DEPENDENTS_MAX:04}") == DEAD
     checked(driver)
 
 

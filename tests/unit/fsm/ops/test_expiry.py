@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from lib.consistency import check_machine
-from lib.fsm_driver import Driver, encode_extras
+from lib.fsm_driver import Driver, encode_options
 
 from corvo import ops
 from corvo.fsm.ops.jobs import EXPIRED_AT_FETCH_MAX
@@ -21,7 +21,7 @@ from corvo.model import (
     Failed,
 )
 
-MINUTE = encode_extras(expire_after_ns=60 * SECOND_NS)
+MINUTE = encode_options(expire_after_ns=60 * SECOND_NS)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def kinds(driver: Driver, job_id: str = "j") -> list[str]:
 def expired(driver: Driver, job_id: str = "j") -> bool:
     """Whether the job is dead because of its time, and its rows say so."""
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     return driver.state(job_id) == DEAD and kinds(driver, job_id)[-1] == "expired"
 
 
@@ -45,7 +45,7 @@ def expired(driver: Driver, job_id: str = "j") -> bool:
 def test_a_job_that_waits_expires_when_its_time_comes(
     driver: Driver, state: int, restart: bool
 ) -> None:
-    fields: dict[str, Any] = {"extras": MINUTE}
+    fields: dict[str, Any] = {"options": MINUTE}
     if state == SCHEDULED:
         fields["scheduled_ns"] = driver.now_ns + 100 * SECOND_NS
     driver.enqueue("j", base_delay_ms=100_000, **fields)
@@ -70,7 +70,7 @@ def test_a_job_that_waits_expires_when_its_time_comes(
 
 
 def test_an_active_job_is_left_to_its_worker(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     token = driver.take(lease_s=600).token
     driver.advance(61)
     assert driver.machine.due_expiries(driver.now_ns, 10) == []
@@ -82,7 +82,7 @@ def test_an_active_job_is_left_to_its_worker(driver: Driver) -> None:
 
 
 def test_a_late_failure_is_the_last_one(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=600)
     driver.advance(61)
     failed = driver.fail("j")
@@ -91,7 +91,7 @@ def test_a_late_failure_is_the_last_one(driver: Driver) -> None:
 
 
 def test_a_lease_that_ends_late_is_the_last_one(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=70)
     driver.advance(71)
     driver.tick()
@@ -99,7 +99,7 @@ def test_a_lease_that_ends_late_is_the_last_one(driver: Driver) -> None:
 
 
 def test_a_late_release_is_the_last_one(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=600)
     driver.advance(61)
     assert driver.release("j") == DEAD
@@ -108,7 +108,7 @@ def test_a_late_release_is_the_last_one(driver: Driver) -> None:
 
 @pytest.mark.parametrize("number", [ops.ACK.number, ops.DELETE_JOB.number])
 def test_a_job_that_ends_while_it_runs_leaves_no_time_behind(driver: Driver, number: int) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=600)
     driver.advance(1)
     if number == ops.ACK.number:
@@ -120,7 +120,7 @@ def test_a_job_that_ends_while_it_runs_leaves_no_time_behind(driver: Driver, num
 
 def test_a_job_that_came_back_in_time_still_expires(driver: Driver) -> None:
     """The leader looked at its expiry while the job was active."""
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=600)
     driver.advance(60)
     assert driver.machine.due_expiries(driver.now_ns, 10) == []
@@ -132,7 +132,7 @@ def test_a_job_that_came_back_in_time_still_expires(driver: Driver) -> None:
 
 
 def test_fetch_passes_over_what_has_expired(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.enqueue("next")
     driver.advance(61)
     assert driver.take().job_id == "next"
@@ -142,7 +142,7 @@ def test_fetch_passes_over_what_has_expired(driver: Driver) -> None:
 def test_one_fetch_lets_so_many_expire_at_most(driver: Driver) -> None:
     count = EXPIRED_AT_FETCH_MAX + 5
     for n in range(count):
-        driver.enqueue(f"j{n:03}", extras=MINUTE)
+        driver.enqueue(f"j{n:03}", options=MINUTE)
     driver.enqueue("next")
     driver.advance(61)
     driver.machine.take_woken()
@@ -155,8 +155,8 @@ def test_one_fetch_lets_so_many_expire_at_most(driver: Driver) -> None:
 def test_promotion_and_approval_and_run_do_not_bring_it_back(driver: Driver) -> None:
     scheduled_ns = driver.now_ns + 61 * SECOND_NS
     for job_id in ("promoted", "run"):
-        driver.enqueue(job_id, scheduled_ns=scheduled_ns, extras=MINUTE)
-    driver.enqueue("approved", extras=MINUTE)
+        driver.enqueue(job_id, scheduled_ns=scheduled_ns, options=MINUTE)
+    driver.enqueue("approved", options=MINUTE)
     driver.act("hold", "approved")
     driver.advance(61)
     assert driver.act("approve", "approved") == "dead"
@@ -168,7 +168,7 @@ def test_promotion_and_approval_and_run_do_not_bring_it_back(driver: Driver) -> 
 
 def test_a_retry_and_a_requeue_by_hand_have_all_the_time(driver: Driver) -> None:
     for job_id, action in (("a", "retry"), ("b", "requeue")):
-        driver.enqueue(job_id, extras=MINUTE)
+        driver.enqueue(job_id, options=MINUTE)
         driver.advance(61)
         driver.tick()
         assert driver.state(job_id) == DEAD
@@ -177,26 +177,26 @@ def test_a_retry_and_a_requeue_by_hand_have_all_the_time(driver: Driver) -> None
         driver.tick()
         assert driver.state(job_id) == PENDING
     driver.restart()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_a_retry_of_a_job_that_waits_ends_its_expiry(driver: Driver) -> None:
     scheduled_ns = driver.now_ns + 100 * SECOND_NS
-    driver.enqueue("j", scheduled_ns=scheduled_ns, extras=MINUTE)
+    driver.enqueue("j", scheduled_ns=scheduled_ns, options=MINUTE)
     driver.machine.flush()
     driver.act("retry", "j")
     assert driver.machine.next_due() == 0
     driver.restart()
     assert driver.machine.next_due() == 0
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_the_expiry_goes_with_a_job_to_another_place(driver: Driver) -> None:
-    driver.enqueue("j", extras=MINUTE)
+    driver.enqueue("j", options=MINUTE)
     driver.machine.flush()
     driver.act("move", "j", target="other")
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     driver.advance(61)
     driver.tick()
     assert expired(driver)
@@ -205,7 +205,7 @@ def test_the_expiry_goes_with_a_job_to_another_place(driver: Driver) -> None:
 
 def test_shorter_than_the_delay(driver: Driver) -> None:
     """It is dead before it was ever ready."""
-    driver.enqueue("j", scheduled_ns=driver.now_ns + 3_600 * SECOND_NS, extras=MINUTE)
+    driver.enqueue("j", scheduled_ns=driver.now_ns + 3_600 * SECOND_NS, options=MINUTE)
     driver.advance(61)
     driver.tick()
     assert expired(driver) and driver.fetch() is None
@@ -213,7 +213,7 @@ def test_shorter_than_the_delay(driver: Driver) -> None:
 
 def test_entries_of_what_ended_do_not_pile_up(driver: Driver) -> None:
     for n in range(3_000):
-        driver.enqueue(f"j{n}", extras=MINUTE)
+        driver.enqueue(f"j{n}", options=MINUTE)
         driver.do(ops.DELETE_JOB, f"j{n}")
     driver.machine.flush()
-    assert len(driver.machine._core.expiring) == 0
+    assert len(driver.machine._state.expiring) == 0

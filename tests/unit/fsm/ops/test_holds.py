@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from lib.consistency import check_machine
-from lib.fsm_driver import Driver, encode_arguments, encode_extras
+from lib.fsm_driver import Driver, encode_arguments, encode_options
 
 from corvo import events, ops
 from corvo.errors import Conflict, InvalidState, LeaseLost
@@ -33,14 +33,14 @@ def event(driver: Driver, job_id: str = "j") -> tuple[str, bytes]:
 
 
 def test_held_from_the_start(driver: Driver) -> None:
-    result = driver.enqueue("j", extras=encode_extras(hold=True, hold_reason='a "b"'))
+    result = driver.enqueue("j", options=encode_options(hold=True, hold_reason='a "b"'))
     assert result.state == HELD and driver.fetch() is None
     assert event(driver) == ("held", b'{"reason":"a \\"b\\""}')
     driver.restart()
     assert driver.act("approve", "j", by="ann", note="fine") == "pending"
     assert event(driver) == ("approved", b'{"by":"ann","note":"fine"}')
-    extras = driver.job("j").extras
-    assert extras is not None and not extras.hold_reason
+    options = driver.job("j").options
+    assert options is not None and not options.hold_reason
     assert driver.take().job_id == "j"
 
 
@@ -90,7 +90,7 @@ def test_a_job_that_waited_for_its_time_does_not_after_a_hold(driver: Driver, st
 
 
 def test_reject(driver: Driver) -> None:
-    driver.enqueue("j", unique_key=b"k", extras=encode_extras(hold=True))
+    driver.enqueue("j", unique_key=b"k", options=encode_options(hold=True))
     assert driver.act("reject", "j", reason="no", by="ann", feedback=b'"bad"') == "dead"
     (record,) = driver.machine.errors("j")
     assert (ERROR_KINDS[record.kind], record.error) == ("rejected", b'"rejected: no"')
@@ -119,7 +119,7 @@ def test_revise_gives_the_worker_the_feedback(driver: Driver, before: bytes, aft
 
 
 def test_feedback_needs_an_object(driver: Driver) -> None:
-    driver.enqueue("j", checkpoint=b"[1]", extras=encode_extras(hold=True))
+    driver.enqueue("j", checkpoint=b"[1]", options=encode_options(hold=True))
     assert isinstance(driver.act("reject", "j", revise=True, feedback=b'"f"'), Conflict)
     assert driver.state("j") == HELD
 
@@ -129,7 +129,7 @@ def test_feedback_needs_an_object(driver: Driver) -> None:
 def test_of_two_decisions_in_one_entry_the_first_counts(
     driver: Driver, first: str, second: str
 ) -> None:
-    driver.enqueue("j", extras=encode_extras(hold=True))
+    driver.enqueue("j", options=encode_options(hold=True))
     steps: list[Any] = [
         (ops.BULK_ACTION, ("", ["j"], False, ACTIONS.index(name), encode_arguments(), False))
         for name in (first, second)
@@ -147,7 +147,7 @@ def test_nobody_decides(driver: Driver, restart: bool, action: str, at_enqueue: 
     number = HOLD_ACTIONS.index(action)
     fields = {"hold_timeout_ns": 60 * SECOND_NS, "hold_action": number}
     if at_enqueue:
-        driver.enqueue("j", extras=encode_extras(hold=True, **fields))
+        driver.enqueue("j", options=encode_options(hold=True, **fields))
     else:
         driver.enqueue("j")
         driver.act("hold", "j", **fields)
@@ -160,7 +160,7 @@ def test_nobody_decides(driver: Driver, restart: bool, action: str, at_enqueue: 
     assert driver.state("j") == ends[action]
     assert any(change.data == b'{"reason":"hold timeout"}' for change in driver.machine.events("j"))
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     assert driver.machine.next_due() == 0
 
 
@@ -181,11 +181,11 @@ def test_a_decision_ends_the_timeout(driver: Driver) -> None:
 
 def test_cancel_and_delete_of_a_held_job(driver: Driver) -> None:
     for job_id in ("a", "b"):
-        driver.enqueue(job_id, extras=encode_extras(hold=True, hold_reason="why"))
+        driver.enqueue(job_id, options=encode_options(hold=True, hold_reason="why"))
     assert driver.cancel("a") == "cancelled"
     assert driver.do(ops.DELETE_JOB, "b") is None
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     assert driver.machine.job("b") is None
 
 
@@ -194,8 +194,8 @@ def test_a_hold_moves_with_its_job(driver: Driver) -> None:
     driver.act("hold", "j", reason="why", hold_timeout_ns=60 * SECOND_NS)
     driver.act("move", "j", target="other")
     driver.restart()
-    extras = driver.job("j").extras
-    assert extras is not None and extras.hold_reason == "why"
+    options = driver.job("j").options
+    assert options is not None and options.hold_reason == "why"
     driver.advance(60)
     driver.tick()
     assert driver.state("j") == CANCELLED

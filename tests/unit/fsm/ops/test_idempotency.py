@@ -17,7 +17,7 @@ from corvo import ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch, NotFound, UniqueConflict
 from corvo.fsm.machine import _APPLY
-from corvo.fsm.ops.idempotency import REPLAYABLE, decode_outcome, encode_outcome
+from corvo.fsm.ops.idempotency import TAKES_KEY, decode_outcome, encode_outcome
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, Enqueued, EnqueuedBatch, Failed
 
@@ -35,7 +35,7 @@ def jobs_in(driver: Driver, queue: str = "q") -> int:
 
 def checked(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -46,7 +46,7 @@ def test_a_request_that_comes_again_has_one_effect(restart: bool) -> None:
         driver.restart()
     again = once(driver, "k", enqueue_step("b"))
     assert (first.job_id, again.job_id) == ("a", "a") and not again.duplicate
-    assert jobs_in(driver) == 1 and driver.machine.replays == 1
+    assert jobs_in(driver) == 1 and driver.machine.idempotency_records == 1
     assert once(driver, "other", enqueue_step("c")).job_id == "c"
     checked(driver)
 
@@ -86,7 +86,7 @@ def test_an_outcome_is_kept_for_its_time() -> None:
     assert once(driver, "k", enqueue_step("b")).job_id == "a"
     driver.advance(1)
     assert once(driver, "k", enqueue_step("c")).job_id == "c"
-    assert driver.machine.replays == 1, "the old one is dropped"
+    assert driver.machine.idempotency_records == 1, "the old one is dropped"
     driver.restart()
     assert once(driver, "k", enqueue_step("d")).job_id == "c"
     checked(driver)
@@ -96,7 +96,7 @@ def test_as_many_are_kept_as_may_be() -> None:
     driver = Driver()
     for n in range(10):
         once(driver, f"k{n}", enqueue_step(f"a{n}"), count=3)
-        assert driver.machine.replays == min(n + 1, 3)
+        assert driver.machine.idempotency_records == min(n + 1, 3)
     driver.restart()
     assert once(driver, "k7", enqueue_step("b7"), count=3).job_id == "a7"
     assert once(driver, "k6", enqueue_step("b6"), count=3).job_id == "b6"
@@ -109,7 +109,7 @@ def test_a_lower_bound_is_reached_bit_by_bit() -> None:
         once(driver, f"k{n}", enqueue_step(f"a{n}"))
     for n in range(10):
         once(driver, f"l{n}", enqueue_step(f"b{n}"), count=4)
-        assert driver.machine.replays == max(4, 9 - n)
+        assert driver.machine.idempotency_records == max(4, 9 - n)
     checked(driver)
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_used_again_keeps_its_newer_outcome() -> None:
     driver.advance(DAY_S)
     once(driver, "k3", enqueue_step("b"))
     once(driver, "x", enqueue_step("c"))
-    assert driver.machine.replays == 2
+    assert driver.machine.idempotency_records == 2
     assert once(driver, "k3", enqueue_step("d")).job_id == "b"
     checked(driver)
 
@@ -185,12 +185,12 @@ def test_a_schedule_is_an_outcome() -> None:
 
 def test_every_op_is_replayable_or_has_a_reason_not_to_be() -> None:
     own_answer = {ops.FETCH, ops.FETCH_BATCH, ops.HEARTBEAT}
-    by_the_leader = {ops.PROMOTE_DUE, ops.EXPIRE_LEASES, ops.FIRE_SCHEDULE, ops.SETTLE}
+    by_the_leader = {ops.PROMOTE_DUE, ops.EXPIRE_LEASES, ops.FIRE_SCHEDULE, ops.RESOLVE_DEPENDENTS}
     by_the_leader |= {ops.EXPIRE_JOBS, ops.PURGE_JOBS, ops.CLEAN_UNIQUE, ops.PURGE_BATCHES}
     by_the_leader |= {ops.REMOVE_STALE_WORKERS, ops.TRIM_EVENTS, ops.PROMOTE, ops.RECLAIM}
     others = {op.number for op in own_answer | by_the_leader | {ops.IDEMPOTENT}}
-    assert REPLAYABLE.isdisjoint(others)
-    assert REPLAYABLE | others == set(_APPLY)
+    assert TAKES_KEY.isdisjoint(others)
+    assert TAKES_KEY | others == set(_APPLY)
 
 
 def test_the_replayed_ack_of_a_batch() -> None:

@@ -201,7 +201,7 @@ def test_state_decides_and_not_the_clock() -> None:
     driver.tick()
     assert queue.completed_total == answered and answered + queue.jobs(PENDING) == total
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_expiry_checks_state_and_time_again() -> None:
@@ -354,7 +354,7 @@ def test_postponed_job_that_is_cancelled_forgets_its_place() -> None:
     driver.release("a", driver.take().token, delay_s=5)
     driver.cancel("a")
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     driver.do(ops.RETRY_JOB, "a")
     assert [job.job_id for job in driver.fetch_batch()] == ["b", "a"]
 

@@ -13,7 +13,7 @@ from corvo.errors import NotFound
 from corvo.fsm.state.queue_index import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, PAUSED, RATE
 from corvo.limits import DUE_MAX_NS, SECOND_NS
 from corvo.model import PENDING, RETRYING, SCHEDULED, Fetched
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 
 
 def throttle(driver: Driver, rate: int, window_s: int, queue: str = "q") -> None:
@@ -51,7 +51,7 @@ def kinds(driver: Driver, job_id: str) -> list[str]:
 
 def check(driver: Driver) -> None:
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 # ---- rate limits ----
@@ -118,11 +118,11 @@ def test_changes_of_a_rate_limit() -> None:
     throttle(driver, 2, 10)
     throttle(driver, 2, 10)
     put(driver, *(f"-{n}" for n in range(9)))
-    driver.machine.take_changes()
+    driver.machine.take_events()
     assert len(taken(driver)) == 2
     driver.machine.take_woken()
     throttle(driver, 5, 10)
-    assert [change.type for change in driver.machine.take_changes()] == [events.QUEUE_CONFIGURED]
+    assert [change.type for change in driver.machine.take_events()] == [events.QUEUE_CONFIGURED]
     assert driver.machine.take_woken() == ["q"]
     assert len(taken(driver)) == 3
     throttle(driver, 1, 10)
@@ -163,7 +163,7 @@ def test_no_window_holds_more_and_none_could_hold_one_more(
         assert got == min(room, count)
         stamps += [driver.now_ns] * got
     check(driver)
-    rows = [key for key in driver.base._rows if key.startswith(b"l|")]
+    rows = [key for key in driver.state_store._rows if key.startswith(b"l|")]
     assert len(rows) <= 2 * rate + 1, "what has left the window is dropped"
 
 
@@ -356,7 +356,7 @@ def test_a_group_is_forgotten_with_its_last_job() -> None:
         job = driver.take()
         driver.ack(job.job_id, job.token)
     check(driver)
-    assert not [key for key in driver.base._rows if key.startswith(b"g|")]
+    assert not [key for key in driver.state_store._rows if key.startswith(b"g|")]
     driver.do(ops.RETRY_JOB, "a1")
     driver.restart()
     assert driver.machine.group_counts("q") == (1, 0) and driver.take().job_id == "a1"
@@ -514,7 +514,7 @@ def test_every_reason_is_named() -> None:
 
 
 def test_options_make_the_queue_and_say_so() -> None:
-    driver = Driver(MemoryBase())
+    driver = Driver(MemoryStore())
     throttle(driver, 5, 60, "t")
     driver.do(ops.SET_GROUP_LIMIT, "g", 2)
     driver.do(ops.SET_QUEUE_OPTIONS, "o", [], 0)
@@ -528,7 +528,7 @@ def test_options_make_the_queue_and_say_so() -> None:
         (ops.SET_QUEUE_OPTIONS, ("o", [], 5)),
         (ops.REMOVE_THROTTLE, ("t",)),
     )
-    data = [change.data for change in driver.machine.take_changes()]
+    data = [change.data for change in driver.machine.take_events()]
     assert data == [
         b'{"group_concurrency":0}',
         b'{"aging_after_ns":4}',

@@ -22,7 +22,7 @@ def lines(*names: str) -> Driver:
 def check(driver: Driver) -> None:
     """The rows agree with each other, also for who starts from them."""
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     driver.restart()
 
 
@@ -173,7 +173,7 @@ def test_a_clear_takes_what_is_ready_or_postponed_out_of_the_groups(flushed: boo
     if flushed:
         driver.machine.flush()
     driver.do(ops.CLEAR_QUEUE, "q", "bulk_1")
-    assert driver.machine.running_tasks() and driver.machine.blocked_count("q") == 0
+    assert driver.machine.running_operations() and driver.machine.blocked_count("q") == 0
     check(driver)
     total, groups = driver.machine.groups("q", "", 10)
     assert [group.key for group in groups] == ["b", "c"] and total == 2
@@ -198,7 +198,7 @@ def test_the_end_of_a_queue_is_the_end_of_its_groups_and_limits() -> None:
     driver.act("hold", "b1")
     driver.machine.flush()
     driver.do(ops.DELETE_QUEUE, "q", "bulk_1")
-    assert driver.machine.running_tasks()
+    assert driver.machine.running_operations()
     check(driver)
     assert isinstance(driver.do(ops.REMOVE_THROTTLE, "q"), NotFound)
     for name in ("a1x", "a2x", "b1x"):
@@ -217,15 +217,15 @@ def test_a_bulk_action_goes_through_the_groups() -> None:
     driver.enqueue("c1", group_key="c", depends_on=["-1"])
     driver.enqueue("s1", group_key="a", scheduled_ns=driver.now_ns + SECOND_NS)
     check(driver)
-    task = driver.bulk("hold")
+    operation = driver.bulk("hold")
     driver.step()
-    assert task.counts[0] == 6 and driver.machine.fetchable("q") == 0
+    assert operation.counts[0] == 6 and driver.machine.fetchable("q") == 0
     check(driver)
-    driver.bulk("move", task_id="bulk_2", target="r")
+    driver.bulk("move", operation_id="bulk_2", target="r")
     driver.step()
     check(driver)
     assert driver.machine.groups("q", "", 10) == (0, [])
-    driver.bulk("approve", task_id="bulk_3")
+    driver.bulk("approve", operation_id="bulk_3")
     driver.step()
     check(driver)
     assert driver.machine.fetchable("r") == 5 and driver.state("s1") not in (SCHEDULED, HELD)

@@ -85,7 +85,7 @@ def test_an_attempt_drops_its_oldest_lines(flush: bool) -> None:
     assert LOG_ATTEMPT_SIZE_MAX - LOG_BLOCK_SIZE - size < kept <= LOG_ATTEMPT_SIZE_MAX
     assert driver.machine.log(driver.job("j")).dropped_of(1) == logged.dropped
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_many_attempts_are_bounded_too() -> None:
@@ -101,7 +101,7 @@ def test_many_attempts_are_bounded_too() -> None:
     assert log.dropped_of(0) + len(read(driver, "j")) == 100
     assert log.dropped > 0 and read(driver, "j", attempt=1) == []
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_the_number_of_blocks_is_bounded() -> None:
@@ -149,8 +149,10 @@ def test_lines_go_with_their_job(flush: bool) -> None:
         append(driver, "j", line())
     driver.do(ops.DELETE_JOB, "j")
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
-    assert not list(driver.base.scan(keys.LOG)) and not list(driver.base.scan(keys.LOG_BLOCK))
+    check_machine(driver.machine, driver.state_store)
+    assert not list(driver.state_store.scan(keys.LOG)) and not list(
+        driver.state_store.scan(keys.LOG_BLOCK)
+    )
 
 
 @settings(max_examples=30)
@@ -180,5 +182,5 @@ def test_a_restart_anywhere_changes_nothing(program: list[tuple[str, int, int]])
                 driver.take()
     for driver in (lived, reborn):
         driver.machine.flush()
-        check_machine(driver.machine, driver.base)
-    assert lived.base._rows == reborn.base._rows
+        check_machine(driver.machine, driver.state_store)
+    assert lived.state_store._rows == reborn.state_store._rows

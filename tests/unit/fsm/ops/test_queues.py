@@ -39,7 +39,7 @@ def test_pause_twice_is_one_event_and_resume_of_nothing_is_refused() -> None:
     driver = Driver()
     pause, resume = (ops.PAUSE_QUEUE, ("new", False)), (ops.RESUME_QUEUE, ("new",))
     driver.entry(pause, pause, resume, resume)
-    types = [change.type for change in driver.machine.take_changes()]
+    types = [change.type for change in driver.machine.take_events()]
     assert types == [events.QUEUE_PAUSED, events.QUEUE_RESUMED]
     assert isinstance(driver.do(ops.RESUME_QUEUE, "nope"), NotFound)
     assert [q.name for q in driver.machine.queues()] == ["new"]

@@ -44,7 +44,7 @@ def purge(driver: Driver, limit: int = 100) -> list[str]:
             driver.machine.flush()
         purged += ids
         if not ids and not number:
-            check_machine(driver.machine, driver.base)
+            check_machine(driver.machine, driver.state_store)
             return purged
 
 
@@ -119,6 +119,6 @@ def test_locks_whose_time_is_over_are_swept(driver: Driver) -> None:
     driver.enqueue("again", unique_key=b"0", unique_until=3)
     assert driver.do(ops.CLEAN_UNIQUE, [*stale, keys.unique(1, bytes(16))]) == 4
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
     assert driver.enqueue("twin", unique_key=b"0").duplicate
-    assert len(list(driver.base.scan(keys.UNIQUE))) == 6
+    assert len(list(driver.state_store.scan(keys.UNIQUE))) == 6

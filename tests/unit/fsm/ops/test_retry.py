@@ -52,9 +52,9 @@ def test_backoff(backoff: int, delays: list[int]) -> None:
     st.integers(0, 2**64 - 1),
 )
 def test_delays_saturate(
-    backoff: int, attempt: int, base: int, cap: int, jitter_ppm: int, random: int
+    backoff: int, attempt: int, state_store: int, cap: int, jitter_ppm: int, random: int
 ) -> None:
-    delay = delay_ms(backoff, attempt, base, cap)
+    delay = delay_ms(backoff, attempt, state_store, cap)
     assert 0 <= delay <= min(2**53, cap or 30 * 86_400_000)
     reach = delay * jitter_ppm
     assert abs(jittered_ns(delay, jitter_ppm, random) - delay * 1_000_000) <= reach
@@ -191,7 +191,7 @@ def test_errors_survive_flush_and_go_with_the_job() -> None:
     driver.do(ops.DELETE_JOB, "j")
     assert driver.machine.errors("j") == []
     driver.restart()
-    assert not any(key.startswith((b"j|", b"jb|", b"je|")) for key in driver.base._rows)
+    assert not any(key.startswith((b"j|", b"jb|", b"je|")) for key in driver.state_store._rows)
 
 
 def promote(driver: Driver, *ids: str) -> Any:
@@ -259,6 +259,6 @@ def test_void_entries_are_compacted() -> None:
         driver.advance(0.001)
         driver.beat("run", token)
     driver.machine.flush()
-    core = driver.machine._core
-    assert len(core.waiting) == 1 and len(core.leases) == 1 and not core.waiting._left
+    state = driver.machine._state
+    assert len(state.waiting) == 1 and len(state.leases) == 1 and not state.waiting._left
     assert driver.machine.next_due() == driver.job("run").lease_expires_ns

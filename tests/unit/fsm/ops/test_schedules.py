@@ -12,7 +12,7 @@ from corvo._fast.codec.layouts import encode_fields
 from corvo.engine.schedule_runs import next_after_change
 from corvo.errors import Conflict, NotFound
 from corvo.events import EVENT_TYPES
-from corvo.limits import SECOND_NS, SLOT_LATE_MAX_NS
+from corvo.limits import OCCURRENCE_LATE_MAX_NS, SECOND_NS
 from corvo.model import PENDING, Enqueued, Schedule
 from corvo.platform import cron
 from corvo.platform.ids import derived_id
@@ -30,20 +30,20 @@ def make(driver: Driver, schedule_id: str = "s", **fields: Any) -> Schedule:
     return result
 
 
-def firing(slot_ns: int, revision: int = 1, next_ns: int = 0) -> bytes:
-    values = ("s", revision, slot_ns, slot_ns, next_ns or slot_ns + MINUTE_NS)
-    return encode_fields(ops.FIRING_LAYOUT, values)
+def firing(occurrence_ns: int, revision: int = 1, next_ns: int = 0) -> bytes:
+    values = ("s", revision, occurrence_ns, occurrence_ns, next_ns or occurrence_ns + MINUTE_NS)
+    return encode_fields(ops.RUN_LAYOUT, values)
 
 
 def slots_of(driver: Driver) -> list[int]:
     """Slot times of all jobs of queue q, in order; they are taken for a day."""
     runs = driver.fetch_batch(count=500, lease_s=24 * HOUR_S)
-    return [driver.job(run.job_id).schedule_slot_ns for run in runs]
+    return [driver.job(run.job_id).schedule_occurrence_ns for run in runs]
 
 
 def events(driver: Driver) -> list[tuple[str, bytes]]:
     """Type and data of what the last entry did."""
-    return [(EVENT_TYPES[change.type], change.data) for change in driver.machine.take_changes()]
+    return [(EVENT_TYPES[change.type], change.data) for change in driver.machine.take_events()]
 
 
 def test_a_slot_makes_a_job() -> None:
@@ -57,7 +57,7 @@ def test_a_slot_makes_a_job() -> None:
     driver.now_ns = FIRST_NS + 3_000_000
     driver.tick()
     run = driver.take()
-    assert (run.payload, run.schedule_id, run.schedule_slot_ns) == (b'{"n":1}', "s", FIRST_NS)
+    assert (run.payload, run.schedule_id, run.schedule_occurrence_ns) == (b'{"n":1}', "s", FIRST_NS)
     job = driver.job(run.job_id)
     assert (job.id, job.tags, job.priority) == (
         derived_id(FIRST_NS, "s", str(FIRST_NS)),
@@ -67,7 +67,7 @@ def test_a_slot_makes_a_job() -> None:
     assert job.created_ns == driver.now_ns
     schedule = driver.schedule("each minute")
     assert schedule is driver.schedule("s")
-    assert (schedule.next_ns, schedule.last_slot_ns) == (FIRST_NS + MINUTE_NS, FIRST_NS)
+    assert (schedule.next_ns, schedule.last_occurrence_ns) == (FIRST_NS + MINUTE_NS, FIRST_NS)
     assert (schedule.last_run_ns, schedule.last_job_id) == (driver.now_ns, job.id)
     assert driver.machine.next_due() == min(schedule.next_ns, job.lease_expires_ns)
 
@@ -106,11 +106,11 @@ def test_a_schedule_survives_a_restart(flush: bool) -> None:
         assert vars_of(driver.schedule("n")) == before
     check = driver.machine.flush()
     assert check.index == driver.machine.applied_index
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def vars_of(schedule: Schedule) -> tuple[Any, ...]:
-    last = (schedule.last_slot_ns, schedule.last_run_ns, schedule.last_job_id)
+    last = (schedule.last_occurrence_ns, schedule.last_run_ns, schedule.last_job_id)
     modes = (schedule.overlap, schedule.catch_up, schedule.catch_up_limit, schedule.enabled)
     return (
         schedule.id,
@@ -160,7 +160,7 @@ def test_dropped_slots_are_events() -> None:
     assert enqueued[0] == "enqueued"
 
 
-@pytest.mark.parametrize("late_ns", [0, SLOT_LATE_MAX_NS])
+@pytest.mark.parametrize("late_ns", [0, OCCURRENCE_LATE_MAX_NS])
 def test_a_slot_that_is_a_little_late_was_not_missed(late_ns: int) -> None:
     driver = Driver()
     make(driver, catch_up="none")
@@ -182,7 +182,7 @@ def test_no_overlap() -> None:
     driver.tick()
     data = b'{"schedule_id":"s","schedule_slot_ns":%d,"reason":"overlap"}' % driver.now_ns
     assert events(driver) == [("schedule.skipped", data)]
-    assert driver.schedule("s").last_slot_ns == run.schedule_slot_ns
+    assert driver.schedule("s").last_occurrence_ns == run.schedule_occurrence_ns
     driver.ack(run.job_id, run.token)
     assert driver.do(ops.RUN_SCHEDULE, "s", "by_hand").job_id == "by_hand"
     driver.advance(60)
@@ -226,8 +226,8 @@ def test_run_by_hand() -> None:
     result = driver.do(ops.RUN_SCHEDULE, "s", "by_hand")
     assert isinstance(result, Enqueued) and (result.job_id, result.state) == ("by_hand", PENDING)
     job = driver.job("by_hand")
-    assert (job.payload, job.schedule_id, job.schedule_slot_ns) == (b"7", "s", 0)
-    assert (schedule.next_ns, schedule.last_slot_ns) == (FIRST_NS, 0)
+    assert (job.payload, job.schedule_id, job.schedule_occurrence_ns) == (b"7", "s", 0)
+    assert (schedule.next_ns, schedule.last_occurrence_ns) == (FIRST_NS, 0)
     assert (schedule.last_run_ns, schedule.last_job_id) == (START_NS, "by_hand")
     assert isinstance(driver.do(ops.RUN_SCHEDULE, "t", "job_2"), NotFound)
 
@@ -271,7 +271,7 @@ def test_a_name_is_free_when_its_schedule_has_another_or_is_gone() -> None:
     make(driver, "c", name="n")
     assert [row.id for row in driver.machine.schedules()] == ["a", "c"]
     driver.machine.flush()
-    assert [key for key, _ in driver.base.scan(keys.SCHEDULE)] == [b"sc|a", b"sc|c"]
+    assert [key for key, _ in driver.state_store.scan(keys.SCHEDULE)] == [b"sc|a", b"sc|c"]
 
 
 def test_a_deleted_schedule_fires_no_more() -> None:
@@ -283,8 +283,8 @@ def test_a_deleted_schedule_fires_no_more() -> None:
     assert driver.do(ops.FIRE_SCHEDULE, [firing(FIRST_NS)]) == 0
     assert driver.machine.next_due() == 0
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
-    assert list(driver.base.scan(keys.SCHEDULE)) == []
+    check_machine(driver.machine, driver.state_store)
+    assert list(driver.state_store.scan(keys.SCHEDULE)) == []
 
 
 def test_events_name_the_schedule() -> None:
@@ -319,19 +319,22 @@ def test_the_heap_of_slots_does_not_grow_with_updates() -> None:
     for revision in range(2_000):
         driver.entry(schedule_step("s", FIRST_NS + revision, revision=revision))
     driver.machine.flush()
-    assert len(driver.machine._core.slots) == 1
+    assert len(driver.machine._state.occurrences) == 1
     assert driver.machine.next_due() == FIRST_NS + 1_999
 
 
 def test_a_change_does_not_lose_the_slot_that_is_due() -> None:
     """A change between a slot and its firing."""
     expression = cron.parse("*/5 * * * *", "UTC")
-    slot_ns = START_NS // MINUTE_NS // 5 * 5 * MINUTE_NS
-    for now_ns in (slot_ns, slot_ns + 1, slot_ns + SECOND_NS):
-        assert next_after_change(expression, now_ns, slot_ns) == slot_ns
-        assert next_after_change(expression, now_ns, 0) == slot_ns + 5 * MINUTE_NS
-    assert next_after_change(expression, slot_ns - 1, slot_ns) == slot_ns
-    assert next_after_change(expression, slot_ns - 1, slot_ns + 5 * MINUTE_NS) == slot_ns
+    occurrence_ns = START_NS // MINUTE_NS // 5 * 5 * MINUTE_NS
+    for now_ns in (occurrence_ns, occurrence_ns + 1, occurrence_ns + SECOND_NS):
+        assert next_after_change(expression, now_ns, occurrence_ns) == occurrence_ns
+        assert next_after_change(expression, now_ns, 0) == occurrence_ns + 5 * MINUTE_NS
+    assert next_after_change(expression, occurrence_ns - 1, occurrence_ns) == occurrence_ns
+    assert (
+        next_after_change(expression, occurrence_ns - 1, occurrence_ns + 5 * MINUTE_NS)
+        == occurrence_ns
+    )
 
 
 def test_a_schedule_whose_zone_is_gone_fires_what_is_due_and_stops(

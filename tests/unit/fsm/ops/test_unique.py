@@ -60,7 +60,7 @@ def test_lock_dies_with_its_reason(mode: int, how: str, flushed: bool) -> None:
     end(driver, how)
     assert free(driver) == (how in FREED[mode])
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_duplicate_names_the_holder() -> None:

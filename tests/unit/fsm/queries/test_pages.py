@@ -152,7 +152,7 @@ def test_a_lock_is_released_by_hand() -> None:
     assert driver.state("j") == COMPLETED
     assert [lock.holder.id for lock in driver.machine.locks("q", b"", 9)[0]] == ["twin"]
     driver.machine.flush()
-    check_machine(driver.machine, driver.base)
+    check_machine(driver.machine, driver.state_store)
 
 
 def test_the_place_in_the_queue() -> None:

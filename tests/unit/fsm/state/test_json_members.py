@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.fsm.state.json_members import build, names, overlay
+from corvo.fsm.state.json_members import build, merge, names
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -28,7 +28,7 @@ def test_an_overlay_wins(ours: dict[str, Any], theirs: Any, spaced: bool) -> Non
     text = json.dumps(theirs, indent=1 if spaced else None).encode()
     members = [(name, json.dumps(value).encode()) for name, value in ours.items()]
     expected = ours | (theirs if isinstance(theirs, dict) else {})
-    assert json.loads(overlay(members, text)) == expected
+    assert json.loads(merge(members, text)) == expected
     assert json.loads(build(members)) == ours
 
 
@@ -45,7 +45,7 @@ def test_an_overlay_wins(ours: dict[str, Any], theirs: Any, spaced: bool) -> Non
     ],
 )
 def test_texts_stay_as_they_are(theirs: bytes, expected: bytes) -> None:
-    assert overlay([("a", b"1")], theirs).startswith(expected)
+    assert merge([("a", b"1")], theirs).startswith(expected)
 
 
 def test_depth_is_no_matter() -> None:

@@ -7,7 +7,7 @@ from corvo import limits, ops
 from corvo._fast.codec import keys
 from corvo.errors import DiskFull
 from corvo.fsm.state.outbox import Outbox
-from corvo.storage.memory import MemoryBase
+from corvo.storage.memory import MemoryStore
 from corvo.storage.records.outbox import Changed, decode_changed, decode_state
 from corvo.storage.rows import Row
 
@@ -17,13 +17,13 @@ def with_outbox() -> tuple[Driver, Outbox]:
     return driver, driver.machine.keep_outbox(b"epoch")
 
 
-def rows(base: MemoryBase) -> list[tuple[int, Changed]]:
-    indexes = [(keys.parse_outbox(key), row) for key, row in base.scan(keys.OUTBOX)]
+def rows(state_store: MemoryStore) -> list[tuple[int, Changed]]:
+    indexes = [(keys.parse_outbox(key), row) for key, row in state_store.scan(keys.OUTBOX)]
     return [(index, decode_changed(index, row)) for index, row in indexes]
 
 
-def state(base: MemoryBase) -> tuple[bytes, int]:
-    row = base.get(keys.OUTBOX_STATE)
+def state(state_store: MemoryStore) -> tuple[bytes, int]:
+    row = state_store.get(keys.OUTBOX_STATE)
     assert row is not None
     return decode_state(row)
 
@@ -34,12 +34,12 @@ def test_a_flush_names_what_it_changed() -> None:
     driver.enqueue("job_2", queue="other")
     assert driver.fetch("q", worker="w7") is not None
     driver.machine.flush()
-    [(index, changed)] = rows(driver.base)
+    [(index, changed)] = rows(driver.state_store)
     assert index == driver.machine.applied_index
     assert changed.jobs == ["job_1", "job_2"]
     assert sorted(changed.queues) == ["other", "q"]
     assert changed.workers == ["w7"]
-    assert len(changed.locks) == 1 and driver.base.get(changed.locks[0]) is not None
+    assert len(changed.locks) == 1 and driver.state_store.get(changed.locks[0]) is not None
 
 
 def test_deleted_documents_are_named_too() -> None:
@@ -48,11 +48,11 @@ def test_deleted_documents_are_named_too() -> None:
     driver.machine.flush()
     driver.do(ops.DELETE_QUEUE, "q", "bulk_1")
     driver.machine.flush()
-    _, changed = rows(driver.base)[1]
+    _, changed = rows(driver.state_store)[1]
     assert changed.jobs == ["job_1"]
     assert "q" in changed.queues
     for name in changed.queues:
-        assert driver.base.get(keys.queue(name)) is None
+        assert driver.state_store.get(keys.queue(name)) is None
 
 
 def test_what_was_read_goes_with_the_next_flush() -> None:
@@ -65,8 +65,11 @@ def test_what_was_read_goes_with_the_next_flush() -> None:
     outbox.read = indexes[1]
     driver.enqueue("job_3")
     driver.machine.flush()
-    assert [index for index, _ in rows(driver.base)] == [indexes[2], driver.machine.applied_index]
-    assert state(driver.base) == (b"epoch", indexes[1])
+    assert [index for index, _ in rows(driver.state_store)] == [
+        indexes[2],
+        driver.machine.applied_index,
+    ]
+    assert state(driver.state_store) == (b"epoch", indexes[1])
     assert len(outbox) == 2
 
 
@@ -76,13 +79,13 @@ def test_it_keeps_to_its_bound_and_raises_its_floor() -> None:
     for number in range(20):
         driver.enqueue(f"job_{number}")
         driver.machine.flush()
-    kept = [index for index, _ in rows(driver.base)]
+    kept = [index for index, _ in rows(driver.state_store)]
     assert 0 < len(kept) < 20
     assert kept[-1] == driver.machine.applied_index
-    assert state(driver.base)[1] == kept[0] - 1
+    assert state(driver.state_store)[1] == kept[0] - 1
 
 
-class FullBase(MemoryBase):
+class FullBase(MemoryStore):
     """A base that has no space for a while."""
 
     full = False
@@ -94,20 +97,20 @@ class FullBase(MemoryBase):
 
 
 def test_a_flush_that_failed_is_as_if_it_had_not_been() -> None:
-    base = FullBase()
-    driver = Driver(base)
+    state_store = FullBase()
+    driver = Driver(state_store)
     outbox = driver.machine.keep_outbox(b"epoch")
     driver.enqueue("job_1")
     driver.machine.flush()
     outbox.read = driver.machine.applied_index
     driver.enqueue("job_2")
-    base.full = True
+    state_store.full = True
     with pytest.raises(DiskFull):
         driver.machine.flush()
     driver.enqueue("job_3")
-    base.full = False
+    state_store.full = False
     driver.machine.flush()
-    [(_, changed)] = rows(base)
+    [(_, changed)] = rows(state_store)
     assert changed.jobs == ["job_2", "job_3"]
     assert len(outbox) == 1
 
@@ -124,64 +127,64 @@ def test_it_goes_on_after_a_restart_and_begins_again_without_its_state() -> None
     driver.machine.drop_outbox()
     driver.enqueue("job_2")
     driver.machine.flush()
-    assert not rows(driver.base) and driver.base.get(keys.OUTBOX_STATE) is None
+    assert not rows(driver.state_store) and driver.state_store.get(keys.OUTBOX_STATE) is None
     index = driver.machine.applied_index
     driver.restart(flush=False)
     fresh = driver.machine.keep_outbox(b"other")
     assert (fresh.epoch, fresh.floor, len(fresh)) == (b"other", index, 0)
-    assert state(driver.base) == (b"other", index)
+    assert state(driver.state_store) == (b"other", index)
 
 
 def test_without_an_outbox_nothing_is_written() -> None:
     driver = Driver()
     driver.entry(enqueue_step("job_1"))
     driver.machine.flush()
-    assert not rows(driver.base)
-    assert driver.base.get(keys.OUTBOX_STATE) is None
+    assert not rows(driver.state_store)
+    assert driver.state_store.get(keys.OUTBOX_STATE) is None
 
 
 def test_it_begins_with_the_next_flush_when_there_is_no_space() -> None:
-    base = FullBase()
-    base.full = True
-    driver = Driver(base)
+    state_store = FullBase()
+    state_store.full = True
+    driver = Driver(state_store)
     driver.machine.keep_outbox(b"epoch")
-    assert base.get(keys.OUTBOX_STATE) is None
-    base.full = False
+    assert state_store.get(keys.OUTBOX_STATE) is None
+    state_store.full = False
     driver.enqueue("job_1")
     driver.machine.flush()
-    assert state(base) == (b"epoch", 0) and len(rows(base)) == 1
+    assert state(state_store) == (b"epoch", 0) and len(rows(state_store)) == 1
 
 
 def test_that_of_another_node_goes_with_the_base_it_came_in() -> None:
-    base = MemoryBase()
-    driver = Driver(base)
+    state_store = MemoryStore()
+    driver = Driver(state_store)
     driver.machine.keep_outbox(b"theirs")
     driver.enqueue("job_1")
     driver.machine.flush()
     index = driver.machine.applied_index
-    driver.machine.restore(base)
+    driver.machine.restore(state_store)
     assert driver.machine.keep_outbox(b"ours", anew=True).floor == index
-    assert state(base) == (b"ours", index) and not rows(base)
+    assert state(state_store) == (b"ours", index) and not rows(state_store)
     driver.enqueue("job_2")
     driver.machine.flush()
-    [(_, changed)] = rows(base)
+    [(_, changed)] = rows(state_store)
     assert changed.jobs == ["job_2"]
 
 
 def test_that_of_another_node_goes_with_the_next_flush_when_there_is_no_space() -> None:
-    base = FullBase()
-    driver = Driver(base)
+    state_store = FullBase()
+    driver = Driver(state_store)
     driver.machine.keep_outbox(b"theirs")
     driver.enqueue("job_1")
     driver.machine.flush()
     index = driver.machine.applied_index
-    base.full = True
-    driver.machine.restore(base)
+    state_store.full = True
+    driver.machine.restore(state_store)
     driver.machine.keep_outbox(b"ours", anew=True)
     driver.enqueue("job_2")
     with pytest.raises(DiskFull):
         driver.machine.flush()
-    base.full = False
+    state_store.full = False
     driver.machine.flush()
-    [(_, changed)] = rows(base)
-    assert changed.jobs == ["job_2"] and state(base) == (b"ours", index)
+    [(_, changed)] = rows(state_store)
+    assert changed.jobs == ["job_2"] and state(state_store) == (b"ours", index)

@@ -3,7 +3,7 @@
 from corvo import limits
 from corvo.net.api.handlers.bulk import Given
 
-IDS = [f"job_{number}" for number in range(2 * limits.TASK_IDS_MAX + 1)]
+IDS = [f"job_{number}" for number in range(2 * limits.OPERATION_IDS_MAX + 1)]
 
 
 def test_some_at_a_time() -> None:

@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from corvo import limits
-from corvo._fast.meters import Histogram
+from corvo._fast.metrics import Histogram
 from corvo.net.api import prometheus
 from corvo.net.api.prometheus import QueueSample, RouteSample, Snapshot, render
 from corvo.net.http.router import HTTP_BOUNDS_NS

@@ -23,7 +23,7 @@ def usable(schema: Any) -> bool:
     return True
 
 
-def refusals(schema: Any, result: Any) -> list[dict[str, Any]]:
+def abuse_counters(schema: Any, result: Any) -> list[dict[str, Any]]:
     """What is wrong with a result."""
     try:
         result_schemas.check_result(text(schema), b"" if result is None else text(result))
@@ -46,23 +46,23 @@ def test_the_text_stays_as_it_is() -> None:
 
 def test_paths_are_pointers() -> None:
     schema = {"properties": {"a/b~": {"items": {"type": "string"}}}}
-    [error] = refusals(schema, {"a/b~": ["x", 5]})
+    [error] = abuse_counters(schema, {"a/b~": ["x", 5]})
     assert error["path"] == "/a~1b~0/1" and error["value"] == 5
     assert "string" in error["message"]
-    assert refusals(schema, {"a/b~": ["x"]}) == []
+    assert abuse_counters(schema, {"a/b~": ["x"]}) == []
 
 
 def test_no_result_is_null() -> None:
-    assert refusals({"type": ["object", "null"]}, None) == []
-    assert refusals({"type": "object"}, None)[0]["value"] is None
+    assert abuse_counters({"type": ["object", "null"]}, None) == []
+    assert abuse_counters({"type": "object"}, None)[0]["value"] is None
 
 
 def test_a_refusal_is_short() -> None:
     schema = {"items": {"type": "string", "maxLength": 1}}
-    errors = refusals(schema, [1] * 1_000)
+    errors = abuse_counters(schema, [1] * 1_000)
     assert len(errors) == 20
-    assert len(refusals(schema, [1] * 100_000)) == 1
-    [error] = refusals({"const": 1}, {"long": "x" * 100_000})
+    assert len(abuse_counters(schema, [1] * 100_000)) == 1
+    [error] = abuse_counters({"const": 1}, {"long": "x" * 100_000})
     assert "value" not in error and len(error["message"]) < 600
 
 
@@ -90,13 +90,13 @@ def test_recursion_is_possible_and_cheap() -> None:
         },
     }
     assert usable(tree)
-    assert refusals(tree, {"left": {"left": 1}}) == []
-    assert refusals(tree, {"left": {"right": 1}})[0]["path"] == "/left"
+    assert abuse_counters(tree, {"left": {"left": 1}}) == []
+    assert abuse_counters(tree, {"left": {"right": 1}})[0]["path"] == "/left"
     branching = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
     deep: Any = []
     for _ in range(200):
         deep = [deep]
-    assert refusals(branching, deep) == []
+    assert abuse_counters(branching, deep) == []
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_takes_too_long_to_check_is_refused(schema: Any, value: Any, most: 
 
 def test_a_long_text_is_no_long_list() -> None:
     schema = {"properties": {f"p{n}": {"type": "string"} for n in range(80)}}
-    assert refusals(schema, {"p1": "x" * (1 << 20)}) == []
+    assert abuse_counters(schema, {"p1": "x" * (1 << 20)}) == []
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_references_lead_into_the_schema_only(reference: str) -> None:
 
 def test_references_that_are_escaped() -> None:
     schema = {"$ref": "#/$defs/a~1b~0%20c", "$defs": {"a/b~ c": {"type": "integer"}}}
-    assert usable(schema) and refusals(schema, "x")
+    assert usable(schema) and abuse_counters(schema, "x")
     assert usable({"$ref": "#/allOf/0", "allOf": [True]})
 
 
@@ -163,5 +163,5 @@ def test_a_schema_that_cannot_be_read_is_refused() -> None:
 
 
 def test_half_surrogate_pairs() -> None:
-    assert refusals({"pattern": "^a.b$"}, "a\ud800b") == []
-    assert refusals({"properties": {"\ud800": {"type": "string"}}}, {"\ud800": 1})
+    assert abuse_counters({"pattern": "^a.b$"}, "a\ud800b") == []
+    assert abuse_counters({"properties": {"\ud800": {"type": "string"}}}, {"\ud800": 1})

@@ -7,7 +7,7 @@ from unit.net.http.test_server import Shell
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.consensus.cluster.membership import Whereabouts, encode_whereabouts
+from corvo.consensus.cluster.membership import NodeAddresses, encode_addresses
 from corvo.consensus.raft.messages import ConfState
 from corvo.engine.fetches import Wait
 from corvo.errors import LeaseLost, Overloaded
@@ -47,7 +47,7 @@ class Log:
     def __init__(self) -> None:
         self.started = True
         self.leader_id = ""
-        contexts = {f"n{n}/x": encode_whereabouts(Whereabouts("r", f"h{n}:80")) for n in (1, 2)}
+        contexts = {f"n{n}/x": encode_addresses(NodeAddresses("r", f"h{n}:80")) for n in (1, 2)}
         self.conf = ConfState(["n1/x", "n2/x"], contexts=contexts)
         self.reads: list[Any] = []
         self.silent = False

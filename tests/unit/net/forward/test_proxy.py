@@ -674,8 +674,8 @@ def test_who_does_not_read_a_stream_stops_who_writes_it() -> None:
             assert sent < 64 * 1024 * 1024
             (upstream,) = follower.proxy._busy
             assert upstream.paused
-            assert upstream.errand is not None and upstream.errand.request is not None
-            unsent = upstream.errand.request.unsent_size
+            assert upstream.forwarded is not None and upstream.forwarded.request is not None
+            unsent = upstream.forwarded.request.unsent_size
             assert unsent <= limits.STREAM_UNSENT_SIZE_MAX + 256_000  # one read more
             follower.clock.advance(limits.PROXY_FETCH_NS + SECOND_NS)
             request.end()

@@ -156,11 +156,11 @@ def test_a_server_that_stops_does_not_wait_for_connections_that_are_being_made()
                     stream = await asyncio.to_thread(open_stream, node.port, "proto")
                     await until(lambda: len(relays))
                     (relay,) = relays._relays
-                    task = relay.connecting
+                    operation = relay.connecting
                     relays.end_all()
-                    assert task is not None
+                    assert operation is not None
                     with pytest.raises(asyncio.CancelledError):
-                        await task
+                        await operation
                     assert await heard(stream) == "unavailable: the server is stopping"
                     assert not relays
 

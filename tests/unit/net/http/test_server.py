@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from corvo._fast.http.exchange import Request, header_line
-from corvo._fast.http.monotonic import Ticks
+from corvo._fast.http.monotonic import MonotonicClock
 from corvo.errors import InvalidState
 from corvo.limits import SECOND_NS
 from corvo.net.http.server import Connection, HttpLimits, Server
@@ -82,7 +82,7 @@ class FakeTransport:
         self.state = "aborted"
 
 
-class Shell(Ticks):
+class Shell(MonotonicClock):
     """A server whose clock, loop and sockets belong to the test."""
 
     def __init__(self, handle: Callable[[Request], None] | None = None, **limits: int) -> None:
@@ -321,7 +321,9 @@ def test_connections_per_address() -> None:
     first, _ = shell.connect()
     shell.connect()
     _, third = shell.connect()
-    assert third.state == "aborted" and shell.server.context.refusals.counts["connections"] == 1
+    assert (
+        third.state == "aborted" and shell.server.context.abuse_counters.counts["connections"] == 1
+    )
     assert shell.connect("10.0.0.2")[1].state == "open"
     first.connection_lost(None)
     assert shell.connect()[1].state == "open"
@@ -379,7 +381,7 @@ def test_a_header_that_could_split_the_reply() -> None:
     connection, transport = shell.connect()
     connection.data_received(GET)
     assert b" 500 " in transport.writes[0] and b"Evil" not in transport.writes[0]
-    assert shell.server.context.refusals.counts["reply_headers"] == 1
+    assert shell.server.context.abuse_counters.counts["reply_headers"] == 1
 
 
 def test_the_shell_goes_on_in_http2() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from corvo import events
 from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http.http1 import H1Conn
-from corvo.events import EVENT_TYPES, Change
+from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS, STREAM_PAGE_EVENTS, STREAM_UNSENT_SIZE_MAX
 from corvo.net.http.server import HttpLimits
 from corvo.net.streams.events import MESSAGES, NAMED, EventStreams, Filter, Form
@@ -55,9 +55,9 @@ class Server:
     """The log, the loop and the clock of a server."""
 
     def __init__(self) -> None:
-        self.log: list[Change] = []
+        self.log: list[Event] = []
         self.event_first_seq = 1
-        self.watch: Callable[[list[Change]], None] | None = None
+        self.watch: Callable[[list[Event]], None] | None = None
         self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.pages = 0
         parts: Any = self
@@ -78,7 +78,7 @@ class Server:
     def event_seq(self) -> int:
         return self.log[-1].seq if self.log else self.event_first_seq - 1
 
-    def events_after(self, seq: int, limit: int, size_max: int) -> list[Change]:
+    def events_after(self, seq: int, limit: int, size_max: int) -> list[Event]:
         self.pages += 1
         return [c for c in self.log if c.seq > max(seq, self.event_first_seq - 1)][:limit]
 
@@ -89,7 +89,7 @@ class Server:
         changes = []
         for job in jobs:
             job_id, queue = job if isinstance(job, tuple) else (job, "q")
-            changes.append(Change(self.event_seq + 1, type, job_id, queue, 0, b'{"a":\n1}', 0))
+            changes.append(Event(self.event_seq + 1, type, job_id, queue, 0, b'{"a":\n1}', 0))
             self.log.append(changes[-1])
         if self.watch is not None:
             self.watch(changes)
@@ -158,9 +158,9 @@ def test_an_event_is_encoded_once() -> None:
     class Counting(type(NAMED)):  # type: ignore[misc]
         encoded = 0
 
-        def event(self, change: Change) -> bytes:
+        def event(self, event: Event) -> bytes:
             self.encoded += 1
-            return bytes(super().event(change))
+            return bytes(super().event(event))
 
     server, form = Server(), Counting(named=True)
     readers = [server.reader(form=form) for _ in range(50)]
@@ -302,7 +302,7 @@ def test_a_state_that_was_replaced() -> None:
     reader = server.reader()
     server.entry("a")
     reader.read()
-    server.log = [Change(seq, events.ENQUEUED, "x", "q", 0, b"", 0) for seq in range(1, 8)]
+    server.log = [Event(seq, events.ENQUEUED, "x", "q", 0, b"", 0) for seq in range(1, 8)]
     server.trim(4)
     server.entry("b")
     server.run(reader)
@@ -313,7 +313,7 @@ def test_a_state_that_was_replaced_while_nothing_happens() -> None:
     server = Server()
     reader = server.reader()
     server.entry("a")
-    server.log += [Change(seq, events.ENQUEUED, "x", "q", 0, b"", 0) for seq in range(2, 5)]
+    server.log += [Event(seq, events.ENQUEUED, "x", "q", 0, b"", 0) for seq in range(2, 5)]
     server.events.dispatch()
     server.run(reader)
     assert reader.seqs() == [1, 2, 3, 4] and server.events.behind == 0

@@ -13,7 +13,7 @@ from corvo.limits import SECOND_NS
 from corvo.model import ACTIVE, COMPLETED
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.http.server import HttpLimits
-from corvo.net.streams.job_output import TextStreams, end_event, keepalive
+from corvo.net.streams.job_output import JobOutputStreams, end_event, keepalive
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -26,7 +26,7 @@ class Bench:
         machine: Any = self
         loop: Any = SimpleNamespace(call_later=lambda delay, callback: None)
         self.streams = OpenStreams(loop)
-        self.texts = TextStreams(machine, self.streams)
+        self.texts = JobOutputStreams(machine, self.streams)
         self.conns: dict[Request, H1Conn] = {}
 
     def job(self, job_id: str) -> Any:
@@ -113,7 +113,7 @@ def test_all_texts_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     reader = bench.reader("job0")
     for number in range(200):
         bench.add(f"job{number}", "x" * 1000)
-    assert bench.texts._size <= 50_000 and len(bench.texts._texts) < 60
+    assert bench.texts._size <= 50_000 and len(bench.texts._job_output) < 60
     bench.read(reader)
     bench.add("job0", "more")
     assert bench.read(reader) == [(1000, "more", 1004)]
@@ -134,7 +134,7 @@ def test_nothing_is_left_behind() -> None:
     reader = bench.reader("a")
     bench.texts.forget(reader)
     bench.texts.forget(reader)
-    assert bench.texts._texts == {}
+    assert bench.texts._job_output == {}
 
 
 def test_the_end() -> None:

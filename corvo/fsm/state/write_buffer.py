@@ -23,17 +23,17 @@ from corvo.model import (
     ACTIVE,
     DIRTY_BODY,
     DIRTY_DATA,
-    DIRTY_EXTRAS,
     DIRTY_HEAD,
+    DIRTY_OPTIONS,
     ENDED,
     PENDING,
     Batch,
+    BulkOperation,
     ErrorRecord,
-    Extras,
     Job,
+    JobOptions,
     Queue,
     Schedule,
-    Task,
     Worker,
 )
 from corvo.storage.records import jobs as job_records
@@ -49,7 +49,7 @@ KEPT_SIZE_MAX: Final = 16 * MIB
 Lock = tuple[str, int, bytes]  # job id, expires_ns (0 = never), full key
 
 
-def place(job: Job) -> int:
+def position(job: Job) -> int:
     """Queue and seq in one number: where a live job stands, and its key in a heap."""
     return job.queue_number << SEQ_BITS | job.seq
 
@@ -63,9 +63,9 @@ def _data_too_large(job: Job) -> bool:
     return len(job.checkpoint) + len(job.progress) + len(job.result) > bound
 
 
-def _extras_size(extras: Extras) -> int:
-    size = JOB_SIZE + len(extras.chain) + len(extras.result_schema)
-    for job_id in extras.depends_on:
+def _options_size(options: JobOptions) -> int:
+    size = JOB_SIZE + len(options.chain) + len(options.result_schema)
+    for job_id in options.depends_on:
         size += ROW_SIZE + len(job_id)
     return size
 
@@ -80,16 +80,16 @@ class FlushReport:
         self.index = index
 
 
-class Store:
+class WriteBuffer:
     """The overlay and the base under it. Jobs of the overlay are found by id and, until they end,
     by place."""
 
-    def __init__(self, base: Rows) -> None:
-        self.base = base
-        stored = base.get(keys.META)
+    def __init__(self, state_store: Rows) -> None:
+        self.state_store = state_store
+        stored = state_store.get(keys.META)
         self.meta: Meta = Meta() if stored is None else decode_meta(stored)
         self.jobs: dict[str, Job] = {}
-        self.places: dict[int, Job] = {}  # by `place(job)`
+        self.positions: dict[int, Job] = {}  # by `position(job)`
         self.jobs_size: int = 0
         self.rows_size: int = 0
         self._clean_size: int = 0  # of jobs that are kept though the base has them
@@ -99,23 +99,23 @@ class Store:
         self._queues: list[Queue] = []
         self._workers: list[Worker] = []
         self._schedules: dict[str, Schedule | None] = {}  # None = deleted
-        self._tasks: dict[str, Task | None] = {}  # None = deleted
+        self._operations: dict[str, BulkOperation | None] = {}  # None = deleted
         self._chunks: dict[bytes, bytes | None] = {}  # None = deleted
         self._deletes: list[bytes] = []  # rows that nothing above stands for
         self._batches: dict[str, Batch | None] = {}  # None = deleted
-        self.dependents = Links(base, keys.DEPENDENT)
-        self.children = Links(base, keys.CHILD)
-        self.members = Links(base, keys.BATCH_MEMBER)
-        self.rows = RowOverlay(base)
-        self.logs = LogRows(base)
-        self.events = EventLog(base, self.meta)
+        self.dependents = Links(state_store, keys.DEPENDENT)
+        self.children = Links(state_store, keys.CHILD)
+        self.members = Links(state_store, keys.BATCH_MEMBER)
+        self.rows = RowOverlay(state_store)
+        self.logs = LogRows(state_store)
+        self.events = EventLog(state_store, self.meta)
         self.outbox: Outbox | None = None  # of a node that has a mirror
 
     def documents(self) -> int:
         """How much there is to flush."""
         count = len(self._dirty) + len(self._errors) + len(self._locks) + self.events.documents()
         count += len(self._queues) + len(self._workers) + len(self._schedules)
-        count += len(self._tasks) + len(self._chunks) + self.logs.documents()
+        count += len(self._operations) + len(self._chunks) + self.logs.documents()
         count += len(self._batches) + len(self.rows) + self._links()
         return count + len(self._deletes)
 
@@ -138,23 +138,23 @@ class Store:
         return self._load(job_id)
 
     def _load(self, job_id: str) -> Job | None:
-        head = self.base.get(keys.job(job_id))
+        head = self.state_store.get(keys.job(job_id))
         if head is None:
             return None
         job = job_records.decode_head(job_id, head)
         if job.body_apart:
-            body = self.base.get(keys.body(job_id))
+            body = self.state_store.get(keys.body(job_id))
             assert body is not None, f"job {job_id} has no body"
             job_records.decode_body(job, body)
         if job.data_apart:
-            data = self.base.get(keys.data(job_id))
+            data = self.state_store.get(keys.data(job_id))
             assert data is not None, f"job {job_id} has no data"
             job_records.decode_data(job, data)
-        if job.has_extras:
-            extras = self.base.get(keys.extras(job_id))
-            assert extras is not None, f"job {job_id} has no extras"
-            job.extras = job_records.decode_extras(job_id, extras)
-            job.extras.blocked = job.state == PENDING and len(job.extras.open_dependencies) > 0
+        if job.has_options:
+            options = self.state_store.get(keys.options(job_id))
+            assert options is not None, f"job {job_id} has no extras"
+            job.options = job_records.decode_options(job_id, options)
+            job.options.blocked = job.state == PENDING and len(job.options.open_dependencies) > 0
         job.stored_row = index_rows.index_key(job)
         job.stored_expiry = index_rows.expiry_key(job)
         return job
@@ -168,8 +168,8 @@ class Store:
         job.data_apart = _data_too_large(job)
         if job.data_apart:
             job.dirty |= DIRTY_DATA
-        if job.has_extras:
-            job.dirty |= DIRTY_EXTRAS
+        if job.has_options:
+            job.dirty |= DIRTY_OPTIONS
         self._dirty.append(job)
         self._enter(job)
 
@@ -187,23 +187,23 @@ class Store:
         job.resident = True
         job.size = JOB_SIZE + len(job.payload) + len(job.tags)
         job.size += len(job.checkpoint) + len(job.progress) + len(job.result)
-        if job.extras is not None:
-            job.size += _extras_size(job.extras)
+        if job.options is not None:
+            job.size += _options_size(job.options)
         self.jobs[job.id] = job
         self.jobs_size += job.size
         if not ENDED[job.state]:
-            self.places[place(job)] = job
+            self.positions[position(job)] = job
 
-    def touch_extras(self, job: Job) -> Extras:
+    def touch_options(self, job: Job) -> JobOptions:
         """The extras of `job`, which is touched, change; it gets some if it has none."""
-        if job.extras is None:
-            job.extras = Extras()
-            job.has_extras = True
-            more = _extras_size(job.extras)
+        if job.options is None:
+            job.options = JobOptions()
+            job.has_options = True
+            more = _options_size(job.options)
             job.size += more
             self.jobs_size += more
-        job.dirty |= DIRTY_EXTRAS
-        return job.extras
+        job.dirty |= DIRTY_OPTIONS
+        return job.options
 
     def set_data(self, job: Job, checkpoint: bytes, progress: bytes, result: bytes) -> None:
         """Replace what the worker of `job`, which is touched, sent; an empty text leaves the old
@@ -228,11 +228,11 @@ class Store:
     def delete(self, job: Job) -> None:
         """The job goes, with all its rows."""
         job.deleted = True
-        for slot in range(job.error_count):
-            key = keys.error(job.id, slot)
+        for number in range(job.error_count):
+            key = keys.error(job.id, number)
             if self._errors.pop(key, None) is None:
                 self._deletes.append(key)
-        if job.extras is not None and job.extras.has_logs:
+        if job.options is not None and job.options.has_logs:
             self.logs.delete(job.id)
 
     # What hangs on a job.
@@ -252,12 +252,12 @@ class Store:
         records: list[ErrorRecord] = []
         size = 0
         end = job.error_count - skip
-        for slot in range(end - 1, max(0, end - limit) - 1, -1):
-            key = keys.error(job.id, slot)
+        for number in range(end - 1, max(0, end - limit) - 1, -1):
+            key = keys.error(job.id, number)
             row = self._errors.get(key)
             if row is None:
-                row = self.base.get(key)
-            assert row is not None, f"job {job.id} lacks error record {slot}"
+                row = self.state_store.get(key)
+            assert row is not None, f"job {job.id} lacks error record {number}"
             size += len(row)
             if size > size_max and records:
                 break
@@ -269,7 +269,7 @@ class Store:
         """The unique lock in the row `key`, expired or not."""
         if key in self._locks:
             return self._locks[key]
-        row = self.base.get(key)
+        row = self.state_store.get(key)
         return None if row is None else job_records.decode_lock(row)
 
     def set_lock(self, key: bytes, lock: Lock | None) -> None:
@@ -283,7 +283,7 @@ class Store:
         changed = sorted(key for key in self._locks if key.startswith(prefix) and key > behind)
         found: list[tuple[bytes, Lock]] = []
         at = 0
-        for key, row in self.base.scan(prefix, max(prefix, behind + b"\0")):
+        for key, row in self.state_store.scan(prefix, max(prefix, behind + b"\0")):
             while at < len(changed) and changed[at] < key:
                 self._take_lock(changed[at], found)
                 at += 1
@@ -302,7 +302,7 @@ class Store:
 
     def drop_outbox(self) -> None:
         """The next flush removes what there is of an outbox."""
-        self._deletes += outbox_rows(self.base)
+        self._deletes += outbox_rows(self.state_store)
 
     # Queues, workers and schedules.
 
@@ -339,26 +339,26 @@ class Store:
 
     # Tasks on many jobs.
 
-    def touch_task(self, task: Task) -> None:
+    def touch_operation(self, operation: BulkOperation) -> None:
         """The task's row changes."""
-        self._tasks[task.id] = task
+        self._operations[operation.id] = operation
 
-    def delete_task(self, task: Task) -> None:
+    def delete_operation(self, operation: BulkOperation) -> None:
         """The task goes, with its chunks."""
-        self._tasks[task.id] = None
-        for number in range(task.chunks):
-            self.set_chunk(task, number, b"")
+        self._operations[operation.id] = None
+        for number in range(operation.chunks):
+            self.set_chunk(operation, number, b"")
 
-    def chunk(self, task: Task, number: int) -> bytes:
+    def chunk(self, operation: BulkOperation, number: int) -> bytes:
         """A chunk of the task's job ids."""
-        key = keys.task_chunk(task.id, number)
-        row = self._chunks[key] if key in self._chunks else self.base.get(key)
-        assert row is not None, f"task {task.id} lacks chunk {number}"
+        key = keys.operation_chunk(operation.id, number)
+        row = self._chunks[key] if key in self._chunks else self.state_store.get(key)
+        assert row is not None, f"task {operation.id} lacks chunk {number}"
         return row
 
-    def set_chunk(self, task: Task, number: int, row: bytes) -> None:
+    def set_chunk(self, operation: BulkOperation, number: int, row: bytes) -> None:
         """Write a chunk; empty = remove it."""
-        key = keys.task_chunk(task.id, number)
+        key = keys.operation_chunk(operation.id, number)
         self._chunks[key] = row or None
         self.rows_size += ROW_SIZE + len(row)
 
@@ -372,7 +372,7 @@ class Store:
                 if key.startswith(prefix) and key >= start:
                     found.append((key, job.id))
         flushed = 0
-        for key, row in self.base.scan(prefix, start):
+        for key, row in self.state_store.scan(prefix, start):
             job_id = index_rows.row_id(key, row)
             kept = self.jobs.get(job_id)
             if kept is None or not kept.dirty:
@@ -389,7 +389,7 @@ class Store:
         """The batch as it is now. One that is changed has to be touched."""
         if batch_id in self._batches:
             return self._batches[batch_id]
-        row = self.base.get(keys.batch(batch_id))
+        row = self.state_store.get(keys.batch(batch_id))
         return None if row is None else job_records.decode_batch(batch_id, row)
 
     def touch_batch(self, batch: Batch) -> None:
@@ -433,16 +433,16 @@ class Store:
                 deletes.append(keys.schedule(schedule_id))
             else:
                 puts.append((keys.schedule(schedule_id), job_records.encode_schedule(schedule)))
-        self._put_tasks(puts, deletes)
+        self._put_operations(puts, deletes)
         self._put_batches(puts, deletes)
-        for overlay in (self.dependents, self.children, self.members):
-            overlay.collect(puts, deletes)
+        for rows in (self.dependents, self.children, self.members):
+            rows.collect(puts, deletes)
         self.rows.collect(puts, deletes)
         self.logs.collect(puts, deletes)
         self.events.collect(puts, deletes)
         if self.outbox is not None:
             puts += self.outbox.collect(self.meta.applied_index, self._changed(), deletes)
-        self.base.write(puts, deletes)
+        self.state_store.write(puts, deletes)
         size = 0
         for key, value in puts:
             size += len(key) + len(value)
@@ -465,12 +465,12 @@ class Store:
                 changed.workers.append(keys.parse_worker(key))
         return changed
 
-    def _put_tasks(self, puts: list[Row], deletes: list[bytes]) -> None:
-        for task_id, task in self._tasks.items():
-            if task is None:
-                deletes.append(keys.task(task_id))
+    def _put_operations(self, puts: list[Row], deletes: list[bytes]) -> None:
+        for operation_id, operation in self._operations.items():
+            if operation is None:
+                deletes.append(keys.operation(operation_id))
             else:
-                puts.append((keys.task(task_id), job_records.encode_task(task)))
+                puts.append((keys.operation(operation_id), job_records.encode_operation(operation)))
         for key, row in self._chunks.items():
             if row is None:
                 deletes.append(key)
@@ -501,8 +501,8 @@ class Store:
                     deletes.append(keys.body(job.id))
                 if job.data_apart:
                     deletes.append(keys.data(job.id))
-                if job.has_extras:
-                    deletes.append(keys.extras(job.id))
+                if job.has_options:
+                    deletes.append(keys.options(job.id))
                 deletes.append(job.stored_row)
                 if job.stored_expiry:
                     deletes.append(job.stored_expiry)
@@ -511,16 +511,16 @@ class Store:
         if job.stored_row and job.stored_row != key:
             deletes.append(job.stored_row)
         indexes.append((key, index_rows.index_value(job)))
-        if job.extras is not None:
+        if job.options is not None:
             self._put_expiry(job, parts, deletes)
         heads.append((keys.job(job.id), job_records.encode_head(job)))
         if job.dirty & DIRTY_BODY:
             parts.append((keys.body(job.id), job_records.encode_body(job)))
         if job.dirty & DIRTY_DATA:
             parts.append((keys.data(job.id), job_records.encode_data(job)))
-        if job.dirty & DIRTY_EXTRAS:
-            assert job.extras is not None
-            parts.append((keys.extras(job.id), job_records.encode_extras(job.extras)))
+        if job.dirty & DIRTY_OPTIONS:
+            assert job.options is not None
+            parts.append((keys.options(job.id), job_records.encode_options(job.options)))
 
     def _put_expiry(self, job: Job, puts: list[Row], deletes: list[bytes]) -> None:
         key = index_rows.expiry_key(job)
@@ -556,12 +556,12 @@ class Store:
             worker.dirty = False
         self._workers.clear()
         self._schedules.clear()
-        self._tasks.clear()
+        self._operations.clear()
         self._chunks.clear()
         self._deletes.clear()
         self._batches.clear()
-        for overlay in (self.dependents, self.children, self.members):
-            overlay.written()
+        for rows in (self.dependents, self.children, self.members):
+            rows.written()
         self.rows.written()
         self.rows_size = 0
         self.logs.written()
@@ -572,7 +572,7 @@ class Store:
     def _keep(self, kept: list[Job]) -> None:
         """Only these jobs stay."""
         self.jobs.clear()
-        self.places.clear()
+        self.positions.clear()
         self.jobs_size = 0
         for job in self._dirty:
             job.resident = False
@@ -582,7 +582,7 @@ class Store:
     def _leave(self, job: Job) -> None:
         job.resident = False
         del self.jobs[job.id]
-        self.places.pop(place(job), None)
+        self.positions.pop(position(job), None)
         self.jobs_size -= job.size
 
     def _evict(self) -> None:

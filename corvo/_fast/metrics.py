@@ -70,7 +70,7 @@ class Histogram:
         return found
 
 
-class RouteMeter:
+class RouteMetrics:
     """What one route has answered: how often, how often with an error, how fast."""
 
     def __init__(self, bounds_ns: tuple) -> None:
@@ -86,7 +86,7 @@ class RouteMeter:
         self.duration.observe(length_ns)
 
 
-class TurnMeter:
+class TurnMetrics:
     """How long the loop is busy in those of its turns that bring requests, committed entries or
     flushes of the base: from the first of them until the callbacks behind it have run. Nobody else
     is heard meanwhile."""

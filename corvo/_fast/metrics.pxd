@@ -13,7 +13,7 @@ cdef class Histogram:
 
 
 @cython.final
-cdef class RouteMeter:
+cdef class RouteMetrics:
     cdef readonly unsigned long long requests, errors
     cdef readonly Histogram duration
 
@@ -21,7 +21,7 @@ cdef class RouteMeter:
 
 
 @cython.final
-cdef class TurnMeter:
+cdef class TurnMetrics:
     cdef object _call_soon, _monotonic_ns
     cdef bint _running
     cdef long long _began_ns

@@ -7,13 +7,13 @@ from corvo.fsm.state.log_lines cimport LogRows
 from corvo.fsm.state.row_overlay cimport Links, RowOverlay
 from corvo.storage.records cimport jobs as job_records, queues as queue_records
 from corvo.storage.records.meta cimport Meta
-from corvo.model cimport Extras, Job, Queue
+from corvo.model cimport JobOptions, Job, Queue
 
-cdef int SEQ_BITS, ACTIVE, PENDING, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_EXTRAS
+cdef int SEQ_BITS, ACTIVE, PENDING, DIRTY_HEAD, DIRTY_BODY, DIRTY_DATA, DIRTY_OPTIONS
 cdef long long JOB_SIZE, ROW_SIZE, PART_INSIDE_SIZE_MAX, HEAD_INSIDE_SIZE_MAX
 cdef tuple ENDED
 
-cpdef unsigned long long place(Job job)
+cpdef unsigned long long position(Job job)
 
 
 @cython.locals(bound=cython.Py_ssize_t)
@@ -21,14 +21,14 @@ cdef bint _data_too_large(Job job) except -1
 
 
 @cython.final
-cdef class Store:
-    cdef public object base
+cdef class WriteBuffer:
+    cdef public object state_store
     cdef public Meta meta
-    cdef public dict jobs, places
+    cdef public dict jobs, positions
     cdef public long long jobs_size, rows_size
     cdef long long _clean_size
     cdef list _dirty, _queues, _workers, _deletes
-    cdef dict _errors, _locks, _schedules, _tasks, _chunks, _batches
+    cdef dict _errors, _locks, _schedules, _operations, _chunks, _batches
     cdef public Links dependents, children, members
     cdef public RowOverlay rows
     cdef public LogRows logs
@@ -53,7 +53,7 @@ cdef class Store:
     cpdef add(self, Job job)
     cpdef touch(self, Job job)
     cdef _enter(self, Job job)
-    cpdef Extras touch_extras(self, Job job)
+    cpdef JobOptions touch_options(self, Job job)
 
     @cython.locals(more=cython.longlong)
     cpdef set_data(self, Job job, bytes checkpoint, bytes progress, bytes result)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo._fast.meters import BUCKETS_MAX, Histogram, TurnMeter
+from corvo._fast.metrics import BUCKETS_MAX, Histogram, TurnMetrics
 
 
 @given(
@@ -37,7 +37,7 @@ def test_histogram_refuses_bounds(bounds: tuple[int, ...]) -> None:
 def test_turns_are_measured_from_the_first_event_to_the_callbacks_behind_it() -> None:
     now_ns = 0
     soon: list[Callable[[], None]] = []
-    turns = TurnMeter(soon.append, lambda: now_ns)
+    turns = TurnMetrics(soon.append, lambda: now_ns)
     for length_ns in (50_000, 3_500_000, 600_000_000):
         turns.begin()
         now_ns += length_ns // 2
