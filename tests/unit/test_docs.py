@@ -336,6 +336,15 @@ def files_of_settings_load(pages: list[Page]) -> Iterator[str]:
                 yield f"{page.at(match.start())}: these settings are refused"
 
 
+def messages_exist(pages: list[Page]) -> Iterator[str]:
+    """A message in bold quotes, without its variable parts, is one of the program."""
+    for page in pages:
+        for bold in re.finditer(r"\*\*(\"[^*]+)\*\*", page.prose):
+            for message in re.findall(r"\"([^\"]+)\"", bold[1]):
+                if any(part.strip().lower() not in product_text() for part in message.split("...")):
+                    yield f"{page.at(bold.start())}: no message {message!r}"
+
+
 def headers_exist(pages: list[Page]) -> Iterator[str]:
     """A header of ours is read or written somewhere."""
     for page in pages:
@@ -527,6 +536,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (routes_exist, "`POST /queues`", "`POST /api/v1/queues/mail/pause`"),
     (routes_exist, "https://x/api/v1/healthz", "`GET /healthz`, https://x/healthz"),
     (routes_exist, "curl localhost:8080/api/v1/que", "curl localhost:8080/api/v1/queues"),
+    (messages_exist, '**"the log is gone".**', '**"the log is damaged" and "damaged job ...".**'),
     (headers_exist, "`X-Corvo-Fast`", "`X-Corvo-Index`"),
     (parameters_exist, "`GET /dead?que=x`", "`GET /dead?queue=x&limit=5`"),
     (files_of_settings_load, "```toml\nbin = 'x'\n```\n", "```toml\nmirror = true\n```\n"),
