@@ -2,7 +2,7 @@
 
     cluster_faults.py [--rounds 3] [--only A1,A7] [--seed 1]
 
-Prints the table of docs/reliability.md; exit status 1 when a promise was broken. `--only` takes
+Prints the table of docs/testing.md; exit status 1 when a promise was broken. `--only` takes
 names of faults, or beginnings of them. Network namespaces and file systems need root; what cannot
 be broken here is named.
 """

@@ -3,7 +3,7 @@
     images.py [--count 100] [--seed 1] [--traces 4]
 
 For each mode and kind: so many images, taken from several recorded workloads. Prints the table of
-docs/reliability.md; exit status 1 when one of them was not recovered exactly.
+docs/testing.md; exit status 1 when one of them was not recovered exactly.
 """
 
 import argparse

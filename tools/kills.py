@@ -3,7 +3,7 @@
     kills.py [--rounds 200] [--seed 1]
 
 For each mode: so many kills at random moments, then one at every failpoint. Prints the table of
-docs/reliability.md; exit status 1 when a promise was broken.
+docs/testing.md; exit status 1 when a promise was broken.
 """
 
 import argparse

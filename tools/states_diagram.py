@@ -1,4 +1,4 @@
-"""Write docs/states.md, the picture of the transition table; with --check only compare."""
+"""Write docs/states.md, the diagram of the transition table; with --check only compare."""
 
 import sys
 from pathlib import Path
@@ -11,20 +11,20 @@ TARGET = Path(__file__).parent.parent / "docs" / "states.md"
 INTRO = """\
 # The life of a job
 
-Generated from `corvo/fsm/states.py` by `tools/states_diagram.py`; do not edit. What is not in the
-table is refused with 409 `INVALID_STATE`, which names the state.
+`tools/states_diagram.py` generates this page from `corvo/fsm/states.py`; do not edit it. A trigger
+that the table does not allow is rejected with 409 `INVALID_STATE`; the error names the state.
 """
 
 
 def name(state: int, diagram: bool = False) -> str:
-    """A state as the diagram or the table calls it."""
+    """The name of a state in the diagram or in the table."""
     if state == NOWHERE:
         return "[*]" if diagram else "(nowhere)"
     return STATES[state]
 
 
 def render() -> str:
-    """The document: a diagram of the moves, and the table with those that stay in place."""
+    """The document: a diagram of the changes of state, and a table of all transitions."""
     arrows: dict[tuple[int, int], list[str]] = {}
     for (state, trigger), target in TABLE.items():
         arrows.setdefault((state, target), []).append(TRIGGERS[trigger])
@@ -40,7 +40,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Write the document, or say whether it is up to date."""
+    """Write the document, or return whether it is up to date as exit status."""
     if "--check" in sys.argv[1:]:
         return int(not TARGET.exists() or TARGET.read_text() != render())
     TARGET.parent.mkdir(exist_ok=True)

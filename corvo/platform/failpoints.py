@@ -125,7 +125,7 @@ def size(name: str, default: int) -> int:
 
 
 def table() -> str:
-    """The points as a Markdown table; docs/reliability.md holds it."""
+    """The points as a Markdown table; docs/testing.md holds it."""
     rows = ["| Point | Where it is |", "| --- | --- |"]
     rows += [f"| `{name}` | {text} |" for name, text in (POINTS | SIZES).items()]
     return "\n".join(rows) + "\n"

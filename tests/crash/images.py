@@ -163,7 +163,7 @@ KINDS: dict[str, Kind] = {
     "torn pages": torn_pages,
     "lost names": lost_names,
     "stale records in a recycled segment": stale_records,
-    "inside a commit of the state store": base_commits,
+    "inside a commit of the state": base_commits,
     "a first start": first_start,
     "everything at once": anything,
 }

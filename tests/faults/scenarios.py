@@ -120,7 +120,7 @@ def with_one(trial: Trial) -> None:
 
 
 def ring(trial: Trial) -> None:
-    """Each node reaches its two neighbours only."""
+    """Each node reaches its two neighbors only."""
     nodes = trial.cluster.nodes
     for at, node in enumerate(nodes):
         for away in (2, 3):
@@ -502,13 +502,15 @@ SCENARIOS = (
     Scenario("A4-mirror", "kill -9 of mirrors, and of a node", kill_mirrors, 3, mirror=True),
     Scenario("A5", "SIGSTOP of the leader, then SIGCONT", pause_leader, 3),
     Scenario("A6", "SIGSTOP of a follower, then SIGCONT", pause_follower, 3),
-    Scenario("A7-alone", "the leader is cut off", alone, 3, network=True),
-    Scenario("A7-with-one", "the leader and one more are cut off", with_one, 3, 5, network=True),
-    Scenario("A7-ring", "each node reaches two neighbours", ring, 3, 5, network=True),
-    Scenario("A7-bridge", "the leader reaches one other only", bridge, 3, 5, network=True),
-    Scenario("A7-unheard", "nobody hears the leader", unheard, 3, network=True),
-    Scenario("A7-deaf", "the leader hears nobody", deaf, 3, network=True),
-    Scenario("A7-flapping", "who leads is cut off, again and again", flapping, 3, network=True),
+    Scenario("A7-alone", "the leader is isolated", alone, 3, network=True),
+    Scenario(
+        "A7-with-one", "the leader and another node are isolated", with_one, 3, 5, network=True
+    ),
+    Scenario("A7-ring", "each node reaches two neighbors", ring, 3, 5, network=True),
+    Scenario("A7-bridge", "the leader reaches one other node only", bridge, 3, 5, network=True),
+    Scenario("A7-unheard", "no node receives messages of the leader", unheard, 3, network=True),
+    Scenario("A7-deaf", "the leader receives no messages", deaf, 3, network=True),
+    Scenario("A7-flapping", "each leader is isolated in turn", flapping, 3, network=True),
     _full("A8-follower", "the disk of a follower is full", fill_follower, 3),
     _full("A8-leader", "the disk of the leader is full", fill_leader, 5),
     _full("A8-all", "all disks are full", fill_all, 5),
@@ -520,16 +522,20 @@ SCENARIOS = (
     Scenario("A11-behind", "clock of the leader - 1 h", leader_behind, 3, knobs=True),
     Scenario("A11-next-ahead", "clock of the next leader + 1 h", follower_ahead, 3, knobs=True),
     Scenario("A11-next-behind", "clock of the next leader - 1 h", follower_behind, 3, knobs=True),
-    Scenario("A12", "the end of a closed log is lost", cut_tail, 3),
+    Scenario("A12", "the end of a cleanly closed log is lost", cut_tail, 3),
     Scenario("A14", "a bit of a log is flipped", flip_byte, 3),
-    Scenario("A15", "the state store of a node is damaged", damage_base, 3),
+    Scenario("A15", "the state of a node is damaged", damage_base, 3),
     Scenario("A16", "the data of a node are deleted", lose_data, 3),
     _full("A17-one", "power cut of one node", power_of_one, _RESTART_S),
     _full("A17-majority", "power cut of two nodes", power_of_majority, _RESTART_S),
     _full("A17-all", "power cut of all nodes", power_of_all, _RESTART_S),
     Scenario("A18", "a follower needs a snapshot", behind, 3, failpoints=_SNAPSHOTS),
     Scenario(
-        "A18-receiver", "the same, and it is killed", behind_and_killed, 3, failpoints=_SNAPSHOTS
+        "A18-receiver",
+        "the same, and the follower is killed",
+        behind_and_killed,
+        3,
+        failpoints=_SNAPSHOTS,
     ),
     Scenario(
         "A18-sender",
@@ -538,9 +544,9 @@ SCENARIOS = (
         _RESTART_S,
         failpoints=_SNAPSHOTS,
     ),
-    Scenario("A19", "two join, a follower and the leader leave", come_and_go, 3),
-    Scenario("A19-all", "all are replaced, one by one", replace_all, 3),
-    Scenario("A19-kills", "kill -9 during changes of members", change_and_kill, 3),
-    Scenario("A21", "a storm on the port for other nodes", storm, 3),
+    Scenario("A19", "two nodes join, a follower and the leader leave", come_and_go, 3),
+    Scenario("A19-all", "all nodes are replaced, one at a time", replace_all, 3),
+    Scenario("A19-kills", "kill -9 during membership changes", change_and_kill, 3),
+    Scenario("A21", "a storm on the Raft port", storm, 3),
     Scenario("A23", "SIGTERM of one node after the other", stop_each, 3),
 )

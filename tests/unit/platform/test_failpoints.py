@@ -71,4 +71,4 @@ def test_what_means_nothing_is_refused(text: str) -> None:
 
 
 def test_the_documented_table_is_the_real_one() -> None:
-    assert failpoints.table() in (ROOT / "docs" / "reliability.md").read_text()
+    assert failpoints.table() in (ROOT / "docs" / "testing.md").read_text()
