@@ -134,11 +134,11 @@ class Scheduler:
     def _firings(self, now_ns: int) -> list[bytes]:
         """What fits into one op; the rest is still due when that is applied."""
         items: list[bytes] = []
-        for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
+        for schedule in self._machine.due_schedules(now_ns, limits.SCHEDULE_RUNS_MAX):
             items += firings(schedule, now_ns)
-            if len(items) >= limits.FIRINGS_MAX:
+            if len(items) >= limits.SCHEDULE_RUNS_MAX:
                 break
-        return items[: limits.FIRINGS_MAX]
+        return items[: limits.SCHEDULE_RUNS_MAX]
 
     def _propose(self, op: ops.Op, due: list[str] | list[bytes]) -> None:
         if due:
