@@ -287,7 +287,7 @@ class Node:
         assert self.server is not None
         self.server.context.index = index
         if self.cluster is not None:
-            self.cluster.divergence.note(index)
+            self.cluster.divergence.record(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> bool:
         """A snapshot is the base now. It is read beside other work; until that is done this node
