@@ -1,4 +1,4 @@
-"""Corvo: a background-job server for every language."""
+"""Corvo: a background-job server with an HTTP API."""
 
 __version__ = "0.1.0"
 API_VERSION = "v1"

@@ -1,9 +1,9 @@
-"""The settings of a server: one table, from which flags, environment, file, docs and errors follow.
+"""Server settings: one table defines flags, environment variables, file keys, docs and errors.
 
 A setting is taken from the first of these that has it: command-line flag (`--data-dir x`),
 environment (`CORVO_DATA_DIR=x`), TOML file (`data-dir = "x"`; the file is named by `--config` or
-`CORVO_CONFIG`), default. Whatever the source, values are read by the same rules, and what is wrong
-stops the start with a message that names the setting, where it came from, and the value.
+`CORVO_CONFIG`), default. Every source is parsed by the same rules. A wrong value stops the start
+with a message that names the setting, its source and the value.
 """
 
 import difflib
@@ -27,7 +27,7 @@ SECRET_SIZE_MIN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host and port to listen on; an empty host means all addresses."""
+    """Host and port of a listener; an empty host means all addresses."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:
@@ -48,19 +48,19 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. `parse` gets text and raises ValueError with what was wanted instead."""
+    """One setting. `parse` takes a text; its ValueError describes the expected form."""
 
     name: str
     default: str
     parse: Callable[[str], Any]
     help: str
     is_flag: bool = False
-    is_secret: bool = False  # never shown
-    also: str = ""  # an older name of the same setting
+    is_secret: bool = False  # the value is never printed
+    also: str = ""  # older name of the same setting
 
     @property
     def env(self) -> str:
-        """Its environment variable."""
+        """The environment variable of this setting."""
         return env_name(self.name)
 
 
@@ -114,7 +114,7 @@ def _secret(text: str) -> str:
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("a text that is not empty")
+        raise ValueError("a non-empty text")
     return text
 
 
@@ -170,118 +170,123 @@ def _option(name: str, default: str, parse: Callable[[str], Any], help: str, als
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings in force. Sizes are bytes."""
+    """The effective settings. Sizes are bytes."""
 
     bind: Address = _option(
         "bind",
         "127.0.0.1:8080",
         _address,
-        "Address of the HTTP API; :PORT means all addresses. One that other machines can reach"
-        " needs --insecure, because this version does not authenticate anybody.",
+        "Listen address of the HTTP API; :PORT means all addresses. An address that other"
+        " machines can reach needs --insecure, because this version has no authentication.",
     )
     insecure: bool = _option(
-        "insecure", "false", _flag, "Allow an address that other machines can reach."
+        "insecure", "false", _flag, "Allow a listen address that other machines can reach."
     )
     tls_cert: str = _option(
         "tls-cert",
         "",
         str,
-        "File with the certificate of the server and those above it (PEM); the API then speaks TLS"
-        " only. SIGHUP has it read again.",
+        "File with the certificate chain of the server (PEM); enables TLS, and disables plain HTTP."
+        " SIGHUP reloads it.",
     )
-    tls_key: str = _option("tls-key", "", str, "File with the key of the certificate (PEM).")
+    tls_key: str = _option("tls-key", "", str, "File with the private key of --tls-cert (PEM).")
     tls_ca: str = _option(
         "tls-ca",
         "",
         str,
-        "File with the authorities (PEM) by which the nodes of a cluster know each other's API;"
-        " without it, those of the system.",
+        "File with the CA certificates (PEM) that verify the API of other cluster nodes; default:"
+        " the CA certificates of the system.",
     )
-    data_dir: str = _option("data-dir", "data", _text, "Directory of the log and the state.")
+    data_dir: str = _option("data-dir", "data", _text, "Directory of the log and the state store.")
     durable: bool = _option(
         "durable",
         "true",
         _flag,
-        "Answer a write when it is on disk. Without it a write is answered when the operating"
-        " system has it: it survives a killed server, but not a power cut.",
+        "Acknowledge a write after fsync. Otherwise a write is acknowledged when the operating"
+        " system has it: it survives a crash of the process, but not a power failure.",
     )
-    node_id: str = _option("node-id", "node-1", _node_id, "Name of this node.")
+    node_id: str = _option(
+        "node-id", "node-1", _node_id, "Name of this node; unique in the cluster."
+    )
     raft_bind: Address | None = _option(
         "raft-bind",
         "",
         _own_address,
-        "Address for the other nodes of a cluster, such as :9000. Without it, and without --join,"
-        " this is a single server.",
+        "Listen address for other cluster nodes, such as :9000. Without this setting, --join and"
+        " --discover, the server is a single node.",
     )
     raft_advertise: Address | None = _option(
         "raft-advertise",
         "",
         _own_address,
-        "Where the other nodes find this one, if not at --raft-bind.",
+        "Address under which other nodes reach --raft-bind of this node, if it differs.",
     )
     http_advertise: Address | None = _option(
         "http-advertise",
         "",
         _own_address,
-        "Where the other nodes find the HTTP API of this one, if not at --bind.",
+        "Address under which other nodes reach the HTTP API of this node, if it differs from"
+        " --bind.",
     )
     cluster_secret: str = _option(
         "cluster-secret",
         "",
         _secret,
-        "What the nodes of a cluster, and nobody else, know: they do not talk to others.",
+        "Shared secret of the cluster; nodes reject peers that do not know it.",
     )
     raft_tls_cert: str = _option(
         "raft-tls-cert",
         "",
         str,
-        "File with the certificate that this node shows to others (PEM); they then speak TLS with"
-        " each other, and all need one. SIGHUP has it read again.",
+        "File with the certificate of this node for connections between nodes (PEM); enables mutual"
+        " TLS, which all nodes need. SIGHUP reloads it.",
     )
     raft_tls_key: str = _option(
-        "raft-tls-key", "", str, "File with the key of that certificate (PEM)."
+        "raft-tls-key", "", str, "File with the private key of --raft-tls-cert (PEM)."
     )
     raft_tls_ca: str = _option(
         "raft-tls-ca",
         "",
         str,
-        "File with the authority that signs for the nodes of this cluster and nobody else (PEM).",
+        "File with the CA certificate (PEM) of the nodes; that CA must sign for this cluster only.",
     )
     join: str = _option(
         "join",
         "",
         _any_text,
-        "A node of the cluster that this one joins when its data directory is empty: the URL or"
-        " address of its HTTP API, or its address for other nodes.",
+        "Cluster node to join when the data directory is empty: the URL or address of its HTTP API,"
+        " or its --raft-bind address.",
     )
     discover: str = _option(
         "discover",
         "",
         _discovery,
-        "Find the cluster to join by DNS: dns, or dns:NAME or dns:NAME:PORT. The first node, and"
-        " nobody else, begins it when nobody answers.",
+        "Find the cluster to join by DNS: dns, dns:NAME or dns:NAME:PORT. If no node answers, only"
+        " the first node starts a new cluster.",
     )
     discover_dns_name: str = _option(
         "discover-dns-name",
         "",
         str,
-        "Name whose addresses are the nodes, for --discover=dns; in Kubernetes by default that of"
-        " the headless service.",
+        "DNS name that resolves to the nodes, for --discover=dns; default in Kubernetes: the"
+        " headless service.",
     )
     bootstrap: bool = _option(
         "bootstrap",
         "true",
         _flag,
-        "Start a new single node, or a new cluster, when the data directory is empty; means"
-        " nothing with --join.",
+        "Start a new single node, or a new cluster, when the data directory is empty; ignored"
+        " with --join.",
     )
-    log_level: str = _option("log-level", "info", _choice(*LOG_LEVELS), "Least level logged.")
-    log_format: str = _option("log-format", "text", _choice(*LOG_FORMATS), "Form of log lines.")
+    log_level: str = _option(
+        "log-level", "info", _choice(*LOG_LEVELS), "Lowest level that is logged."
+    )
+    log_format: str = _option("log-format", "text", _choice(*LOG_FORMATS), "Format of log lines.")
     shutdown_timeout_ns: int = _option(
         "shutdown-timeout",
         format_duration(limits.DRAIN_NS),
         _duration,
-        "How long requests in flight may still take when the server stops.",
+        "Time that requests in flight get to finish when the server stops.",
     )
     max_payload_size: int = _option(
         "max-payload-size",
@@ -311,97 +316,97 @@ class Config:
         "max-pending",
         str(limits.PENDING_OPS_MAX),
         _number(1, 1_000_000),
-        "Writes in flight before new ones are answered with 429.",
+        "Maximum number of writes in flight; further writes get status 429.",
         also="raft-max-pending",
     )
     stream_max_open: int = _option(
         "stream-max-open",
         str(limits.LIFECYCLE_OPEN_MAX),
         _number(0, 1_000_000),
-        "Lifecycle streams of workers that may be open; 0 = any number.",
+        "Maximum number of open worker lifecycle streams; 0 = unlimited.",
     )
     stream_max_inflight: int = _option(
         "stream-max-inflight",
         str(limits.LIFECYCLE_IN_FLIGHT_MAX),
         _number(1, 1_000_000),
-        "Frames of all these streams that are worked on at once.",
+        "Maximum number of frames processed at once, over all lifecycle streams.",
     )
     stream_max_fps: int = _option(
         "stream-max-fps",
         str(limits.LIFECYCLE_FPS_MAX),
         _number(0, 1_000_000),
-        "Frames a second that each of them may send; 0 = any number.",
+        "Maximum frames per second of one lifecycle stream; 0 = unlimited.",
     )
     idempotency_retention_ns: int = _option(
         "idempotency-retention",
         format_duration(limits.IDEMPOTENCY_KEPT_NS),
         _duration,
-        "How long the outcome of a request with an Idempotency-Key is kept.",
+        "How long the response to a request with an Idempotency-Key is kept.",
     )
     idempotency_max_entries: int = _option(
         "idempotency-max-entries",
         str(limits.IDEMPOTENCY_ENTRIES),
         _number(1, limits.IDEMPOTENCY_ENTRIES_MAX),
-        "How many such outcomes are kept at most.",
+        "Maximum number of responses kept for Idempotency-Keys.",
     )
     retention_ns: int = _option(
         "retention",
         format_duration(limits.RETENTION_DEFAULT_NS),
         _retention,
-        "How long jobs are kept that have ended, unless their queue says otherwise; a duration, or"
+        "How long finished jobs are kept, unless their queue sets its own time; a duration, or"
         " forever.",
     )
     retention_completed_ns: int | None = _option(
-        "retention-completed", "", _own_retention, "The same for completed jobs alone."
+        "retention-completed", "", _own_retention, "Overrides --retention for completed jobs."
     )
     retention_dead_ns: int | None = _option(
-        "retention-dead", "", _own_retention, "The same for dead jobs alone."
+        "retention-dead", "", _own_retention, "Overrides --retention for dead jobs."
     )
     retention_cancelled_ns: int | None = _option(
-        "retention-cancelled", "", _own_retention, "The same for cancelled jobs alone."
+        "retention-cancelled", "", _own_retention, "Overrides --retention for cancelled jobs."
     )
     retention_interval_ns: int = _option(
         "retention-interval",
         "1h",
         _duration,
-        "How often the server looks for jobs to remove because they ended long ago.",
+        "How often the server purges jobs past their retention.",
     )
     mirror: bool = _option(
         "mirror",
         "true",
         _flag,
-        "Keep the mirror, in a process of its own: search, facets and bulk actions by filter need"
-        " it.",
+        "Run the search mirror in a separate process; needed by search, facets and bulk actions by"
+        " filter.",
     )
     test_clock: bool = _option(
-        "test-clock", "false", _flag, "Let tests set the time of this server; never in production."
+        "test-clock", "false", _flag, "Let tests set the clock of this server; not for production."
     )
 
     @property
     def clustered(self) -> bool:
-        """Whether this server is, or may become, one of several."""
+        """Whether this server is configured as a cluster node."""
         return self.raft_bind is not None or bool(self.join or self.discover)
 
     @property
     def discover_name(self) -> str:
-        """The DNS name whose addresses are the nodes."""
+        """The DNS name that resolves to the nodes."""
         name = self.discover.partition(":")[2].partition(":")[0]
         return name or self.discover_dns_name
 
     @property
     def discover_port(self) -> int:
-        """The port of the HTTP API at those addresses."""
+        """The port of the HTTP API at the addresses of `discover_name`."""
         port = self.discover.partition(":")[2].partition(":")[2]
         return int(port) if port else self.bind.port
 
-    # What the log line at the start shows: every setting with its value and where it came from.
+    # Name, value and source of every setting; logged at the start.
     settings: tuple[tuple[str, str, str], ...] = ()
-    # Given options that mean nothing to this server.
+    # Given settings that this version does not support and ignores.
     ignored: tuple[str, ...] = ()
 
 
 def retention_by_ending(config: Config) -> list[int]:
-    """How long jobs are kept that have ended, by model.ENDINGS."""
+    """Retention of finished jobs by end state, in the order of `model.END_STATES`."""
     own = config.retention_completed_ns, config.retention_dead_ns, config.retention_cancelled_ns
     return [config.retention_ns if keep_ns is None else keep_ns for keep_ns in own]
 
@@ -411,8 +416,8 @@ OPTIONS: Final[tuple[Option, ...]] = tuple(
 )
 CONFIG_OPTION: Final = Option("config", "", _text, "TOML file with the same settings.")
 
-# Options of Corvo whose part is not in this version, with the value that asks for nothing.
-_SNAPSHOTS: Final = "this version decides by itself when to take a snapshot"
+# Settings of other Corvo versions that are absent here: the reason, and the value that is harmless.
+_SNAPSHOTS: Final = "this version takes snapshots automatically"
 _ACCESS: Final = "access control is not part of this version"
 _TRACING: Final = "tracing is not part of this version"
 _RATES: Final = "rate limits per client are not part of this version"
@@ -436,7 +441,7 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "lifecycle-events": ("event streams are not part of this version", "false"),
     "reclaim-max-attempts": ("a bound on reclaims is not part of this version", "0"),
 }
-# Options that tuned what this server does by itself.
+# Tuning settings of other versions; this version needs no tuning here.
 IGNORED: Final = (
     "raft-store",
     "apply-multi-mode",
@@ -448,18 +453,19 @@ IGNORED: Final = (
 )
 
 _OLDER: Final = {option.also: option.name for option in OPTIONS if option.also}
-# Every name that can be given; the newer of two names comes later, and so wins.
+# All accepted names. A newer name comes after its older one, so that its value wins.
 NAMES: Final = (*_OLDER, *(option.name for option in OPTIONS), *ABSENT, *IGNORED)
 
 
 def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
-    """The settings in force. `flags` holds the given command-line options by name, as text."""
+    """Load the effective settings. `flags` holds the given command-line options by name, as
+    text."""
     given: dict[str, tuple[str, str]] = {}  # name -> text, source; later sources win
     path = flags.get("config") or environ.get(CONFIG_OPTION.env)
     if path:
         given |= _from_file(path)
     for name in NAMES:
-        if text := environ.get(env_name(name)):  # empty means not given, as in compose files
+        if text := environ.get(env_name(name)):  # empty counts as not given, as in compose files
             given[_OLDER.get(name, name)] = (text, env_name(name))
     for name, text in flags.items():
         if name != "config":
@@ -487,8 +493,10 @@ def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
 def _default(
     option: Option, given: Mapping[str, tuple[str, str]], environ: Mapping[str, str]
 ) -> tuple[str, str]:
-    """What a setting is that was not given. Nodes that find each other are often started with the
-    same settings: then each has the name of its host."""
+    """The default of a setting.
+
+    Nodes that use discovery are often started with identical settings, so the node id defaults to
+    the host name there."""
     if given.get("discover", ("",))[0]:
         if option.name == "node-id":
             return socket.gethostname(), "host name"
@@ -512,7 +520,7 @@ def _from_file(path: str) -> dict[str, tuple[str, str]]:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"unknown setting {name!a} in {path}{hint}")
         if not isinstance(value, str | int | float):
-            raise ConfigError(f"{name} (from {path}): want a text, a number, true or false")
+            raise ConfigError(f"{name} (from {path}): want a string, a number, true or false")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         given[_OLDER.get(name, name)] = (text, path)
     return given
@@ -527,38 +535,38 @@ def _refuse_absent(given: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _check(config: Config) -> None:
-    """What settings must be among each other."""
+    """Check rules that involve more than one setting."""
     if not config.bind.loopback and not config.insecure:
         source = next(source for name, _, source in config.settings if name == "bind")
         raise ConfigError(
             f"bind = {str(config.bind)!a} (from {source}) can be reached from other machines, and"
-            " this version authenticates nobody: bind to 127.0.0.1 (and put a proxy that does in"
-            " front), or accept the risk with --insecure"
+            " this version has no authentication: bind to 127.0.0.1 behind an authenticating proxy,"
+            " or accept the risk with --insecure"
         )
     if bool(config.tls_cert) != bool(config.tls_key):
-        raise ConfigError("tls-cert and tls-key are needed both, or neither")
+        raise ConfigError("tls-cert and tls-key must be set together")
     raft_tls = config.raft_tls_cert, config.raft_tls_key, config.raft_tls_ca
     if any(raft_tls) and not all(raft_tls):
-        raise ConfigError("raft-tls-cert, raft-tls-key and raft-tls-ca are needed all, or none")
+        raise ConfigError("raft-tls-cert, raft-tls-key and raft-tls-ca must be set together")
     if config.join and config.discover:
-        raise ConfigError("join and discover both say where the cluster is: give one of them")
+        raise ConfigError("join and discover exclude each other: set only one")
     if config.discover and not config.discover_name:
         raise ConfigError("discover-dns-name is required when --discover=dns")
     if config.clustered and not config.cluster_secret:
         raise ConfigError(
-            "a node of a cluster needs a cluster-secret, the same on all nodes: at least"
-            f" {SECRET_SIZE_MIN} characters, best in {env_name('cluster-secret')}"
+            "a cluster node needs a cluster-secret, the same on all nodes: at least"
+            f" {SECRET_SIZE_MIN} characters, preferably in {env_name('cluster-secret')}"
         )
     for name in ("payload", "result", "checkpoint"):
         size = getattr(config, f"max_{name}_size")
         if size > config.max_body_size:
             raise ConfigError(
-                f"max-{name}-size = {size} is more than max-body-size = {config.max_body_size}"
+                f"max-{name}-size = {size} exceeds max-body-size = {config.max_body_size}"
             )
 
 
 def options_table() -> str:
-    """The settings as a Markdown table; docs/operate.md holds it."""
+    """The settings as a Markdown table, for docs/operate.md."""
     rows = ["| Flag | Environment | Default | Meaning |", "| --- | --- | --- | --- |"]
     for option in (*OPTIONS, CONFIG_OPTION):
         default = f"`{option.default}`" if option.default else ""

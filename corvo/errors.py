@@ -1,14 +1,14 @@
-"""The one tree of errors: code and HTTP status of everything Corvo refuses.
+"""Error classes: the code and HTTP status of every error a user can see.
 
-An error travels as a value inside the state machine (apply returns it as the result of an op)
-and as an exception everywhere else. `fields` are extra members of the JSON body.
+Inside the state machine an error is a value (apply returns it as the result of an op); everywhere
+else it is an exception. `fields` are extra members of the JSON body.
 """
 
 from typing import Any, Final
 
 
 class CorvoError(Exception):
-    """Base of all errors that a user can be shown."""
+    """Base class of all errors that a user can see."""
 
     code = "INTERNAL_ERROR"
     status = 500
@@ -34,7 +34,7 @@ class ValidationError(CorvoError):
 
 
 class ScheduleError(ValidationError):
-    """A cron expression or time zone that does not exist."""
+    """A cron expression is invalid, or a time zone does not exist."""
 
     code = "SCHEDULE_ERROR"
 
@@ -47,21 +47,21 @@ class BadRequest(CorvoError):
 
 
 class Forbidden(CorvoError):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
     code = "FORBIDDEN"
     status = 403
 
 
 class NotFound(CorvoError):
-    """Unknown path, job, queue or schedule."""
+    """The path, job, queue or schedule does not exist."""
 
     code = "NOT_FOUND"
     status = 404
 
 
 class MethodNotAllowed(CorvoError):
-    """The path exists, the method does not."""
+    """The path exists, but does not support the method."""
 
     code = "METHOD_NOT_ALLOWED"
     status = 405
@@ -82,35 +82,35 @@ class InvalidState(CorvoError):
 
 
 class Conflict(CorvoError):
-    """The name is taken, or somebody else was faster."""
+    """The name is taken, or a concurrent change came first."""
 
     code = "CONFLICT"
     status = 409
 
 
 class LeaseLost(CorvoError):
-    """The lease token is not the live one; nothing was changed."""
+    """The lease token is not the current one of the job; nothing was changed."""
 
     code = "LEASE_LOST"
     status = 409
 
 
 class IdempotencyMismatch(CorvoError):
-    """The idempotency key was used with another request."""
+    """The idempotency key was already used for a different request."""
 
     code = "IDEMPOTENCY_MISMATCH"
     status = 422
 
 
 class UniqueConflict(CorvoError):
-    """Another live job holds the unique key."""
+    """Another unfinished job holds the unique key."""
 
     code = "UNIQUE_CONFLICT"
     status = 409
 
 
 class PayloadTooLarge(CorvoError):
-    """More bytes than the limit that the message names."""
+    """A body or field has more bytes than the limit; the message names the limit."""
 
     code = "PAYLOAD_TOO_LARGE"
     status = 413
@@ -131,28 +131,30 @@ class HeadersTooLarge(CorvoError):
 
 
 class ResultSchemaError(CorvoError):
-    """A result does not meet the schema of its job, which stays active; `validation_errors`."""
+    """A result does not match the result schema; the job stays active.
+
+    The member `validation_errors` lists the violations."""
 
     code = "RESULT_SCHEMA_VALIDATION_ERROR"
     status = 422
 
 
 class Overloaded(CorvoError):
-    """Too much work in flight; `retry_after_ms` says when to come back."""
+    """Too much work is in flight; the member `retry_after_ms` is the suggested retry delay."""
 
     code = "OVERLOADED"
     status = 429
 
 
 class NotImplementedHere(CorvoError):
-    """A transfer coding or request form that Corvo does not speak."""
+    """The request uses a transfer coding or request form that Corvo does not support."""
 
     code = "NOT_IMPLEMENTED"
     status = 501
 
 
 class Unsupported(CorvoError):
-    """A function of clusters, on a server that is none."""
+    """The operation needs a cluster, but this server runs as a single node."""
 
     code = "UNSUPPORTED"
     status = 501
@@ -166,35 +168,37 @@ class NotReady(CorvoError):
 
 
 class NoLeader(CorvoError):
-    """Nobody leads the cluster, or not this node: nothing was done; try again."""
+    """The cluster has no leader, or this node is not the leader.
+
+    Nothing was done, so the client can retry."""
 
     code = "NO_LEADER"
     status = 503
 
 
 class MirrorUnavailable(CorvoError):
-    """Search and everything that rests on it cannot be served now."""
+    """The search mirror is unavailable, so search and bulk actions by filter fail."""
 
     code = "MIRROR_UNAVAILABLE"
     status = 503
 
 
 class OutcomeUnknown(CorvoError):
-    """The write was proposed but its fate was not learned in time; it may still happen."""
+    """The write was proposed, but its outcome was not known in time; it may still be applied."""
 
     code = "OUTCOME_UNKNOWN"
     status = 504
 
 
 class VersionNotSupported(CorvoError):
-    """An HTTP version other than 1.0 and 1.1."""
+    """The HTTP version is not 1.0 or 1.1."""
 
     code = "HTTP_VERSION_NOT_SUPPORTED"
     status = 505
 
 
 class DiskFull(CorvoError):
-    """The disk is full: new work is refused, acks and deletes still run."""
+    """The disk is nearly full: new work is rejected, but acks and deletes still run."""
 
     code = "DISK_FULL"
     status = 507
@@ -208,28 +212,32 @@ class ConfigError(CorvoError):
 
 
 class StorageError(CorvoError):
-    """The log or the base is damaged or from a newer version; the node stops."""
+    """The log or the state store is damaged or was written by a newer version; the node stops."""
 
     code = "STORAGE_ERROR"
     status = 500
 
 
 class UnknownOp(CorvoError):
-    """An op number or payload format this node does not know; the node stops."""
+    """This version does not know the op number or its payload format; the node stops."""
 
     code = "UNKNOWN_OP"
     status = 500
 
 
-NOTHING_DONE: Final = (429, 503, 507)  # statuses that say so
+NOTHING_DONE: Final = (429, 503, 507)  # statuses that promise that nothing was done
 
 
 def honest(error: CorvoError, unsure: bool) -> CorvoError:
-    """The error to answer with. That nothing was done is not known of a request that another node
-    may have done before (`Request.unsure`)."""
+    """The error to report.
+
+    If another node may already have executed the request (`Request.unsure`), an error that promises
+    that nothing was done becomes OUTCOME_UNKNOWN."""
     return maybe_done() if unsure and error.status in NOTHING_DONE else error
 
 
 def maybe_done() -> OutcomeUnknown:
-    """By a leader that was lost."""
-    return OutcomeUnknown("the leader was lost, and the next one has not done it; it may be done")
+    """OUTCOME_UNKNOWN for a request that a lost leader may have executed."""
+    return OutcomeUnknown(
+        "the leader was lost and the new leader has no record of it; it may still be applied"
+    )

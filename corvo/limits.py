@@ -1,7 +1,7 @@
-"""Every bound of the server, checked against each other when this module is imported.
+"""All limits of the server, checked for consistency when this module is imported.
 
-Sizes are bytes, times nanoseconds unless the name says otherwise. The values that can be
-configured are defaults here; `corvo.config` carries the ones in force.
+Sizes are bytes and times are nanoseconds, unless the name has another unit. For configurable limits
+this module has the default; `corvo.config` has the effective value.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MIB: Final = 1024 * KIB
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 
-# Jobs. All texts are measured as the bytes received.
+# Jobs. The size of a text is the number of bytes received.
 PAYLOAD_SIZE_MAX: Final = 256 * KIB
 RESULT_SIZE_MAX: Final = MIB
 CHECKPOINT_SIZE_MAX: Final = MIB
@@ -22,7 +22,7 @@ BACKTRACE_SIZE_MAX: Final = 256 * KIB
 TAGS_COUNT_MAX: Final = 32
 TAGS_SIZE_MAX: Final = 4 * KIB
 QUEUE_NAME_SIZE_MAX: Final = 128
-QUEUES_MAX: Final = 100_000  # a batch that begins below it is taken whole
+QUEUES_MAX: Final = 100_000  # a batch that starts below the limit is accepted whole
 UNIQUE_KEY_SIZE_MAX: Final = KIB
 GROUP_KEY_SIZE_MAX: Final = KIB
 JOB_ID_SIZE_MAX: Final = 128
@@ -30,26 +30,26 @@ WORKER_ID_SIZE_MAX: Final = 256
 WORKERS_MAX: Final = 100_000
 HOSTNAME_SIZE_MAX: Final = 256
 RESULT_SCHEMA_SIZE_MAX: Final = 64 * KIB
-RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, references followed
-RESULT_CHECKS_MAX: Final = 2_000_000  # of one result; about 0.1 s
+RESULT_SCHEMA_PARTS_MAX: Final = 1_000  # objects, with references expanded
+RESULT_CHECKS_MAX: Final = 2_000_000  # per result; about 0.1 s
 RETRIES_DEFAULT: Final = 3
 RETRIES_MAX: Final = 1_000_000
 
-# Log lines of jobs. A block is a row; what is over a bound goes block by block, the oldest first.
-LOG_LINES_MAX: Final = 1_000  # in one call
+# Log lines of jobs. A block is one row; above a limit the oldest blocks are dropped first.
+LOG_LINES_MAX: Final = 1_000  # per call
 LOG_CALL_SIZE_MAX: Final = 256 * KIB
 LOG_BLOCK_SIZE: Final = 16 * KIB
 LOG_ATTEMPT_SIZE_MAX: Final = MIB
 LOG_SIZE_MAX: Final = 16 * MIB  # of all attempts of a job
 LOG_BLOCKS_MAX: Final = 1_024
 
-# Pages of answers: items, and bytes after which a page ends (it has at least one item).
+# Pages of responses: items, and bytes after which a page ends (a page has at least one item).
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1_000
-EVENTS_PAGE_MAX: Final = 200  # of one job: each may be in another block
+EVENTS_PAGE_MAX: Final = 200  # of one job: each event may need another block
 PAGE_SIZE_MAX: Final = MIB
-EVENTS_LOOKED_AT_MAX: Final = 10_000  # for one page of the events of a queue
-EXPLAINED_JOBS_MAX: Final = 10  # holders, workers that an explanation names
+EVENTS_LOOKED_AT_MAX: Final = 10_000  # scanned for one page of the events of a queue
+EXPLAINED_JOBS_MAX: Final = 10  # holders and workers listed in an explanation
 
 # Requests.
 ENQUEUE_BATCH_MAX: Final = 10_000
@@ -66,38 +66,38 @@ LEASE_DEFAULT_S: Final = 60
 LEASE_MIN_S: Final = 1
 LEASE_MAX_S: Final = 86_400
 
-# Rate limits and groups of queues. A rate limit remembers what it let pass, 16 bytes a stamp.
+# Rate limits and groups of queues. A rate limit stores 16 bytes per job in its window.
 RATE_MAX: Final = 1_000_000
 RATE_WINDOW_MAX_NS: Final = 366 * 86_400 * SECOND_NS
 CONCURRENCY_MAX: Final = 1_000_000_000
 
-# Retry: delays saturate here, whatever base and attempt say.
+# Retry: delays saturate here, for any base delay and attempt.
 RETRY_BASE_DELAY_DEFAULT_MS: Final = 5_000
 RETRY_MAX_DELAY_DEFAULT_MS: Final = 600_000
 RETRY_DELAY_UNCAPPED_MAX_MS: Final = 30 * 86_400 * 1000
 RETRY_JITTER_DEFAULT_PPM: Final = 100_000
 DELAY_MAX_MS: Final = 1 << 53
 
-# Release: this many in a row are immediate, then 1 s, doubling to 60 s.
+# Release: the first consecutive releases have no delay; later ones have 1 s, doubling to 60 s.
 RELEASES_IMMEDIATE: Final = 3
 RELEASE_DELAY_MIN_NS: Final = SECOND_NS
 RELEASE_DELAY_MAX_NS: Final = 60 * SECOND_NS
 
-# Time. The year 9999 in nanoseconds does not fit 64 bits: heaps of due times saturate at DUE_MAX_NS
-# (the year 2262), documents keep the true value.
+# Time. The year 9999 in nanoseconds does not fit in 64 bits: heaps of due times saturate at
+# DUE_MAX_NS (the year 2262); records keep the true value.
 LEASE_GRACE_NS: Final = 15 * SECOND_NS
 STAMP_STEP_MAX_NS: Final = 5 * SECOND_NS
 TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
 PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
 
-# Tasks on many jobs go on in steps of so many jobs, each an entry of its own; what came of them is
-# known for a day, of the newest ones.
+# Bulk operations run in steps of STEP_JOBS jobs, one log entry per step. The results of the newest
+# operations are kept for a day.
 STEP_JOBS: Final = 25
 BULK_IDS_MAX: Final = 100_000
-# Ids that one entry adds to the set of a task; a larger set comes in several.
+# Job ids that one entry adds to a bulk operation; a larger set takes several entries.
 OPERATION_IDS_MAX: Final = 5_000
-BULK_QUEUED_NS: Final = 60 * SECOND_NS  # a set that stops growing for so long is given up
+BULK_QUEUED_NS: Final = 60 * SECOND_NS  # an incomplete set is abandoned after this idle time
 BULK_UNDO_NS: Final = 3_600 * SECOND_NS
 BULK_OPERATIONS_MAX: Final = 1_000
 BULK_KEPT_NS: Final = 86_400 * SECOND_NS
@@ -105,18 +105,18 @@ RESULTS_PAGE_MAX: Final = 1_000
 
 # Retention.
 RETENTION_DEFAULT_NS: Final = 7 * 86_400 * SECOND_NS
-PURGE_JOBS_MAX: Final = 50  # in one entry
+PURGE_JOBS_MAX: Final = 50  # per entry
 HOLD_TEXT_SIZE_MAX: Final = 4 * KIB
 FEEDBACK_SIZE_MAX: Final = 16 * KIB
 
-# Schedules. A slot that is later than SLOT_LATE_MAX_NS counts as missed.
+# Schedules. A run that is later than OCCURRENCE_LATE_MAX_NS counts as missed.
 SCHEDULES_MAX: Final = 10_000
 CRON_SIZE_MAX: Final = 256
 EVERY_MIN_NS: Final = SECOND_NS
 EVERY_MAX_NS: Final = 366 * 86_400 * SECOND_NS
 NEXT_RUNS: Final = 10
 OCCURRENCE_LATE_MAX_NS: Final = 5 * SECOND_NS
-FIRINGS_MAX: Final = 100  # in one entry
+SCHEDULE_RUNS_MAX: Final = 100  # per entry
 CATCH_UP_LIMIT_DEFAULT: Final = 100
 CATCH_UP_LIMIT_MAX: Final = 1_000
 
@@ -125,11 +125,11 @@ DEPENDENCIES_MAX: Final = 1_000
 CHAIN_STEPS_MAX: Final = 1_000
 CHAIN_SIZE_MAX: Final = 256 * KIB
 EXIT_REASON_SIZE_MAX: Final = KIB
-RESOLVED_DEPENDENTS_MAX: Final = 1_000  # dependents that hear of the end of a job in one entry
-PURGED_BATCHES_MAX: Final = 1_000  # in one entry
+RESOLVED_DEPENDENTS_MAX: Final = 1_000  # dependents of a finished job resolved per entry
+PURGED_BATCHES_MAX: Final = 1_000  # per entry
 MEMBERS_SHOWN_MAX: Final = 100
 
-# Idempotency keys: outcomes are kept that long and that many, by default.
+# Idempotency keys: default retention and default maximum of stored responses.
 IDEMPOTENCY_KEY_SIZE_MAX: Final = KIB
 IDEMPOTENCY_KEPT_NS: Final = 86_400 * SECOND_NS
 IDEMPOTENCY_ENTRIES: Final = 1_000_000
@@ -146,13 +146,13 @@ WAL_RECORD_OVERHEAD_MAX: Final = 256
 PENDING_OPS_MAX: Final = 16_384
 PENDING_SIZE_MAX: Final = 256 * MIB
 OUTCOME_WAIT_NS: Final = 10 * SECOND_NS
-LEADER_WAIT_NS: Final = 5 * SECOND_NS  # for somebody to lead; an election takes less
+LEADER_WAIT_NS: Final = 5 * SECOND_NS  # for a leader; an election takes less
 LEADER_SILENT_NS: Final = 300 * MS_NS  # six heartbeats
 RETRY_AFTER_MIN_MS: Final = 5
 RETRY_AFTER_MAX_MS: Final = 1_000
 
-# Raft. The inflight window is per follower; the uncommitted tail is what a leader without quorum
-# still takes.
+# Raft. The in-flight window is per follower; RAFT_UNCOMMITTED_* is how much a leader without a
+# quorum still accepts.
 RAFT_APPEND_SIZE_MAX: Final = MIB
 RAFT_INFLIGHT_MAX: Final = 256
 RAFT_INFLIGHT_SIZE_MAX: Final = 64 * MIB
@@ -160,47 +160,45 @@ RAFT_UNCOMMITTED_MAX: Final = 4_096
 RAFT_UNCOMMITTED_SIZE_MAX: Final = 128 * MIB
 RAFT_APPLYING_SIZE_MAX: Final = 32 * MIB
 RAFT_PROMOTE_LAG_MAX: Final = 1_000
-RAFT_LOG_KEPT_SIZE: Final = 64 * MIB  # for followers; who needs older entries gets a snapshot
+RAFT_LOG_KEPT_SIZE: Final = 64 * MIB  # for followers; older entries need a snapshot
 
-# Peers. A frame holds an append; what a peer does not take piles up to the last bound.
+# Peers. A frame holds one append; PEER_UNSENT_SIZE_MAX limits the unsent bytes of a slow peer.
 PEER_FRAME_SIZE_MAX: Final = ENTRY_SIZE_MAX + 4 * MIB
 PEER_GREETING_SIZE_MAX: Final = 4 * KIB
 PEER_GREETINGS_MAX: Final = 64
 PEER_UNSENT_SIZE_MAX: Final = 96 * MIB
 
-# Snapshots, in chunks; bytes a second, so that the disks and the network have room for others. A
-# copy that nobody wants is deleted.
+# Snapshots are sent in chunks, with a rate limit (bytes per second) that leaves disk and network
+# capacity for other work. An unused copy is deleted.
 SNAPSHOT_CHUNK_SIZE: Final = 256 * KIB
 SNAPSHOT_RATE_MAX: Final = 64 * MIB
 SNAPSHOT_UNWANTED_NS: Final = 30 * SECOND_NS
 
-# Requests that a follower passes on to the leader: connections, of which fetches get three
-# quarters; those that wait for one; how long they do, how long a connection may take to be made, an
-# answer to come, and a connection to be idle (less than the leader allows).
+# Requests that a follower forwards to the leader: connections (fetches get up to three quarters),
+# requests queued for a connection, and timeouts: in the queue, to connect, for a response, for a
+# response to a fetch, for an old leader to respond after a leader change, and for an idle
+# connection (less than the leader allows).
 PROXY_CONNECTIONS_MAX: Final = 512
 PROXY_LINE_MAX: Final = 4_096
 PROXY_LINE_NS: Final = 5 * SECOND_NS
 PROXY_CONNECT_NS: Final = 2 * SECOND_NS
 PROXY_ANSWER_NS: Final = 15 * SECOND_NS
 PROXY_FETCH_NS: Final = 75 * SECOND_NS
-PROXY_OLD_LEADER_NS: Final = SECOND_NS  # to answer what it has, when another one leads
+PROXY_OLD_LEADER_NS: Final = SECOND_NS
 PROXY_IDLE_NS: Final = 30 * SECOND_NS
 
-# Overlay and flush.
-# Payload and tags up to this size are written with the head of their job, in one row; so is what
-# its worker sent.
+# Write buffer and flush. Payload and tags up to this size are stored in the row of the job head,
+# and so is worker output.
 PART_INSIDE_SIZE_MAX: Final = KIB
-# The same for both together: with the rest of its head, two such rows share a page of the base,
-# unless the worker has a very long name. A row that is larger takes pages for itself alone.
+# The same limit for both together: two such rows share a page of the state store, unless the worker
+# id is very long. A larger row takes overflow pages of its own.
 HEAD_INSIDE_SIZE_MAX: Final = 3 * KIB // 2
 FLUSH_DOCUMENTS: Final = 1_000
 FLUSH_DOCUMENTS_MAX: Final = 5_000
-FLUSH_ENTRIES: Final = 5  # large ones, that are flushed together
-FLUSH_DOCUMENTS_LIGHT: Final = 250  # while entries are small: others wait for it
-FLUSH_RECORDS_THROTTLED: Final = 50  # and work goes on in the background
-THROTTLED_OPS_MAX: Final = (
-    16  # in one entry; more are a load for which few large flushes are better
-)
+FLUSH_ENTRIES: Final = 5  # large entries flushed together
+FLUSH_DOCUMENTS_LIGHT: Final = 250  # while entries are small: requests wait for the flush
+FLUSH_RECORDS_THROTTLED: Final = 50  # while requests run between flushes
+THROTTLED_OPS_MAX: Final = 16  # ops per entry; above that, few large flushes are cheaper
 FLUSH_SIZE: Final = 2 * MIB
 FLUSH_AGE_NS: Final = SECOND_NS
 FLUSH_IDLE_NS: Final = 50 * MS_NS
@@ -211,21 +209,22 @@ BALLAST_SIZE: Final = 32 * MIB
 EVENT_LOG_SIZE_MAX: Final = 64 * MIB
 EVENT_TRIM_BLOCKS_MAX: Final = 1_000
 
-# Outbox: what the mirror has not read. Past its bound the oldest rows go: the mirror is rebuilt.
+# Outbox: rows that the mirror has not read. Above the limit the oldest rows are dropped, and the
+# mirror must be rebuilt.
 OUTBOX_SIZE_MAX: Final = 64 * MIB
-OUTBOX_DROPPED_MAX: Final = 100  # rows in one flush
+OUTBOX_DROPPED_MAX: Final = 100  # rows per flush
 
-# The sidecar: calls in flight to it, frames of its channel, how long it may be silent, and how long
-# it takes to be started again when it keeps dying.
+# The sidecar: calls in flight, frame size of its channel, how long it may be silent, and the
+# restart delays after repeated crashes.
 IPC_CALLS_MAX: Final = 256
 IPC_FRAME_SIZE_MAX: Final = 64 * MIB
 SIDECAR_SILENT_NS: Final = 15 * SECOND_NS
 SIDECAR_BACKOFF_MIN_NS: Final = 100 * MS_NS
 SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS
 
-# The mirror. Documents, and flushes of the base, of one of its transactions; rows, and their bytes,
-# that a scan of the base reads under one snapshot; how long a search may take and may wait for the
-# mirror to catch up.
+# The mirror: records and state-store flushes per transaction; rows and bytes that a scan reads
+# under one snapshot; how long a search waits for the mirror to catch up, how long it runs, and how
+# long a rebuild takes.
 MIRROR_DOCUMENTS: Final = 2_000
 MIRROR_FLUSHES: Final = 100
 MIRROR_SCAN_ROWS: Final = 5_000
@@ -234,8 +233,8 @@ MIRROR_WAIT_NS: Final = 2 * SECOND_NS
 SEARCH_NS: Final = 10 * SECOND_NS
 REBUILD_WAIT_NS: Final = 3600 * SECOND_NS
 
-# Search: items of a page, matches that are counted one by one, texts of filters, parts of a jq
-# expression, values of one dimension that are counted all the time, and that an answer shows.
+# Search: items of a page, matches counted exactly, size of filter texts, parts of a jq expression,
+# and values per facet: counted continuously, and shown in a response.
 SEARCH_PAGE_DEFAULT: Final = 50
 SEARCH_PAGE_MAX: Final = 1_000
 FULLTEXT_PAGE_MAX: Final = 500
@@ -248,22 +247,23 @@ FACET_KEYS_MAX: Final = 100
 FACETS_MAX: Final = 16
 FACET_VALUES_SHOWN: Final = 100
 
-# Reports: how far back they go, rows of each table, the grain of latencies, and queues of which one
-# step of the mirror looks up who waits longest.
+# Reports: how far back they go, rows per table, bucket width of latencies, and queues whose oldest
+# waiting job is looked up per step.
 REPORT_KEPT_NS: Final = 86_400 * SECOND_NS
 REPORT_ROWS_MAX: Final = 500_000
 REPORT_BUCKET_NS: Final = 300 * SECOND_NS
 REPORT_QUEUES_MAX: Final = 100
 
-# Workers: their rows are written that often at most; silent ones are stale, offline, forgotten.
+# Workers: minimum time between writes of a worker's row; silence after which a worker is stale,
+# offline, and deleted.
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
-WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a fetch that waits makes it seen
+WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a waiting fetch counts as contact
 WORKER_STALE_NS: Final = 60 * SECOND_NS
 WORKER_OFFLINE_NS: Final = 300 * SECOND_NS
 WORKER_FORGOTTEN_NS: Final = 86_400 * SECOND_NS
 
-# Streams: events and text as they happen. A reader that leaves more than that unread is sent no
-# more until it has caught up, or is cut off where there is nothing to catch up from.
+# Streams of events and job output. A subscriber with more unsent bytes than the limit gets nothing
+# until it has caught up; a stream without a history is closed instead.
 OPEN_STREAMS_MAX: Final = 4_096
 STREAM_KEEPALIVE_NS: Final = 15 * SECOND_NS
 STREAM_UNSENT_SIZE_MAX: Final = 256 * KIB
@@ -272,18 +272,18 @@ STREAM_PAGE_SIZE: Final = 64 * KIB
 STREAM_FILTER_NAMES_MAX: Final = 100
 STREAM_LASTS_NS: Final = 86_400 * SECOND_NS
 
-# Worker service: size of a message, lists and maps in it (elements in all), in a frame of a
-# lifecycle stream, and how many errors in a row end such a stream, after how long a pause for each.
+# Worker service: message size, elements of all lists and maps in a message, enqueues in a frame of
+# a lifecycle stream, and how many consecutive errors close a stream, with a pause after each.
 RPC_MESSAGE_SIZE_MAX: Final = 4 * MIB
 RPC_ITEMS_MAX: Final = 20_000
 RPC_TIMEOUT_DIGITS_MAX: Final = 10
 LIFECYCLE_ENQUEUES_MAX: Final = 1_000
 LIFECYCLE_STRIKES_MAX: Final = 10
 LIFECYCLE_STRIKE_NS: Final = 5 * MS_NS
-LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # an empty fetch of a caller that has jobs to acknowledge
-LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # of one that has none
-# Lifecycle streams: open, frames at work in all of them, frames a second of each; how long a frame
-# waits for its turn among those at work. Whoever works by credit may ask for so many jobs.
+LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # wait of an empty fetch while the worker has jobs to ack
+LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # while it has none
+# Lifecycle streams: open streams, frames in progress over all streams, frames per second of one
+# stream, how long a frame waits to be started, and maximum credit (jobs) of a worker.
 LIFECYCLE_OPEN_MAX: Final = 4_096
 LIFECYCLE_IN_FLIGHT_MAX: Final = 2_048
 LIFECYCLE_FPS_MAX: Final = 500
@@ -291,14 +291,14 @@ LIFECYCLE_TURN_WAIT_NS: Final = 5 * SECOND_NS
 LIFECYCLE_CREDIT_MAX: Final = 100_000
 LIFECYCLE_CREDIT_WAIT_NS: Final = 30 * SECOND_NS
 
-# Text that workers stream: of one heartbeat and job, of a job, of all jobs; how long it is kept
-# when the job has ended.
+# Live job output: bytes per heartbeat and job, per job, over all jobs; how long it is kept after
+# the job has ended.
 STREAM_DELTA_SIZE_MAX: Final = 64 * KIB
 STREAM_TEXT_SIZE_MAX: Final = 256 * KIB
 STREAM_TEXTS_SIZE_MAX: Final = 64 * MIB
 STREAM_TEXT_KEPT_NS: Final = 600 * SECOND_NS
 
-# Metrics: queues with series of their own; those made later share the series "other".
+# Metrics: queues with their own series; later queues share the series "other".
 METRIC_QUEUES_MAX: Final = 1_000
 
 # HTTP/1.1.
@@ -332,7 +332,8 @@ DRAIN_NS: Final = 500 * MS_NS
 
 @dataclass(frozen=True, slots=True)
 class Http2Limits:
-    """HTTP/2: what is open at once, and what a peer may do at once (burst) and a second (rate)."""
+    """HTTP/2 limits: concurrent state, and what a peer may do at once (burst) and per second
+    (rate)."""
 
     streams_max: int = 1_000
     stream_window_size: int = MIB

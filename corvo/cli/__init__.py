@@ -1,7 +1,7 @@
-"""The command line: one program, one file per group of commands, loaded when first asked for.
+"""The command line: one program, with one module per group of commands.
 
-Nothing here knows a command's flags. A command prints with `corvo.cli.display`, talks to the
-server with `corvo.cli.api`, and reports failure by raising; `main` turns every failure into one
+A module is imported when one of its commands is used. Commands print through `corvo.cli.display`,
+call the server through `corvo.cli.api`, and raise on failure; `main` turns every failure into one
 `Error:` line (or one JSON object) on stderr and exit status 1.
 """
 
@@ -16,7 +16,7 @@ from corvo import __version__
 from corvo.cli import display
 from corvo.errors import CorvoError
 
-# Command -> module of this package that defines it, in the order that --help shows.
+# Command -> module of this package that defines it, in the order of --help.
 COMMANDS = {
     "server": "server",
     "enqueue": "jobs",
@@ -69,14 +69,14 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """The root command: imports the module of a command only when the command is looked up."""
+    """The root command; imports the module of a command when the command is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All command names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; None when there is none."""
+        """The command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
         command = getattr(import_module(f"corvo.cli.{COMMANDS[cmd_name]}"), cmd_name)
@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but an unknown name is compared with the names of the table."""
+        """Resolve as click does, but suggest names from the table for an unknown command."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)
@@ -105,10 +105,10 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, message="corvo %(version)s", help="Show the version and exit.")
 @click.pass_context
 def root(context: click.Context, log_level: str | None) -> None:
-    """Corvo, a background-job server: jobs in and out over plain HTTP.
+    """Corvo, a background-job server with an HTTP API.
 
-    Every command explains itself with --help. To begin, start a server, and then from another
-    terminal make a job and take it:
+    Every command has --help. For a first try, start a server, then enqueue and fetch a job from
+    another terminal:
 
     \b
       corvo server
@@ -131,7 +131,8 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:
-        # The reader (`| head`) has gone: nobody to tell, and the flush at exit must not complain.
+        # The reader (`| head`) closed the pipe. Redirect stdout, so that the flush at exit
+        # succeeds.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except click.Abort:
         display.error("interrupted", "INTERRUPTED", words)

@@ -1,4 +1,4 @@
-"""Commands on the program itself: version, completion."""
+"""Commands about the program itself: version, completion."""
 
 import platform
 
@@ -32,7 +32,7 @@ def version(as_json: bool) -> None:
 def completion(context: click.Context, shell: str) -> None:
     """Print a completion script for a shell.
 
-    For bash, put it where completions are looked for:
+    For bash, save it in the completion directory:
 
     \b
     cd ~/.local/share/bash-completion/completions

@@ -1,4 +1,4 @@
-"""Commands for what people do to a job: hold, approve, reject, move, requeue, run, priority."""
+"""Commands that change one job: hold, approve, reject, move, requeue, run, priority."""
 
 import click
 
@@ -18,12 +18,12 @@ def _given(**options: object) -> dict[str, object]:
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
-@click.option("--reason", help="Why; shown with the job.")
-@click.option("--hold-timeout", type=DURATION, help="How long to wait for a decision.")
+@click.option("--reason", help="Reason for the hold; shown with the job.")
+@click.option("--hold-timeout", type=DURATION, help="Maximum time to wait for a decision.")
 @click.option(
     "--timeout-action",
     type=click.Choice(HOLD_ACTIONS),
-    help="What happens when nobody decides in time.  [server's default: cancel]",
+    help="Action when the hold times out.  [server's default: cancel]",
 )
 @client_options
 def hold(
@@ -33,36 +33,36 @@ def hold(
     hold_timeout: float | None,
     timeout_action: str | None,
 ) -> None:
-    """Keep a job from running until it is approved.
+    """Hold a job: it does not run until it is approved.
 
-    The worker of an active job finds that it has lost it."""
+    If the job is active, its worker loses the lease."""
     body = _given(reason=reason, timeout=hold_timeout, timeout_action=timeout_action)
     session.show(_act(session, job_id, "hold", body), f"Job {job_id} held")
 
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
-@click.option("--by", help="Who approves; kept in the job's events.")
-@click.option("--note", help="Kept in the job's events.")
+@click.option("--by", help="Name of the approver; recorded in the job's events.")
+@click.option("--note", help="Note; recorded in the job's events.")
 @client_options
 def approve(session: Session, job_id: str, by: str | None, note: str | None) -> None:
-    """Let a held job run, in the place it had."""
+    """Approve a held job: it returns to its previous queue position."""
     answer = _act(session, job_id, "approve", _given(approved_by=by, note=note))
     session.show(answer, f"Job {job_id} approved")
 
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
-@click.option("--reason", help="Why; becomes the error of the job.")
-@click.option("--by", help="Who rejects; kept in the job's events.")
-@click.option("--revise", metavar="FEEDBACK", help="Let it run again, and tell the worker this.")
+@click.option("--reason", help="Reason; becomes the error text of the job.")
+@click.option("--by", help="Name of the rejecter; recorded in the job's events.")
+@click.option("--revise", metavar="FEEDBACK", help="Run the job again with this feedback.")
 @client_options
 def reject(
     session: Session, job_id: str, reason: str | None, by: str | None, revise: str | None
 ) -> None:
-    """Do not let a held job run: it is dead.
+    """Reject a held job: it becomes dead.
 
-    With --revise it runs again, with the feedback in its checkpoint."""
+    With --revise the job runs again, with the feedback in its checkpoint."""
     body = _given(reason=reason, rejected_by=by)
     if revise is not None:
         body |= {"revise": True, "feedback": revise}
@@ -72,7 +72,7 @@ def reject(
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @click.argument("queue", metavar="TARGET-QUEUE")
-@click.option("--reset-attempts", is_flag=True, help="Begin with the first attempt again.")
+@click.option("--reset-attempts", is_flag=True, help="Reset the attempt count to zero.")
 @client_options
 def move(session: Session, job_id: str, queue: str, reset_attempts: bool) -> None:
     """Move a job to the end of another queue."""
@@ -102,6 +102,6 @@ def run(session: Session, job_id: str) -> None:
 @click.argument("level", metavar="PRIORITY", type=click.Choice(PRIORITY_NAMES))
 @client_options
 def priority(session: Session, job_id: str, level: str) -> None:
-    """Change the priority of a job that waits; its age still counts."""
+    """Change the priority of a waiting job; its creation time still counts."""
     answer = _act(session, job_id, "priority", {"priority": level})
     session.show(answer, f"Job {job_id} has priority {level}")

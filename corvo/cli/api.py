@@ -1,4 +1,4 @@
-"""The client side of the HTTP API for the commands: one request, one connection, one answer."""
+"""HTTP API client of the commands; every request opens its own connection."""
 
 import http.client
 import logging
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ServerError(CorvoError):
-    """The server refused: its error text, code and further fields."""
+    """The server returned an error, with a text, a code and further fields."""
 
     def __init__(self, message: str, code: str, fields: dict[str, object]) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class ServerError(CorvoError):
 
 
 class Unreachable(CorvoError):
-    """No usable answer came back; `hint` tells the user what to do next."""
+    """There was no usable response; `hint` suggests a next step to the user."""
 
     code = "REQUEST_FAILED"
 
@@ -37,14 +37,14 @@ class Unreachable(CorvoError):
 
 
 def segment(name: str) -> str:
-    """A job id, queue or schedule name as one segment of a path."""
+    """Encode a job id, queue name or schedule name as one path segment."""
     if not name:
         raise ValidationError("a job id or queue name must not be empty")
     return urllib.parse.quote(os.fsencode(name), safe="")
 
 
 class Client:
-    """Where the server is and how long to wait for it."""
+    """An API client with the URL of the server and a timeout."""
 
     def __init__(self, server: str, timeout_s: float) -> None:
         """`server` is a URL; a bare `host:port` means http."""
@@ -62,12 +62,13 @@ class Client:
         self.timeout_s = timeout_s
 
     def get(self, path: str, wait_s: float = 0) -> bytes:
-        """The body of a GET; `wait_s` is how long the server may take on purpose."""
+        """Send a GET and return the body; `wait_s` extends the timeout by an intended wait."""
         return self.request("GET", path, None, wait_s)
 
     def post(self, path: str, body: object, wait_s: float = 0, key: str | None = None) -> bytes:
-        """The body of the answer to a POST; `wait_s` is how long the server may take on purpose,
-        `key` the Idempotency-Key."""
+        """Send a POST and return the body.
+
+        `wait_s` extends the timeout by an intended wait; `key` is the Idempotency-Key."""
         return self.request("POST", path, msgspec.json.encode(body), wait_s, key)
 
     def request(
@@ -78,7 +79,7 @@ class Client:
         wait_s: float = 0,
         key: str | None = None,
     ) -> bytes:
-        """The body of a 2xx answer (empty for 204). Anything else raises."""
+        """Send a request and return the body of a 2xx response (empty for 204); else raise."""
         connection = self._connect(wait_s)
         headers = {"Accept": "application/json", "Connection": "close"}
         if key is not None:
@@ -101,8 +102,9 @@ class Client:
         return data
 
     def lines(self, path: str, wait_s: float) -> Iterator[bytes]:
-        """The body of a GET as it comes, line by line without their ends; `wait_s` is how long
-        there may be nothing to read."""
+        """Yield the lines of a streamed body, without line ends, as they arrive.
+
+        `wait_s` is the maximum silence of the stream."""
         connection = self._connect(wait_s)
         try:
             connection.request("GET", self.prefix + path, None, {"Accept": "text/event-stream"})
@@ -121,30 +123,30 @@ class Client:
         return connect(self.host, self.port, timeout=self.timeout_s + wait_s)
 
     def decode(self, data: bytes, kind: type[T]) -> T:
-        """The answer as a value of `kind`; fields this client does not know are passed over."""
+        """Decode a response as a value of `kind`; unknown fields are ignored."""
         try:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as e:
             raise Unreachable(
-                f"request failed: the answer is not what was expected ({e})",
+                f"request failed: unexpected response ({e})",
                 f"Is a Corvo server listening on {self.server}?",
             ) from e
 
     def _unreachable(self, e: Exception, waited_s: float) -> Unreachable:
         if isinstance(e, TimeoutError):
-            reason = f"no answer within {waited_s:g} s"
-            hint = "The server may be busy; --timeout waits longer."
+            reason = f"no response within {waited_s:g} s"
+            hint = "The server may be busy; use --timeout to wait longer."
         else:
             reason = str(getattr(e, "strerror", None) or e or type(e).__name__)
             hint = (
                 f"Is the server running on {self.server}? Start one with `corvo server`, "
-                "or name another with --server or CORVO_URL."
+                "or set another URL with --server or CORVO_URL."
             )
         return Unreachable(f"request failed: {reason}", hint)
 
 
 def refusal(status: int, reason: str, data: bytes) -> ServerError:
-    """The error that an answer of 300 or above stands for."""
+    """Build the error for a response with a status of 300 or above."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):

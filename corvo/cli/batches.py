@@ -1,4 +1,4 @@
-"""Commands on batches: batches create, show."""
+"""Commands for batches: batches create, show."""
 
 import click
 import msgspec
@@ -27,7 +27,7 @@ class Batch(msgspec.Struct):
 
 
 class EnqueuedBatch(msgspec.Struct):
-    """Answer to an enqueue of many jobs."""
+    """Response to a batch enqueue."""
 
     job_ids: list[str]
     batch_id: str
@@ -38,19 +38,25 @@ HEADS = ["BATCH", "TOTAL", "PENDING", "SUCCEEDED", "FAILED", "CREATED", "FINISHE
 
 @click.group()
 def batches() -> None:
-    """Enqueue jobs whose ends are counted together, or see how far they are."""
+    """Enqueue jobs as a batch, or show the progress of a batch."""
 
 
 @batches.command()
 @click.argument("jobs", type=JSON)
-@click.option("--on-success", metavar="QUEUE", help="Gets a job when all have completed.")
-@click.option("--on-complete", metavar="QUEUE", help="Gets a job when all have ended.")
-@click.option("--on-death", metavar="QUEUE", help="Gets a job when the first one has failed.")
+@click.option(
+    "--on-success", metavar="QUEUE", help="Queue for a callback job when all jobs completed."
+)
+@click.option(
+    "--on-complete", metavar="QUEUE", help="Queue for a callback job when all jobs have ended."
+)
+@click.option(
+    "--on-death", metavar="QUEUE", help="Queue for a callback job when the first job fails."
+)
 @client_options
 def create(session: Session, jobs: msgspec.Raw, **queues: str | None) -> None:
-    """Enqueue jobs that make a batch.
+    """Enqueue jobs as one batch.
 
-    JOBS is a JSON array of jobs with their queues, - for standard input, or @file."""
+    JOBS is a JSON array of jobs, each with its queue; - reads standard input, @FILE a file."""
     batch = {name: {"queue": queue} for name, queue in queues.items() if queue is not None}
     answer = session.client.post("/api/v1/enqueue/batch", {"jobs": jobs, "batch": batch})
     made = session.decode(answer, EnqueuedBatch)
@@ -61,7 +67,7 @@ def create(session: Session, jobs: msgspec.Raw, **queues: str | None) -> None:
 @click.argument("batch_id", metavar="BATCH-ID")
 @client_options
 def show(session: Session, batch_id: str) -> None:
-    """Show how far a batch is, and which jobs it waits for."""
+    """Show the progress of a batch and its pending jobs."""
     answer = session.client.get(f"/api/v1/batches/{segment(batch_id)}")
     batch = session.decode(answer, Batch)
     if session.as_json:
@@ -69,6 +75,6 @@ def show(session: Session, batch_id: str) -> None:
         return
     display.table(HEADS, [batch.cells()])
     if batch.pending_jobs:
-        display.lines("", "Waits for:", *(f"  {job_id}" for job_id in batch.pending_jobs))
+        display.lines("", "Pending jobs:", *(f"  {job_id}" for job_id in batch.pending_jobs))
         if len(batch.pending_jobs) < batch.pending:
             display.lines(f"  and {batch.pending - len(batch.pending_jobs)} more")

@@ -1,4 +1,4 @@
-"""The command on many jobs: bulk."""
+"""The command bulk: one action on many jobs."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ _UNDOABLE = ("retry", "cancel", "move", "change_priority")
 
 
 class Result(msgspec.Struct):
-    """What came of a bulk action, or how far it is."""
+    """Result or progress of a bulk operation."""
 
     affected: int = 0
     skipped: int = 0
@@ -41,17 +41,26 @@ class _Named(msgspec.Struct):
 @click.command()
 @click.argument("action", type=click.Choice((*ACTIONS, _UNDO)))
 @click.argument("target", required=False)
-@click.option("--filter", "filter_", type=JSON, help="Act on the jobs that a filter finds.")
-@click.option("--all", "all_", is_flag=True, help="Act on every job that the action is for.")
-@click.option("--to", metavar="QUEUE", help="Where to move the jobs; same as TARGET.")
-@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Same as TARGET.")
-@click.option("--force", is_flag=True, help="cancel: do not wait for the workers.")
-@click.option("--reason", help="hold and reject: why.")
-@click.option("--hold-timeout", type=DURATION, help="hold: how long to wait for a decision.")
-@click.option("--timeout-action", type=click.Choice(HOLD_ACTIONS), help="hold: and then?")
-@click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
-@click.option("--async", "background", is_flag=True, help="Show the progress meanwhile.")
-@click.option("--yes", is_flag=True, help="Do not ask before acting on every job.")
+@click.option("--filter", "filter_", type=JSON, help="Act on the jobs that match a search filter.")
+@click.option("--all", "all_", is_flag=True, help="Act on every job that the action applies to.")
+@click.option("--to", metavar="QUEUE", help="move: target queue; same as TARGET.")
+@click.option(
+    "--priority",
+    type=click.Choice(PRIORITY_NAMES),
+    help="change_priority: new priority; same as TARGET.",
+)
+@click.option("--force", is_flag=True, help="cancel: do not wait for workers.")
+@click.option("--reason", help="hold, reject: reason.")
+@click.option("--hold-timeout", type=DURATION, help="hold: maximum time to wait for a decision.")
+@click.option("--timeout-action", type=click.Choice(HOLD_ACTIONS), help="hold: action on timeout.")
+@click.option("--dry-run", is_flag=True, help="Only print the number of matching jobs.")
+@click.option(
+    "--async",
+    "background",
+    is_flag=True,
+    help="Run in the background of the server and show progress.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation with --all.")
 @client_options
 def bulk(
     session: Session,
@@ -64,26 +73,27 @@ def bulk(
     yes: bool,
     **options: object,
 ) -> None:
-    """Do something to many jobs.
+    """Apply one action to many jobs.
 
     TARGET is the queue of move, or the priority of change_priority. Without --filter and --all the
-    job ids come from standard input: one a line, a JSON array of ids or of jobs, or a job a line.
+    job ids are read from standard input: one id per line, one JSON job per line, or a JSON array of
+    ids or jobs.
 
-    `bulk undo ID` takes a retry, cancel, move or change_priority of the last hour back, for jobs to
-    which nothing has happened since.
+    `bulk undo ID` reverts a retry, cancel, move or change_priority of the last hour, for the jobs
+    that have not changed since then.
     """
     if action == _UNDO:
         given = [filter_ is not None, all_, dry_run, *map(bool, options.values())]
         if target is None or any(given):
             raise ValidationError(
-                "undo takes the id of a bulk operation, and no option but --async"
+                "undo takes the id of a bulk operation, and no option except --async"
             )
         _run(session, f"/api/v1/bulk/{quote(target, safe='')}/undo", {}, background)
         return
     body: dict[str, object] = {"action": action, **_options(action, target, options)}
     if all_:
         if not (yes or dry_run):
-            click.confirm(f"{action} every job that there is?", abort=True, err=True)
+            click.confirm(f"{action} every job on this server?", abort=True, err=True)
         body["all"] = True
     elif filter_ is not None:
         body["filter"] = filter_
@@ -95,23 +105,23 @@ def bulk(
         session.show(answer, f"Would affect: {found.matched} jobs", *found.sample)
         return
     result = _run(session, _PATH, body, background)
-    if action in _UNDOABLE and result.affected and _for_people():
-        click.echo(f"To take it back: corvo bulk undo {result.bulk_operation_id}", err=True)
+    if action in _UNDOABLE and result.affected and _interactive():
+        click.echo(f"To undo: corvo bulk undo {result.bulk_operation_id}", err=True)
 
 
-def _for_people() -> bool:
+def _interactive() -> bool:
     return sys.stderr.isatty()
 
 
 def _run(session: Session, path: str, body: dict[str, object], background: bool) -> Result:
-    """Ask for it, wait until it is done, and say what came of it."""
+    """Start a bulk operation, wait until it is done, and print its result."""
     begun = time.monotonic()
     answer = session.client.post(path, {**body, **({"async": True} if background else {})})
     result = session.decode(answer, Result)
-    task_id = result.bulk_operation_id
+    operation_id = result.bulk_operation_id
     if result.status == "processing":
         answer, result = _follow(session.client, result, quiet=session.as_json)
-        result.bulk_operation_id = task_id
+        result.bulk_operation_id = operation_id
     took_ms = (time.monotonic() - begun) * 1000
     lines = [f"Affected: {result.affected} jobs ({took_ms:.0f}ms)"]
     if result.skipped or result.conflicts:
@@ -131,13 +141,15 @@ def _options(action: str, target: str | None, options: dict[str, object]) -> dic
     }
     if target is not None:
         if action not in _TARGETS:
-            raise ValidationError(f"{action} has no target: {target}")
+            raise ValidationError(f"{action} takes no target: {target}")
         given[_TARGETS[action]] = target
     return {name: value for name, value in given.items() if value}
 
 
 def _follow(client: Client, accepted: Result, quiet: bool) -> tuple[bytes, Result]:
-    """Show the progress until it is done. An interrupt leaves the server at it."""
+    """Show the progress until the operation is done.
+
+    An interrupt stops only this command; the server continues."""
     path = f"/api/v1/bulk/{accepted.bulk_operation_id}"
     try:
         while True:
@@ -152,7 +164,7 @@ def _follow(client: Client, accepted: Result, quiet: bool) -> tuple[bytes, Resul
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         raise ValidationError(
-            f"interrupted; the server goes on with {accepted.bulk_operation_id}"
+            f"interrupted; the server continues operation {accepted.bulk_operation_id}"
         ) from None
     if not quiet:
         click.echo(err=True)
@@ -160,7 +172,7 @@ def _follow(client: Client, accepted: Result, quiet: bool) -> tuple[bytes, Resul
 
 
 def read_ids(data: bytes) -> list[str]:
-    """Job ids from standard input, in any form that other commands print them."""
+    """Parse job ids in any form that other commands print."""
     text = data.strip()
     items: list[object] = []
     try:
@@ -172,7 +184,7 @@ def read_ids(data: bytes) -> list[str]:
                 items.append(msgspec.json.decode(word) if word[:1] == b"{" else word.decode())
         ids = [_id(item) for item in items if item != ""]
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise ValidationError(f"the job ids cannot be read: {e}") from None
+        raise ValidationError(f"cannot parse the job ids: {e}") from None
     if not ids:
         raise ValidationError("no job IDs provided (pipe from search or use --filter)")
     return ids

@@ -1,4 +1,4 @@
-"""Commands on the server as a whole: status, workers, and the nodes of a cluster."""
+"""Commands for the whole server: status, workers, and the nodes of a cluster."""
 
 import click
 import msgspec
@@ -9,7 +9,7 @@ from corvo.cli.queues import COUNT_HEADS, Queue
 
 
 class Cluster(msgspec.Struct):
-    """The part of the cluster status that the commands show."""
+    """The fields of the cluster status that `status` shows."""
 
     mode: str = ""
     status: str = ""
@@ -18,7 +18,7 @@ class Cluster(msgspec.Struct):
 
 
 class Node(msgspec.Struct):
-    """The part of a node that the table shows."""
+    """The fields of a node that the table shows."""
 
     id: str
     address: str = ""
@@ -34,7 +34,7 @@ class Node(msgspec.Struct):
 
 
 class Nodes(msgspec.Struct):
-    """The part of the cluster status that `cluster status` shows."""
+    """The fields of the cluster status that `cluster status` shows."""
 
     node_id: str = ""
     state: str = ""
@@ -45,19 +45,19 @@ class Nodes(msgspec.Struct):
 
 
 class Named(msgspec.Struct):
-    """Which node an answer speaks of."""
+    """A response that names a node."""
 
     node_id: str = ""
 
 
 class Written(msgspec.Struct):
-    """Up to which entry the state is written."""
+    """Response to a snapshot: the index of the last log entry in it."""
 
     index: int = 0
 
 
 class Worker(msgspec.Struct):
-    """The part of a worker that the table shows."""
+    """The fields of a worker that the table shows."""
 
     id: str
     hostname: str = ""
@@ -85,7 +85,7 @@ def status(session: Session) -> None:
 @click.command()
 @client_options
 def workers(session: Session) -> None:
-    """List the workers, the one heard of last first."""
+    """List the workers, the most recent heartbeat first."""
     answer = session.client.get("/api/v1/workers")
     rows = session.decode(answer, list[Worker])
     if session.as_json or not rows:
@@ -99,13 +99,13 @@ def workers(session: Session) -> None:
 
 @click.group()
 def cluster() -> None:
-    """See and change the nodes of a cluster."""
+    """Show and change the nodes of a cluster."""
 
 
 @cluster.command(name="status")
 @client_options
 def cluster_status(session: Session) -> None:
-    """Show the nodes as the asked one sees them."""
+    """Show the nodes from the view of the queried node."""
     answer = session.client.get("/api/v1/cluster/status")
     state = session.decode(answer, Nodes)
     if session.as_json:
@@ -124,7 +124,9 @@ def cluster_status(session: Session) -> None:
 @click.argument("node")
 @client_options
 def remove(session: Session, node: str) -> None:
-    """Remove a node, for good: with this data it does not come back."""
+    """Remove a node permanently.
+
+    The removed node cannot rejoin with its present data directory."""
     answer = session.client.post("/api/v1/cluster/remove", {"node_id": node})
     session.show(answer, f"Node {node} removed")
 
@@ -133,25 +135,27 @@ def remove(session: Session, node: str) -> None:
 @click.argument("node")
 @client_options
 def promote(session: Session, node: str) -> None:
-    """Let a node vote that has joined and caught up. The leader does so by itself, too."""
+    """Make a node that has caught up a voter.
+
+    The leader also promotes nodes automatically."""
     answer = session.client.post("/api/v1/cluster/promote", {"node_id": node})
-    session.show(answer, f"Node {node} votes")
+    session.show(answer, f"Node {node} is a voter")
 
 
 @cluster.command()
 @click.argument("node", required=False)
 @client_options
 def transfer(session: Session, node: str | None) -> None:
-    """Let another node lead: the named one, or the one that has most of the log."""
+    """Transfer the leadership to NODE, or to the most up-to-date node."""
     body = {} if node is None else {"node_id": node}
     answer = session.client.post("/api/v1/cluster/transfer", body)
-    session.show(answer, f"Node {session.decode(answer, Named).node_id} is to lead")
+    session.show(answer, f"Node {session.decode(answer, Named).node_id} takes over the leadership")
 
 
 @cluster.command()
 @client_options
 def snapshot(session: Session) -> None:
-    """Have the asked node write its state down, and let its log forget what nobody needs."""
+    """Write the state of the queried node to disk and trim its log."""
     answer = session.client.post("/api/v1/cluster/snapshot", {})
     index = session.decode(answer, Written).index
-    session.show(answer, f"The state is written up to entry {index}")
+    session.show(answer, f"The state is written up to log entry {index}")

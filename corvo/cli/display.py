@@ -1,8 +1,8 @@
-"""What the commands print. All data of a server passes through here on its way to the screen.
+"""Output of the commands; escapes control characters in all data of a server.
 
-A job's payload, a queue name or an error text is written by strangers: control characters in it
-could move the cursor, rewrite lines or turn text around. They are shown as escapes, in plain text
-as `\\x1b`, in JSON as `\\u001b` (which is the same JSON value).
+A payload, a queue name or an error text is untrusted: control characters in it could move the
+cursor, rewrite lines or reverse text. They are printed as escapes: `\\x1b` in plain text, `\\u001b`
+in JSON (the same JSON value).
 """
 
 import itertools
@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-# C0 and C1 controls, DEL, and the invisible marks that change the direction of text.
+# C0 and C1 controls, DEL, and invisible characters that change the text direction.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _UNSAFE_IN_JSON = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 NAME_WIDTH_MIN = 8
@@ -31,18 +31,18 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """The text on one line, with everything a terminal would obey shown as an escape."""
+    """The text on one line, with terminal control characters as escapes."""
     return _UNSAFE.sub(_escape, text)
 
 
 def json_text(raw: bytes) -> str:
-    """A JSON text indented by two spaces; numbers, key order and repeated keys stay as sent."""
+    """JSON indented by two spaces; numbers, key order and duplicate keys stay unchanged."""
     pretty = msgspec.json.format(raw, indent=2).decode("utf-8", "backslashreplace")
     return _UNSAFE_IN_JSON.sub(_json_escape, pretty)
 
 
 def json_line(raw: bytes) -> str:
-    """A JSON text as one line."""
+    """JSON on one line, with terminal control characters as escapes."""
     return _UNSAFE_IN_JSON.sub(_json_escape, raw.decode("utf-8", "backslashreplace"))
 
 
@@ -53,7 +53,9 @@ def lines(*texts: str) -> None:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON; decided here so that it holds for usage errors too."""
+    """Whether a command line requests JSON.
+
+    This reads the raw words, so that it also works for usage errors."""
     options = words[: words.index("--")] if "--" in words else words
     return (
         "--output-json" in options
@@ -70,9 +72,9 @@ def error(
     fields: Mapping[str, Any] | None = None,
     hint: str = "",
 ) -> None:
-    """Report the failure of a command on stderr, in the form the command line asked for.
+    """Print the failure of a command on stderr, as text or JSON.
 
-    `hint` follows the error in plain text only: it tells a person what to do next.
+    `hint` suggests a next step; it is printed in plain text only.
     """
     if wants_json(words):
         body = {"error": message, "code": code, **(fields or {})}
@@ -84,13 +86,15 @@ def error(
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], giving_way: Sequence[int] = (0,)
+    heads: Sequence[str], rows: Iterable[Sequence[str]], shrinkable: Sequence[int] = (0,)
 ) -> None:
-    """Print columns padded with two spaces; on a terminal some columns, a name or an id, give way
-    so that it fits. Counts and times must stay whole."""
+    """Print aligned columns with two spaces between them.
+
+    On a terminal the columns `shrinkable` (names, ids) are cut so that the table fits; counts and
+    times are never cut."""
     cells = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _terminal_table(heads, cells, giving_way)
+        _terminal_table(heads, cells, shrinkable)
         return
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for row in [heads, *cells]:
@@ -99,7 +103,7 @@ def table(
 
 
 def _terminal_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], giving_way: Sequence[int]
+    heads: Sequence[str], rows: Sequence[Sequence[str]], shrinkable: Sequence[int]
 ) -> None:
     from rich.cells import cell_len
     from rich.console import Console
@@ -109,7 +113,7 @@ def _terminal_table(
     console = Console()
     widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
     for _ in range(sum(widths) + 2 * (len(widths) - 1) - console.width):
-        widest = max(giving_way, key=lambda column: widths[column])
+        widest = max(shrinkable, key=lambda column: widths[column])
         if widths[widest] <= NAME_WIDTH_MIN:
             break
         widths[widest] -= 1

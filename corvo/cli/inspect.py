@@ -1,4 +1,4 @@
-"""Commands that ask about a job: explain, wait, events."""
+"""Commands that query one job: explain, wait, events."""
 
 import time
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ _HOLDER_HEADS = ["JOB", "WORKER", "STARTED", "LEASE ENDS"]
 
 
 class Holder(msgspec.Struct):
-    """A job that is in the way of another one."""
+    """A job that blocks another job."""
 
     job_id: str
     worker_id: str = ""
@@ -25,7 +25,7 @@ class Holder(msgspec.Struct):
 
 
 class Finding(msgspec.Struct):
-    """One reason of an explanation."""
+    """One reason in an explanation."""
 
     code: str
     message: str
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct):
 
 
 class Explanation(msgspec.Struct):
-    """The part of an explanation that is shown."""
+    """The fields of an explanation that are shown."""
 
     queue: str
     state: str
@@ -42,7 +42,7 @@ class Explanation(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """The part of a job that `wait` looks at."""
+    """The fields of a job that `wait` reads."""
 
     id: str
     state: str
@@ -51,7 +51,7 @@ class Job(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """One event of a timeline."""
+    """One event of a job."""
 
     type: str
     created_at: str
@@ -59,7 +59,7 @@ class Event(msgspec.Struct):
 
 
 class Events(msgspec.Struct):
-    """A page of a timeline."""
+    """A page of the events of a job."""
 
     events: list[msgspec.Raw] = []
     before: int = 0
@@ -70,9 +70,9 @@ class Events(msgspec.Struct):
 @click.argument("job_id", metavar="JOB-ID")
 @client_options
 def explain(session: Session, job_id: str) -> None:
-    """Say why a job is not running, or what it does instead.
+    """Explain why a job is not running.
 
-    The reason that matters most comes first."""
+    The most important reason comes first."""
     answer = session.client.get(f"/api/v1/jobs/{segment(job_id)}/explain")
     found = session.decode(answer, Explanation)
     if session.as_json:
@@ -88,17 +88,17 @@ def explain(session: Session, job_id: str) -> None:
                 [row.job_id, row.worker_id, row.started_at, row.lease_expires_at]
                 for row in reason.holders
             ]
-            display.table(_HOLDER_HEADS, rows, giving_way=[0, 1])
+            display.table(_HOLDER_HEADS, rows, shrinkable=[0, 1])
 
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
-@click.option("--for", "length", type=DURATION, help="Give up after so long.  [default: never]")
+@click.option("--for", "length", type=DURATION, help="Maximum time to wait.  [default: unlimited]")
 @client_options
 def wait(session: Session, job_id: str, length: float | None) -> None:
     """Wait until a job has ended, and print its result.
 
-    The exit status is 0 when it completed, and 1 when it is dead or cancelled, or did not end in
+    The exit status is 0 when the job completed, and 1 when it is dead, cancelled or not finished in
     time."""
     deadline = None if length is None else time.monotonic() + length
     while True:
@@ -117,16 +117,18 @@ def wait(session: Session, job_id: str, length: float | None) -> None:
     if job.state == "completed":
         return
     last = f": {job.errors[-1]['error']}" if ended and job.errors else ""
-    what = f"is {job.state}{last}" if ended else f"has not ended yet, it is {job.state}"
-    raise click.ClickException(f"job {job_id} {what}")
+    outcome = f"is {job.state}{last}" if ended else f"has not ended yet (state: {job.state})"
+    raise click.ClickException(f"job {job_id} {outcome}")
 
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the newest events.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Maximum number of events; the newest are kept."
+)
 @client_options
 def events(session: Session, job_id: str, limit: int | None) -> None:
-    """List what happened to a job, the oldest event first."""
+    """List the events of a job, the oldest first."""
     raws: list[msgspec.Raw] = []
     before = 0
     trimmed = False
@@ -144,6 +146,8 @@ def events(session: Session, job_id: str, limit: int | None) -> None:
         return
     found = [session.decode(bytes(raw), Event) for raw in raws]
     rows = [[row.created_at, row.type, bytes(row.data).decode()] for row in found]
-    display.table(["TIME", "EVENT", "DATA"], rows, giving_way=[2])
+    display.table(["TIME", "EVENT", "DATA"], rows, shrinkable=[2])
     if trimmed:
-        display.lines("Older events are gone; what the job itself still knows of them is shown.")
+        display.lines(
+            "Older events were trimmed; the events that the job record implies are shown."
+        )

@@ -1,4 +1,4 @@
-"""Commands on single jobs: enqueue, inspect, retry, cancel, delete."""
+"""Commands for single jobs: enqueue, inspect, retry, cancel, delete."""
 
 import click
 import msgspec
@@ -15,7 +15,7 @@ from corvo.model import (
 
 
 class Enqueued(msgspec.Struct):
-    """Answer to an enqueue."""
+    """Response to an enqueue."""
 
     job_id: str
     status: str
@@ -24,7 +24,7 @@ class Enqueued(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """Answer of the endpoints that only say what happened."""
+    """Response with only a status."""
 
     status: str
 
@@ -41,76 +41,83 @@ class Status(msgspec.Struct):
     "--max-retries",
     type=int,
     metavar="RUNS",
-    help="How often the job may run in total.  [server's default: 3]",
+    help="Maximum number of runs in total.  [server's default: 3]",
 )
-@click.option("--scheduled-at", metavar="TIME", help="Not before this time (RFC 3339).")
-@click.option("--tags", type=JSON, metavar="OBJECT", help='JSON object such as \'{"team": "a"}\'.')
+@click.option("--scheduled-at", metavar="TIME", help="Do not run before this time (RFC 3339).")
+@click.option(
+    "--tags", type=JSON, metavar="OBJECT", help='Tags: a JSON object such as \'{"team": "a"}\'.'
+)
 @click.option(
     "--retry-backoff",
     type=click.Choice(BACKOFFS),
-    help="How the delay grows.  [server's default: exponential]",
+    help="How the retry delay grows.  [server's default: exponential]",
 )
 @click.option(
     "--retry-base-delay",
     type=DURATION,
-    help="First delay after a failure.  [server's default: 5s]",
+    help="Delay before the first retry.  [server's default: 5s]",
 )
 @click.option(
     "--retry-max-delay",
     type=DURATION,
-    help="Longest delay after a failure.  [server's default: 10m]",
+    help="Maximum retry delay.  [server's default: 10m]",
 )
 @click.option(
     "--retry-jitter",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Random part of each delay, 0 to 1.  [server's default: 0.1]",
+    help="Random share of each retry delay, 0 to 1.  [server's default: 0.1]",
 )
-@click.option("--parent-id", metavar="JOB-ID", help="Job that this one belongs to (a link only).")
+@click.option("--parent-id", metavar="JOB-ID", help="Parent job; informational only.")
 @click.option(
-    "--unique-key", metavar="KEY", help="Make no second job while one in the queue holds this key."
+    "--unique-key", metavar="KEY", help="Create no second job while one in the queue holds it."
 )
-@click.option("--unique-period", type=DURATION, help="How long the key is held at most.")
+@click.option("--unique-period", type=DURATION, help="Maximum time that the key is held.")
 @click.option(
     "--unique-until",
     type=click.Choice(UNIQUE_UNTIL),
-    help="What frees the key.  [server's default: final]",
+    help="When the key is released.  [server's default: final]",
 )
-@click.option("--expire-after", type=DURATION, help="Dead if it has not ended by then.")
-@click.option("--hold-reason", metavar="REASON", help="Hold it: it runs when it is approved.")
-@click.option("--hold-timeout", type=DURATION, help="How long to hold it at most.")
+@click.option(
+    "--expire-after", type=DURATION, help="Move to dead if not finished within this time."
+)
+@click.option("--hold-reason", metavar="REASON", help="Hold the job until it is approved.")
+@click.option("--hold-timeout", type=DURATION, help="Maximum time to hold the job.")
 @click.option(
     "--hold-timeout-action",
     type=click.Choice(HOLD_ACTIONS),
-    help="What happens when nobody decides in time.  [server's default: cancel]",
-)
-@click.option("--group-key", metavar="KEY", help="Group of jobs of the queue that it is one of.")
-@click.option("--checkpoint", type=JSON, help="Where the handler is to start from.")
-@click.option(
-    "--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema that results have to meet."
+    help="Action when the hold times out.  [server's default: cancel]",
 )
 @click.option(
-    "--wait", type=DURATION, help="Wait so long for the job to end, a minute at most, and print it."
+    "--group-key", metavar="KEY", help="Group key: FIFO order and concurrency are kept per group."
+)
+@click.option("--checkpoint", type=JSON, help="Initial checkpoint for the handler (JSON).")
+@click.option("--result-schema", type=JSON, metavar="SCHEMA", help="JSON Schema for the results.")
+@click.option(
+    "--wait", type=DURATION, help="Wait for the end of the job (up to 1m) and print its result."
 )
 @click.option(
     "--depends-on",
     multiple=True,
     metavar="JOB-ID",
-    help="Not before this job has ended; can be given many times.",
+    help="Run only after this job has ended; repeatable.",
 )
 @click.option(
     "--on-dependency-failure",
     type=click.Choice(ON_DEPENDENCY_FAILURE),
-    help="What becomes of the job if such a job fails.  [server's default: fail]",
+    help="Action when a dependency fails.  [server's default: fail]",
 )
 @click.option(
-    "--chain", type=JSON, metavar="OBJECT", help="Jobs that follow: steps, on_failure, on_exit."
+    "--chain",
+    type=JSON,
+    metavar="OBJECT",
+    help="Chain of follow-up jobs: steps, on_failure, on_exit.",
 )
-@click.option("--batch-id", metavar="BATCH-ID", help="Open batch that the job joins.")
+@click.option("--batch-id", metavar="BATCH-ID", help="Open batch to add the job to.")
 @click.option(
     "--idempotency-key",
     metavar="KEY",
-    help="Sent again with this key, the same command makes no second job.",
+    help="Key that makes a repeated request safe: it creates no second job.",
 )
 @client_options
 def enqueue(
@@ -121,9 +128,9 @@ def enqueue(
     idempotency_key: str | None,
     **options: object,
 ) -> None:
-    """Put a job into a queue.
+    """Enqueue a job.
 
-    PAYLOAD is JSON text, - for standard input, or @file."""
+    PAYLOAD is JSON text; - reads standard input, @FILE a file."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     hold = {
         name: given.pop(option)
@@ -153,7 +160,7 @@ def enqueue(
 @click.argument("job_id", metavar="JOB-ID")
 @client_options
 def inspect(session: Session, job_id: str) -> None:
-    """Print everything known about a job, as JSON."""
+    """Print all fields of a job as JSON."""
     session.as_json = True
     session.show(session.client.get(f"/api/v1/jobs/{segment(job_id)}"))
 
@@ -162,9 +169,7 @@ def inspect(session: Session, job_id: str) -> None:
 @click.argument("job_id", metavar="JOB-ID")
 @client_options
 def retry(session: Session, job_id: str) -> None:
-    """Run a job again, from its first attempt.
-
-    For a job that has ended, or that waits for its time."""
+    """Run a finished, scheduled or retrying job again, from the first attempt."""
     answer = session.client.post(f"/api/v1/jobs/{segment(job_id)}/retry", {})
     session.show(answer, "Job retried")
 
@@ -176,7 +181,8 @@ def retry(session: Session, job_id: str) -> None:
 def cancel(session: Session, job_id: str, force: bool) -> None:
     """Cancel a job.
 
-    The worker of an active job is asked to stop; until it answers, the job stays active."""
+    If the job is active, its worker gets a cancel request; the job stays active until the worker
+    acknowledges it."""
     body = {"force": True} if force else {}
     answer = session.client.post(f"/api/v1/jobs/{segment(job_id)}/cancel", body)
     session.show(answer, f"Job {job_id}: {session.decode(answer, Status).status}")

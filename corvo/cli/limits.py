@@ -1,4 +1,4 @@
-"""Commands on what a queue lets pass: throttle, groups, aging."""
+"""Commands for queue limits: throttle, groups, aging."""
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ from corvo.platform.durations import format_duration
 
 
 class Group(msgspec.Struct):
-    """The part of a group that the table shows."""
+    """The fields of a group that the table shows."""
 
     group_key: str
     ready: int = 0
@@ -27,8 +27,8 @@ class Groups(msgspec.Struct):
     total: int
 
 
-def words(seconds: float) -> str:
-    """A duration as it would be written."""
+def duration_text(seconds: float) -> str:
+    """Format a duration, such as `1m30s`."""
     return format_duration(round(seconds * SECOND_NS))
 
 
@@ -41,20 +41,20 @@ def words(seconds: float) -> str:
 def throttle(
     session: Session, queue: str, rate: int | None, period: float | None, remove: bool
 ) -> None:
-    """Limit how many jobs of a queue are handed out within any PERIOD.
+    """Limit the number of jobs that a queue delivers within any PERIOD.
 
-    For example: corvo throttle mail 100 1m"""
+    Example: corvo throttle mail 100 1m"""
     path = f"/api/v1/queues/{segment(queue)}/throttle"
     if remove:
         if rate is not None:
-            raise click.UsageError("--remove takes no rate")
+            raise click.UsageError("--remove excludes a rate")
         answer = session.client.request("DELETE", path)
         session.show(answer, f"Queue {queue} throttle removed")
         return
     if rate is None or period is None:
         raise click.UsageError("give a rate and a period, or --remove")
     answer = session.client.post(path, {"rate": rate, "period": period})
-    session.show(answer, f"Queue {queue} throttled to {rate} per {words(period)}")
+    session.show(answer, f"Queue {queue} throttled to {rate} per {duration_text(period)}")
 
 
 @click.command()
@@ -63,7 +63,7 @@ def throttle(
 @click.option("--remove", is_flag=True, help="Remove the limit.")
 @client_options
 def groups(session: Session, queue: str, maximum: int | None, remove: bool) -> None:
-    """List the groups of a queue, or limit how many jobs of each run at once."""
+    """List the groups of a queue, or limit the concurrency of each group."""
     path = f"/api/v1/queues/{segment(queue)}/groups"
     if maximum is None and not remove:
         _list(session, path)
@@ -71,8 +71,8 @@ def groups(session: Session, queue: str, maximum: int | None, remove: bool) -> N
     if maximum is not None and remove:
         raise click.UsageError("give a maximum or --remove")
     answer = session.client.post(path, {"concurrency": maximum})
-    what = f"set to {maximum}" if maximum else "limit removed"
-    session.show(answer, f"Queue {queue} group concurrency {what}")
+    change = f"set to {maximum}" if maximum else "limit removed"
+    session.show(answer, f"Queue {queue} group concurrency {change}")
 
 
 def _list(session: Session, path: str) -> None:
@@ -101,12 +101,12 @@ def _list(session: Session, path: str) -> None:
 @click.command()
 @click.argument("queue")
 @click.argument("after", type=DURATION, required=False)
-@click.option("--off", is_flag=True, help="Switch aging off.")
+@click.option("--off", is_flag=True, help="Turn aging off.")
 @client_options
 def aging(session: Session, queue: str, after: float | None, off: bool) -> None:
-    """Serve normal jobs of a queue next that have waited for AFTER."""
+    """Prefer normal jobs of a queue that have waited longer than AFTER."""
     if (after is None) != off:
         raise click.UsageError("give a duration or --off")
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/aging", {"after": after})
-    what = "off" if after is None else f"after {words(after)}"
-    session.show(answer, f"Queue {queue} aging {what}")
+    change = "off" if after is None else f"after {duration_text(after)}"
+    session.show(answer, f"Queue {queue} aging {change}")

@@ -1,4 +1,4 @@
-"""Commands on unique keys: locks, and release below it."""
+"""Commands for unique keys: locks, with the subcommands list and release."""
 
 from urllib.parse import urlencode
 
@@ -10,7 +10,7 @@ from corvo.cli.options import ListingGroup, Session, client_options
 
 
 class Lock(msgspec.Struct):
-    """The part of a unique key that the table shows."""
+    """The fields of a unique key that the table shows."""
 
     queue: str
     unique_key: str
@@ -27,21 +27,21 @@ class Locks(msgspec.Struct):
 
 
 class Released(msgspec.Struct):
-    """Answer to a release."""
+    """Response to a release."""
 
     job_id: str
 
 
 @click.group(cls=ListingGroup)
 def locks() -> None:
-    """List the unique keys that are held, or release one."""
+    """List the held unique keys, or release one."""
 
 
 @locks.command("list")
 @click.option("--queue", help="Only keys of this queue.")
 @client_options
 def list_all(session: Session, queue: str | None) -> None:
-    """List the unique keys that are held; what `corvo locks` alone does."""
+    """List the held unique keys; same as `corvo locks` without a subcommand."""
     raws: list[msgspec.Raw] = []
     cursor = ""
     while True:
@@ -60,19 +60,19 @@ def list_all(session: Session, queue: str | None) -> None:
     display.table(
         ["KEY", "QUEUE", "JOB", "STATE", "EXPIRES"],
         [[row.unique_key, row.queue, row.job_id, row.state, row.expires_at] for row in rows],
-        giving_way=[0, 1, 2],
+        shrinkable=[0, 1, 2],
     )
 
 
 @locks.command()
 @click.argument("queue")
 @click.argument("key")
-@click.option("--job-id", help="Only if this job holds it.")
+@click.option("--job-id", help="Release only if this job holds the key.")
 @client_options
 def release(session: Session, queue: str, key: str, job_id: str | None) -> None:
-    """Take a unique key from the job that holds it.
+    """Release a unique key.
 
-    The job goes on as before, but another one with the same key can be made."""
+    The job that held it is unchanged, but another job with the same key can be enqueued."""
     body = {"queue": queue, "unique_key": key} | ({"job_id": job_id} if job_id else {})
     answer = session.client.post("/api/v1/locks/release", body)
     session.show(answer, f"Key released by job {session.decode(answer, Released).job_id}")

@@ -1,4 +1,4 @@
-"""Commands on the log lines of a job: logs reads them, log writes some."""
+"""Commands for the log lines of a job: logs reads them, log appends to them."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ class Logs(msgspec.Struct):
 
 
 class RawLogs(msgspec.Struct):
-    """A page of log lines, each as it was sent."""
+    """A page of log lines, each as raw JSON."""
 
     lines: list[msgspec.Raw] = []
 
@@ -44,8 +44,10 @@ class RawLogs(msgspec.Struct):
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only lines of this attempt.")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Only lines behind this one.")
-@click.option("--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, help="Only lines after this sequence number."
+)
+@click.option("--follow", is_flag=True, help="Print new lines until the job has ended.")
 @client_options
 def logs(session: Session, job_id: str, attempt: int | None, after: int, follow: bool) -> None:
     """Print the log lines of a job."""
@@ -85,7 +87,7 @@ def _pages(session: Session, path: str, query: dict[str, int], after: int) -> It
 
 
 def _joined(session: Session, pages: list[bytes], dropped: int) -> bytes:
-    """All pages as one answer, each line as it was sent."""
+    """Join all pages into one JSON document; the lines stay unchanged."""
     lines = [bytes(line) for page in pages for line in session.decode(page, RawLogs).lines]
     return b'{"lines":[%b],"dropped":%d}' % (b",".join(lines), dropped)
 
@@ -93,8 +95,8 @@ def _joined(session: Session, pages: list[bytes], dropped: int) -> bytes:
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @click.argument("message", nargs=-1, required=True)
-@click.option("--level", type=click.Choice(LOG_LEVELS), help="How important the lines are.")
-@click.option("--lease-token", envvar="CORVO_LEASE_TOKEN", help="Token of the attempt.")
+@click.option("--level", type=click.Choice(LOG_LEVELS), help="Level of the lines.")
+@click.option("--lease-token", envvar="CORVO_LEASE_TOKEN", help="Lease token of the job.")
 @client_options
 def log(
     session: Session,
@@ -103,7 +105,7 @@ def log(
     level: str | None,
     lease_token: str | None,
 ) -> None:
-    """Add log lines to a running job, one for each MESSAGE; - reads lines from standard input."""
+    """Append log lines to a running job, one per MESSAGE; - reads lines from standard input."""
     texts = sys.stdin.read().splitlines() if message == ("-",) else list(message)
     lines = [{"message": text} | ({"level": level} if level else {}) for text in texts]
     body: dict[str, object] = {"lines": lines}

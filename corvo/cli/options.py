@@ -1,4 +1,4 @@
-"""What commands share: the flags of every client command, and how argument texts are read."""
+"""Shared parts of commands: common flags, parameter types and the session."""
 
 import functools
 import sys
@@ -24,14 +24,14 @@ Function = Callable[..., None]
 
 
 class Duration(click.ParamType[float]):
-    """`1h30m`, `500ms`, `7d`, or a number of seconds; the value is seconds."""
+    """A duration: `1h30m`, `500ms`, `7d` or a number of seconds; the value is seconds."""
 
     name = "duration"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Seconds, or a usage error."""
+        """Convert to seconds, or fail with a usage error."""
         if isinstance(value, int | float):
             return value
         try:
@@ -43,14 +43,14 @@ class Duration(click.ParamType[float]):
 
 
 class JsonText(click.ParamType[msgspec.Raw]):
-    """A JSON value: the text itself, `-` for standard input, or `@file`. Sent byte for byte."""
+    """A JSON value: literal text, `-` for standard input, or `@FILE`; sent byte for byte."""
 
     name = "json"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> msgspec.Raw:
-        """The checked JSON text, or a usage error that says where it stops being JSON."""
+        """Return the validated JSON text, or fail with the position of the error."""
         if isinstance(value, msgspec.Raw):
             return value
         data = self._read(str(value), param, ctx)
@@ -76,10 +76,10 @@ JSON = JsonText()
 
 
 class ListingGroup(click.Group):
-    """A group of commands that lists things when no command is named."""
+    """A command group whose default subcommand is `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it, with `list` in front of nothing and of mere options."""
+        """Insert `list` when there are no arguments or only options."""
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         ctx.default_map = dict.fromkeys(self.commands, ctx.default_map)
@@ -87,21 +87,21 @@ class ListingGroup(click.Group):
 
 
 class Session:
-    """The server and the output form that one command was given."""
+    """The client and the output format of one command run."""
 
     def __init__(self, client: Client, as_json: bool) -> None:
         self.client = client
         self.as_json = as_json
 
     def show(self, answer: bytes, *plain: str) -> None:
-        """Print the server's answer as JSON, or the plain lines made from it."""
+        """Print the response as JSON, or the given plain lines."""
         if self.as_json:
             click.echo(display.json_text(answer or b"null"))
         else:
             display.lines(*plain)
 
     def decode(self, answer: bytes, kind: type[T]) -> T:
-        """The answer as a value; see Client.decode."""
+        """Decode a response; see `Client.decode`."""
         return self.client.decode(answer, kind)
 
 
@@ -110,7 +110,7 @@ log_level_option = click.option(
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="info",
     show_default=True,
-    help="Least severe log records shown on stderr.",
+    help="Lowest level of log records on stderr.",
 )
 
 _OUTPUT = [
@@ -119,7 +119,7 @@ _OUTPUT = [
         type=click.Choice(["plain", "json"]),
         default="plain",
         show_default=True,
-        help="How to print: for people, or the server's answer as JSON.",
+        help="Output format: plain text, or the server's response as JSON.",
     ),
     click.option("--output-json", is_flag=True, help="Same as --output json."),
 ]

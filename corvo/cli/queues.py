@@ -1,4 +1,4 @@
-"""Commands on queues: list, pause, drain, limit, clear, destroy."""
+"""Commands for queues: list, pause, drain, limit, clear, destroy, retention."""
 
 import functools
 import time
@@ -8,7 +8,7 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
-from corvo.cli.limits import words
+from corvo.cli.limits import duration_text
 from corvo.cli.options import DURATION, Session, client_options
 from corvo.errors import ValidationError
 
@@ -16,7 +16,7 @@ _POLL_S = 0.2
 
 
 class Queue(msgspec.Struct):
-    """The part of a queue that the tables show."""
+    """The fields of a queue that the tables show."""
 
     name: str
     paused: bool = False
@@ -34,22 +34,22 @@ class Queue(msgspec.Struct):
     group_concurrency: int = 0
     aging_after: float = 0
 
-    def paused_word(self) -> str:
-        """The cell PAUSED."""
+    def paused_cell(self) -> str:
+        """The cell in column PAUSED."""
         return "draining" if self.draining else "yes" if self.paused else ""
 
     def counts(self) -> list[str]:
-        """The cells PENDING to DEAD."""
+        """The cells in columns PENDING to DEAD."""
         waiting = (self.pending, self.active, self.held, self.scheduled, self.retrying)
         return [str(number) for number in (*waiting, self.completed, self.dead)]
 
     def limits(self) -> str:
-        """The cell LIMITS."""
+        """The cell in column LIMITS."""
         parts = (
             (self.max_concurrency, f"{self.max_concurrency} active"),
-            (self.rate_limit, f"{self.rate_limit}/{words(self.rate_window_ms / 1000)}"),
-            (self.group_concurrency, f"{self.group_concurrency} a group"),
-            (self.aging_after, f"aging {words(self.aging_after)}"),
+            (self.rate_limit, f"{self.rate_limit}/{duration_text(self.rate_window_ms / 1000)}"),
+            (self.group_concurrency, f"{self.group_concurrency} per group"),
+            (self.aging_after, f"aging {duration_text(self.aging_after)}"),
         )
         return ", ".join(text for value, text in parts if value)
 
@@ -60,7 +60,7 @@ COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "SCHEDULED", "RETRYING", "COMPLETED"
 @click.command()
 @client_options
 def queues(session: Session) -> None:
-    """List the queues and their jobs by state."""
+    """List the queues with their job counts by state."""
     answer = session.client.get("/api/v1/queues")
     rows = session.decode(answer, list[Queue])
     if session.as_json or not rows:
@@ -68,7 +68,7 @@ def queues(session: Session) -> None:
         return
     display.table(
         ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"],
-        [[row.name, *row.counts(), row.paused_word(), row.limits()] for row in rows],
+        [[row.name, *row.counts(), row.paused_cell(), row.limits()] for row in rows],
     )
 
 
@@ -76,9 +76,9 @@ def queues(session: Session) -> None:
 @click.argument("queue")
 @client_options
 def pause(session: Session, queue: str) -> None:
-    """Hand out no more jobs of a queue.
+    """Pause a queue: it delivers no jobs.
 
-    Jobs can still be enqueued, and jobs already handed out can still be completed."""
+    Jobs can still be enqueued, and active jobs can still be completed."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/pause", {})
     session.show(answer, f"Queue {queue} paused")
 
@@ -87,7 +87,7 @@ def pause(session: Session, queue: str) -> None:
 @click.argument("queue")
 @client_options
 def resume(session: Session, queue: str) -> None:
-    """Hand out jobs of a paused queue again."""
+    """Resume a paused queue."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/resume", {})
     session.show(answer, f"Queue {queue} resumed")
 
@@ -97,21 +97,21 @@ def resume(session: Session, queue: str) -> None:
 @click.argument("maximum", metavar="MAX", type=click.IntRange(min=0))
 @client_options
 def concurrency(session: Session, queue: str, maximum: int) -> None:
-    """Limit how many jobs of a queue run at once.
+    """Limit the number of active jobs of a queue.
 
     MAX 0 removes the limit."""
     answer = session.client.post(f"/api/v1/queues/{segment(queue)}/concurrency", {"max": maximum})
-    what = f"set to {maximum}" if maximum else "limit removed"
-    session.show(answer, f"Queue {queue} concurrency {what}")
+    change = f"set to {maximum}" if maximum else "limit removed"
+    session.show(answer, f"Queue {queue} concurrency {change}")
 
 
 @click.command()
 @click.argument("queue")
 @click.option("--wait/--no-wait", default=True, help="Wait until no job is active.")
-@click.option("--timeout", type=DURATION, help="How long to wait at most.")
+@click.option("--timeout", type=DURATION, help="Maximum time to wait.")
 @functools.partial(client_options, with_timeout=False)
 def drain(session: Session, queue: str, wait: bool, timeout: float | None) -> None:
-    """Pause a queue and wait until its active jobs are done."""
+    """Pause a queue and wait until no job of it is active."""
     path = f"/api/v1/queues/{segment(queue)}"
     answer = session.client.post(f"{path}/drain", {})
     if not (session.as_json and wait):
@@ -137,7 +137,7 @@ def clear(session: Session, queue: str) -> None:
 
 @click.command()
 @click.argument("queue")
-@click.option("--confirm", is_flag=True, help="Really do it.")
+@click.option("--confirm", is_flag=True, help="Confirm the deletion.")
 @client_options
 def destroy(session: Session, queue: str, confirm: bool) -> None:
     """Delete a queue, all its jobs and its settings."""
@@ -154,9 +154,9 @@ def destroy(session: Session, queue: str, confirm: bool) -> None:
 @click.option("--cancelled", metavar="DURATION", help="For cancelled jobs.")
 @client_options
 def retention(session: Session, queue: str, **kept: str | None) -> None:
-    """Set how long a queue keeps jobs that have ended.
+    """Set how long a queue keeps finished jobs.
 
-    A duration, forever, or default for what the server says."""
+    DURATION is a duration, forever, or default for the setting of the server."""
     body = {
         name: None if value == "default" else value
         for name, value in kept.items()

@@ -1,4 +1,4 @@
-"""Commands on cron schedules: schedules, and create, show, update, pause, ... below it."""
+"""Commands for cron schedules: schedules, with the subcommands list, create, update, show, ..."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ _PATH = "/api/v1/schedules"
 
 
 class Schedule(msgspec.Struct):
-    """The part of a schedule that the tables show."""
+    """The fields of a schedule that the tables show."""
 
     name: str
     queue: str = ""
@@ -33,13 +33,13 @@ class Schedule(msgspec.Struct):
 
 @click.group(cls=ListingGroup)
 def schedules() -> None:
-    """List the cron schedules, or make and change them."""
+    """List, create and change cron schedules."""
 
 
 @schedules.command("list")
 @client_options
 def list_all(session: Session) -> None:
-    """List the schedules; what `corvo schedules` alone does."""
+    """List the schedules; same as `corvo schedules` without a subcommand."""
     answer = session.client.get(_PATH)
     rows = session.decode(answer, list[Schedule])
     if session.as_json or not rows:
@@ -56,28 +56,36 @@ def _row(schedule: Schedule) -> list[str]:
 
 
 _SETTINGS = [
-    click.option("--timezone", metavar="ZONE", help="IANA zone of the expression (server: UTC)."),
-    click.option("--payload", type=JSON, help="Payload of the jobs: JSON, - for stdin, @file."),
-    click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Place among the jobs."),
-    click.option("--max-retries", type=int, help="How often a job may run in total (server: 3)."),
+    click.option(
+        "--timezone", metavar="ZONE", help="IANA time zone of --cron.  [server's default: UTC]"
+    ),
+    click.option("--payload", type=JSON, help="Payload of the jobs: JSON, - or @FILE."),
+    click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Priority of the jobs."),
+    click.option(
+        "--max-retries", type=int, help="Maximum number of runs of a job.  [server's default: 3]"
+    ),
     click.option("--tags", type=JSON, metavar="OBJECT", help="Tags of the jobs."),
-    click.option("--retry-backoff", type=click.Choice(BACKOFFS), help="How the delay grows."),
-    click.option("--retry-base-delay", type=DURATION, help="First delay after a failure."),
-    click.option("--retry-max-delay", type=DURATION, help="Longest delay after a failure."),
-    click.option("--unique-key", help="No new job while one with this key lives in the queue."),
-    click.option("--unique-period", type=DURATION, help="How long the key is held at most."),
-    click.option("--unique-until", type=click.Choice(UNIQUE_UNTIL), help="What frees the key."),
+    click.option("--retry-backoff", type=click.Choice(BACKOFFS), help="How the retry delay grows."),
+    click.option("--retry-base-delay", type=DURATION, help="Delay before the first retry."),
+    click.option("--retry-max-delay", type=DURATION, help="Maximum retry delay."),
+    click.option("--unique-key", help="Skip the run while a job in the queue holds this key."),
+    click.option("--unique-period", type=DURATION, help="Maximum time that the key is held."),
+    click.option(
+        "--unique-until", type=click.Choice(UNIQUE_UNTIL), help="When the key is released."
+    ),
     click.option(
         "--overlap",
         type=click.Choice(OVERLAPS),
-        help="Whether to run while the last job has not ended (server: allow).",
+        help="Whether to run while the previous job has not ended.  [server's default: allow]",
     ),
     click.option(
         "--catch-up",
         type=click.Choice(CATCH_UPS),
-        help="Which of the runs missed while the server was down to make up for (server: last).",
+        help="Which missed runs to make up for after downtime.  [server's default: last]",
     ),
-    click.option("--catch-up-limit", type=int, help="At most so many with all (server: 100)."),
+    click.option(
+        "--catch-up-limit", type=int, help="Maximum for --catch-up all.  [server's default: 100]"
+    ),
 ]
 
 
@@ -89,12 +97,14 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 
 @schedules.command()
 @click.argument("name")
-@click.option("--queue", required=True, help="Queue that the jobs go to.")
-@click.option("--cron", required=True, help='Five fields, @daily, or "@every 5m".')
+@click.option("--queue", required=True, help="Queue of the jobs.")
+@click.option(
+    "--cron", required=True, help='Cron expression with five fields, @daily, or "@every 5m".'
+)
 @_settings
 @client_options
 def create(session: Session, name: str, **options: object) -> None:
-    """Make a schedule."""
+    """Create a schedule."""
     answer = session.client.post(_PATH, {"name": name, **_given(options)})
     schedule = session.decode(answer, Schedule)
     session.show(answer, f"Schedule {name} created, next run {schedule.next_run or 'never'}")
@@ -102,13 +112,13 @@ def create(session: Session, name: str, **options: object) -> None:
 
 @schedules.command()
 @click.argument("schedule")
-@click.option("--name", help="Another name.")
-@click.option("--queue", help="Queue that the jobs go to.")
-@click.option("--cron", help='Five fields, @daily, or "@every 5m".')
+@click.option("--name", help="New name.")
+@click.option("--queue", help="Queue of the jobs.")
+@click.option("--cron", help='Cron expression with five fields, @daily, or "@every 5m".')
 @_settings
 @client_options
 def update(session: Session, schedule: str, **options: object) -> None:
-    """Change what is given, by id or name."""
+    """Change the given fields of a schedule, by id or name."""
     body = msgspec.json.encode(_given(options))
     answer = session.client.request("PUT", f"{_PATH}/{segment(schedule)}", body)
     changed = session.decode(answer, Schedule)
@@ -137,7 +147,7 @@ def show(session: Session, schedule: str) -> None:
 @click.argument("schedule")
 @client_options
 def pause(session: Session, schedule: str) -> None:
-    """Make no more jobs; what is missed meanwhile is not made up for."""
+    """Pause a schedule; runs missed during the pause are not made up for."""
     answer = session.client.post(f"{_PATH}/{segment(schedule)}/pause", {})
     session.show(answer, f"Schedule {schedule} paused")
 
@@ -146,7 +156,7 @@ def pause(session: Session, schedule: str) -> None:
 @click.argument("schedule")
 @client_options
 def resume(session: Session, schedule: str) -> None:
-    """Make jobs again, from the next run on."""
+    """Resume a paused schedule with its next run."""
     answer = session.client.post(f"{_PATH}/{segment(schedule)}/resume", {})
     following = session.decode(answer, Schedule).next_run or "never"
     session.show(answer, f"Schedule {schedule} resumed, next run {following}")
@@ -156,7 +166,7 @@ def resume(session: Session, schedule: str) -> None:
 @click.argument("schedule")
 @client_options
 def run(session: Session, schedule: str) -> None:
-    """Make a job now; the next run stays as it is."""
+    """Enqueue a job of a schedule now; its next run is unchanged."""
     answer = session.client.post(f"{_PATH}/{segment(schedule)}/run", {})
     job = session.decode(answer, Enqueued)
     session.show(answer, f"Job enqueued: {job.job_id} (status: {job.status})")
@@ -166,7 +176,7 @@ def run(session: Session, schedule: str) -> None:
 @click.argument("schedule")
 @client_options
 def delete(session: Session, schedule: str) -> None:
-    """Delete a schedule; the jobs it made stay."""
+    """Delete a schedule; its existing jobs stay."""
     answer = session.client.request("DELETE", f"{_PATH}/{segment(schedule)}")
     session.show(answer, f"Schedule {schedule} deleted")
 

@@ -17,11 +17,11 @@ from corvo.platform.durations import parse_duration
 
 _PATH = "/api/v1/jobs/search"
 _HEADS = ["ID", "STATE", "QUEUE", "ATTEMPT", "CREATED"]
-_GIVING_WAY = (0, 2)
+_SHRINKABLE = (0, 2)
 
 
 class Found(msgspec.Struct):
-    """The part of a job that the table shows."""
+    """The fields of a job that the table shows."""
 
     id: str
     state: str
@@ -35,7 +35,7 @@ class Found(msgspec.Struct):
 
 
 class Page(msgspec.Struct):
-    """One page of jobs, as the server sent them."""
+    """One page of jobs, each as raw JSON."""
 
     jobs: list[msgspec.Raw]
     total: int = 0
@@ -45,14 +45,14 @@ class Page(msgspec.Struct):
 
 
 class Moment(click.ParamType[str]):
-    """An RFC 3339 time, a date, or how long ago; the value is a time."""
+    """A time: RFC 3339, a date, or a duration before now; the value is RFC 3339."""
 
     name = "time"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """RFC 3339, or a usage error; a time is checked by the server."""
+        """Convert to RFC 3339, or fail with a usage error; the server validates RFC 3339 input."""
         text = str(value)
         if text[:1].isdigit() and "T" in text.upper():
             return text
@@ -62,40 +62,41 @@ class Moment(click.ParamType[str]):
             ago = timedelta(microseconds=parse_duration(text, "it") // 1000)
             return (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         except (ValueError, OverflowError, ValidationError):
-            self.fail(f"{text} is no time, date, or duration such as 7d", param, ctx)
+            self.fail(f"{text} is not a time, date, or duration such as 7d", param, ctx)
 
 
 MOMENT = Moment()
 
 
 @click.command()
-@click.option("--queue", help="Name of the queue; * stands for anything.")
-@click.option("--state", help="State, or several with commas between them.")
-@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Of this priority.")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Can be repeated.")
-@click.option("--payload-contains", metavar="TEXT", help="A part of the payload's text.")
-@click.option("--payload-jq", metavar="EXPRESSION", help="Such as '.amount > 100'.")
-@click.option("--error-contains", metavar="TEXT", help="A part of any of its error texts.")
-@click.option("--created-after", type=MOMENT, help="RFC 3339, a date, or how long ago (7d).")
-@click.option("--created-before", type=MOMENT, help="RFC 3339, a date, or how long ago (7d).")
+@click.option("--queue", help="Queue name; * is a wildcard.")
+@click.option("--state", help="State, or a comma-separated list of states.")
+@click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Priority of the jobs.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag; repeatable.")
+@click.option("--payload-contains", metavar="TEXT", help="Substring of the payload.")
+@click.option("--payload-jq", metavar="EXPRESSION", help="jq condition such as '.amount > 100'.")
+@click.option("--error-contains", metavar="TEXT", help="Substring of an error text.")
+@click.option("--created-after", type=MOMENT, help="RFC 3339 time, date, or duration ago (7d).")
+@click.option("--created-before", type=MOMENT, help="RFC 3339 time, date, or duration ago (7d).")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs."
 )
 @click.option(
     "--sort",
     type=click.Choice(["created_at", "priority", "started_at", "completed_at", "attempt"]),
-    help="What to sort by.  [server's default: created_at]",
+    help="Sort key.  [server's default: created_at]",
 )
 @click.option(
-    "--order", type=click.Choice(["desc", "asc"]), help="Which way.  [server's default: desc]"
+    "--order", type=click.Choice(["desc", "asc"]), help="Sort order.  [server's default: desc]"
 )
-@click.option("--all", "all_", is_flag=True, help="Every match, however many.")
-@click.option("--ids", is_flag=True, help="Print one id a line.")
+@click.option("--all", "all_", is_flag=True, help="List every match; ignores --limit.")
+@click.option("--ids", is_flag=True, help="Print one job id per line.")
 @client_options
 def search(session: Session, tags: tuple[str, ...], **options: Any) -> None:
-    """Find jobs.
+    """Search jobs.
 
-    Prints a table, or one id a line when the output is a pipe, so that `corvo bulk` can read it.
+    The output is a table on a terminal and one job id per line in a pipe, as input for `corvo
+    bulk`.
     """
     limit, all_, ids = (options.pop(name) for name in ("limit", "all_", "ids"))
     body = {name: value for name, value in options.items() if value is not None}
@@ -109,13 +110,13 @@ def search(session: Session, tags: tuple[str, ...], **options: Any) -> None:
 @click.command()
 @click.argument("queue", required=False)
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs."
 )
-@click.option("--all", "all_", is_flag=True, help="Every dead job, however many.")
-@click.option("--ids", is_flag=True, help="Print one id a line.")
+@click.option("--all", "all_", is_flag=True, help="List every dead job; ignores --limit.")
+@click.option("--ids", is_flag=True, help="Print one job id per line.")
 @client_options
 def dead(session: Session, queue: str | None, limit: int, all_: bool, ids: bool) -> None:
-    """List dead jobs, of one queue or of all; same as search --state dead."""
+    """List dead jobs of one queue or of all queues; same as search --state dead."""
     body: dict[str, Any] = {"state": ["dead"]}
     if queue is not None:
         body["queue"] = queue
@@ -130,7 +131,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _pages(session: Session, body: dict[str, Any], limit: int | None) -> Iterator[Page]:
-    """Pages of jobs; each has no more than are still wanted."""
+    """Yield pages of jobs, up to `limit` jobs in total."""
     wanted = limit
     cursor = ""
     while wanted is None or wanted > 0:
@@ -160,6 +161,6 @@ def _show(session: Session, body: dict[str, Any], limit: int | None, ids: bool) 
         display.lines("No jobs")
         return
     found = [session.decode(bytes(job), Found) for job in jobs]
-    display.table(_HEADS, (job.cells() for job in found), _GIVING_WAY)
+    display.table(_HEADS, (job.cells() for job in found), _SHRINKABLE)
     total = max(seen[-1].total, len(jobs))
     display.lines(f"{len(jobs)} of {'' if seen[-1].total_is_exact else 'at least '}{total} jobs")

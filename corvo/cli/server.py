@@ -1,4 +1,4 @@
-"""`corvo server`: flags made from the table of settings; `corvo.config` gives them meaning."""
+"""`corvo server`; its flags are generated from the settings table in `corvo.config`."""
 
 import os
 
@@ -8,7 +8,7 @@ from corvo import config
 
 
 def _visible(option: config.Option) -> list[click.Option]:
-    """The flags of a setting. A switch may stand alone, take a value, or be negated."""
+    """The flags of a setting. A boolean flag can stand alone, take a value, or be negated."""
     facts = [f"env: {option.env}", *([f"default: {option.default}"] if option.default else [])]
     text = f"{option.help}  [{'; '.join(facts)}]"
     name = f"--{option.name}"
@@ -28,7 +28,7 @@ def _visible(option: config.Option) -> list[click.Option]:
 
 
 def _hidden(name: str) -> click.Option:
-    """A flag that is understood but not offered: an older name, or one of another version."""
+    """A flag that is accepted but not listed: an older name, or one of another version."""
     return click.Option([f"--{name}"], is_flag=False, flag_value="true", hidden=True)
 
 
@@ -52,8 +52,8 @@ server = click.Command(
     callback=_serve,
     help="""Run a server until Ctrl-C or SIGTERM.
 
-    A setting comes from the first of these that has it: flag, environment variable, TOML file
-    (--config), default.
+    A setting is taken from the first source that has it: flag, environment
+    variable, TOML file (--config), default.
     """,
     params=[
         *(flag for option in config.OPTIONS for flag in _visible(option)),

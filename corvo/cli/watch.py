@@ -1,4 +1,4 @@
-"""The command watch: events as they happen."""
+"""The command watch: live events."""
 
 import time
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from corvo.cli import display
 from corvo.cli.api import Unreachable
 from corvo.cli.options import Session, client_options
 
-_SILENCE_S = 30.0  # a stream that is alive says something every 15 seconds
+_SILENCE_S = 30.0  # a healthy stream sends a keepalive every 15 seconds
 _PAUSE_S = 0.5
 
 
 class Event(msgspec.Struct):
-    """The part of an event that is shown."""
+    """The fields of an event that are shown."""
 
     type: str
     created_at: str = ""
@@ -29,10 +29,12 @@ class Event(msgspec.Struct):
 
 @click.command()
 @click.argument("job_ids", metavar="[JOB-ID]...", nargs=-1)
-@click.option("--queue", "queues", multiple=True, help="Only of this queue; repeatable.")
+@click.option("--queue", "queues", multiple=True, help="Only events of this queue; repeatable.")
 @click.option("--type", "types", multiple=True, help="Only events of this type; repeatable.")
-@click.option("--after", type=click.IntRange(min=0), help="Begin behind this event, not now.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many events.")
+@click.option(
+    "--after", type=click.IntRange(min=0), help="Start after this event id instead of now."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this number of events.")
 @client_options
 def watch(
     session: Session,
@@ -42,10 +44,10 @@ def watch(
     after: int | None,
     count: int | None,
 ) -> None:
-    """Print events as they happen, of everything or of some jobs.
+    """Print events as they happen, of all jobs or of the given jobs.
 
-    With --output json each is a line of JSON. A connection that breaks is made again, and nothing
-    is lost by that."""
+    With --output json each event is one line of JSON. After a broken connection the command
+    reconnects without losing events."""
     filters = {"job_ids": job_ids, "queues": queues, "types": types}
     query = {name: ",".join(names) for name, names in filters.items() if names}
     for shown, raw in enumerate(_events(session, query, after), 1):
@@ -58,8 +60,9 @@ def watch(
 
 
 def _events(session: Session, query: dict[str, str], after: int | None) -> Iterator[bytes]:
-    """The documents of events; goes on where it was when the connection ends, unless there is no
-    new one in time."""
+    """Yield events as JSON; reconnect and resume when the connection ends.
+
+    Raise if no new connection succeeds within the client timeout."""
     deadline: float | None = None
     while True:
         where = {} if after is None else {"last_event_id": after}

@@ -1,4 +1,4 @@
-"""Commands that do a worker's part by hand: fetch, heartbeat, ack, fail, release."""
+"""Commands that act as a worker: fetch, heartbeat, ack, fail, release."""
 
 import functools
 import shlex
@@ -30,52 +30,52 @@ class Job(msgspec.Struct):
 
 
 class Jobs(msgspec.Struct):
-    """Answer to a batch fetch."""
+    """Response to a batch fetch."""
 
     jobs: list[Job]
 
 
 class Acked(msgspec.Struct):
-    """Answer to an ack."""
+    """Response to an ack."""
 
     state: str = "completed"
 
 
 class Refused(msgspec.Struct):
-    """One of many acks that was not taken."""
+    """A rejected ack of a batch."""
 
     job_id: str
     error: str
 
 
 class AckedMany(msgspec.Struct):
-    """Answer to an ack of many jobs."""
+    """Response to a batch ack."""
 
     acked: int
     failed: list[Refused] = []
 
 
 class Beat(msgspec.Struct):
-    """What a heartbeat says of one job."""
+    """Status of one job in the response to a heartbeat."""
 
     status: str
 
 
 class Beats(msgspec.Struct):
-    """Answer to a heartbeat."""
+    """Response to a heartbeat."""
 
     jobs: dict[str, Beat]
 
 
 class Failed(msgspec.Struct):
-    """Answer to a fail."""
+    """Response to a fail."""
 
     status: str
     attempts_remaining: int = 0
     next_attempt_at: str | None = None
 
 
-token_option = click.option("--token", metavar="TOKEN", help="Lease token that the fetch printed.")
+token_option = click.option("--token", metavar="TOKEN", help="Lease token printed by fetch.")
 
 
 @click.command()
@@ -90,16 +90,16 @@ token_option = click.option("--token", metavar="TOKEN", help="Lease token that t
 @click.option(
     "--lease-duration",
     type=DURATION,
-    help="How long the job is yours.  [server's default: 60s]",
+    help="Duration of the lease.  [server's default: 60s]",
 )
-@click.option("--worker-id", metavar="NAME", help="Name to fetch under.  [default: cli-<host>]")
+@click.option("--worker-id", metavar="NAME", help="Id of the worker.  [default: cli-<host>]")
 @click.option(
     "--count",
     type=click.IntRange(1, FETCH_BATCH_MAX),
     metavar="N",
     default=1,
     show_default=True,
-    help=f"Most jobs to take at once, up to {FETCH_BATCH_MAX}.",
+    help=f"Maximum number of jobs to fetch, up to {FETCH_BATCH_MAX}.",
 )
 @functools.partial(client_options, with_timeout=False)
 def fetch(
@@ -110,9 +110,9 @@ def fetch(
     worker_id: str | None,
     count: int,
 ) -> None:
-    """Take the next job of some queues.
+    """Fetch the next job of the given queues.
 
-    Prints the job, and the commands that report its end."""
+    Prints the job, and the commands to ack or fail it."""
     host = socket.gethostname()
     body: dict[str, object] = {
         "queues": queues,
@@ -136,7 +136,7 @@ def fetch(
 
 
 def _describe(job: Job, server: str) -> list[str]:
-    """A readable block, and commands that a shell can take as they stand."""
+    """Describe a job, with shell commands to ack or fail it."""
     where = "" if server == DEFAULT_SERVER else f" --server {shlex.quote(server)}"
     lease = f" {shlex.quote(job.job_id)} --token {shlex.quote(job.lease_token)}{where}"
     lines = [
@@ -164,11 +164,11 @@ def _describe(job: Job, server: str) -> list[str]:
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @token_option
-@click.option("--progress", type=JSON, help="How far the job is (JSON, - or @file).")
-@click.option("--checkpoint", type=JSON, help="Where the next run would start (JSON, - or @file).")
+@click.option("--progress", type=JSON, help="Progress of the job (JSON, - or @FILE).")
+@click.option("--checkpoint", type=JSON, help="Checkpoint for the next run (JSON, - or @FILE).")
 @client_options
 def heartbeat(session: Session, job_id: str, token: str | None, **options: object) -> None:
-    """Keep a fetched job, and learn whether to go on with it."""
+    """Extend the lease of a fetched job, and print whether to continue."""
     body = {"jobs": {job_id: _given(lease_token=token, **options)}}
     answer = session.client.post("/api/v1/heartbeat", body)
     session.show(answer, f"Job {job_id}: {session.decode(answer, Beats).jobs[job_id].status}")
@@ -177,26 +177,28 @@ def heartbeat(session: Session, job_id: str, token: str | None, **options: objec
 @click.command()
 @click.argument("job_ids", metavar="JOB-ID...", nargs=-1, required=True)
 @token_option
-@click.option("--result", type=JSON, help="What the job produced (JSON, - or @file).")
-@click.option("--checkpoint", type=JSON, help="Last checkpoint (JSON, - or @file).")
+@click.option("--result", type=JSON, help="Result of the job (JSON, - or @FILE).")
+@click.option("--checkpoint", type=JSON, help="Final checkpoint (JSON, - or @FILE).")
 @click.option(
     "--step-status",
     type=click.Choice(["continue", "exit"]),
-    help="Whether the chain of the job goes on.  [server's default: continue]",
+    help="Whether the chain of the job continues.  [server's default: continue]",
 )
-@click.option("--exit-reason", metavar="TEXT", help="Given to the last job of the chain.")
+@click.option(
+    "--exit-reason", metavar="TEXT", help="Exit reason, passed to the on_exit job of the chain."
+)
 @client_options
 def ack(session: Session, job_ids: tuple[str, ...], token: str | None, **options: object) -> None:
-    """Report that a fetched job is done, or that some are.
+    """Acknowledge fetched jobs as completed.
 
-    A token belongs to one job; several jobs are acked without."""
+    --token works with a single job only."""
     if len(job_ids) == 1:
         body = _given(lease_token=token, **options)
         answer = session.client.post(f"/api/v1/ack/{segment(job_ids[0])}", body)
         session.show(answer, f"Job {job_ids[0]}: {session.decode(answer, Acked).state}")
         return
     if token is not None:
-        raise click.UsageError("--token is the token of one job: ack the jobs one by one")
+        raise click.UsageError("--token works with a single job: ack the jobs one by one")
     acks = [_given(job_id=job_id, **options) for job_id in job_ids]
     answer = session.client.post("/api/v1/ack/batch", {"acks": acks})
     many = session.decode(answer, AckedMany)
@@ -207,10 +209,10 @@ def ack(session: Session, job_ids: tuple[str, ...], token: str | None, **options
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @token_option
-@click.option("--error", required=True, help="What went wrong.")
-@click.option("--backtrace", help="Where it went wrong: text, or @file.")
-@click.option("--no-retry", is_flag=True, help="Let the job die even if attempts are left.")
-@click.option("--retry-after", type=DURATION, help="Run again after exactly this delay.")
+@click.option("--error", required=True, help="Error text.")
+@click.option("--backtrace", help="Backtrace: text, or @FILE.")
+@click.option("--no-retry", is_flag=True, help="Move the job to dead even if attempts are left.")
+@click.option("--retry-after", type=DURATION, help="Retry after exactly this delay.")
 @client_options
 def fail(
     session: Session,
@@ -237,17 +239,17 @@ def fail(
         retry_after=retry_after,
     )
     answer = session.client.post(f"/api/v1/fail/{segment(job_id)}", body)
-    fate = session.decode(answer, Failed)
-    left = f" ({fate.attempts_remaining} left)" if fate.attempts_remaining else ""
-    when = f", next attempt at {fate.next_attempt_at}{left}" if fate.next_attempt_at else ""
-    session.show(answer, f"Job {job_id}: {fate.status}{when}")
+    failed = session.decode(answer, Failed)
+    left = f" ({failed.attempts_remaining} left)" if failed.attempts_remaining else ""
+    when = f", next attempt at {failed.next_attempt_at}{left}" if failed.next_attempt_at else ""
+    session.show(answer, f"Job {job_id}: {failed.status}{when}")
 
 
 @click.command()
 @click.argument("job_id", metavar="JOB-ID")
 @token_option
-@click.option("--delay", type=DURATION, help="Not again before this delay.")
-@click.option("--checkpoint", type=JSON, help="Where the next run is to start from.")
+@click.option("--delay", type=DURATION, help="Delay before the next delivery.")
+@click.option("--checkpoint", type=JSON, help="Checkpoint for the next run (JSON, - or @FILE).")
 @client_options
 def release(
     session: Session,
@@ -256,12 +258,12 @@ def release(
     delay: float | None,
     checkpoint: msgspec.Raw | None,
 ) -> None:
-    """Give a fetched job back without using up an attempt."""
+    """Return a fetched job to its queue without using an attempt."""
     body = _given(lease_token=token, delay=delay, checkpoint=checkpoint)
     answer = session.client.post(f"/api/v1/release/{segment(job_id)}", body)
     session.show(answer, f"Job {job_id} released")
 
 
 def _given(**fields: object) -> dict[str, object]:
-    """The fields that were given."""
+    """Drop the fields that are None."""
     return {name: value for name, value in fields.items() if value is not None}

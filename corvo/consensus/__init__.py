@@ -1,11 +1,11 @@
-"""The replicated log: propose an entry, learn its fate, read committed entries in order.
+"""The replicated log: proposes entries and delivers committed entries in order.
 
-log         the contract
-single_log  a log of one node
-raft_log    a log that Raft replicates
-wal_log     what both share: opening the data directory and the write-ahead log
-driver      runs the Raft core: one turn of messages, ticks and writes
+log         the interface `Log`, and `Entry`
+single_log  the log of a single node
+raft_log    the log of a cluster node, replicated by Raft
+wal_log     base class of both: opens the write-ahead log and reports its state
+driver      runs the Raft core: orders messages, writes, applies and reads
 raft/       the Raft core, without I/O
-wal/        the write-ahead log
-cluster/    peers, snapshots, membership
+wal/        the write-ahead log: segments, flushes, recovery
+cluster/    peer connections, snapshots, membership, discovery, divergence check
 """

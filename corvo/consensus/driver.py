@@ -1,9 +1,9 @@
-"""What every driver of the Raft core does, whatever it sends, writes and applies with.
+"""Driver of the Raft core, independent of network, disk and state machine.
 
-The core hands out work (`raft.ready`). This module puts it in order: messages leave at once,
-writes are started in the order of their numbers, committed entries go to the state machine one
-after the other, and reads are answered from a state that has what they must see. The server
-(`cluster`) and the simulator bring the sockets, the disk and the state machine as a `Ports`.
+The core returns work (`raft.ready`). The driver orders it: messages are sent at once, writes are
+started in the order of their numbers, committed entries are applied in order, and a read is
+confirmed when the applied state includes its read index. The server (`raft_log`) and the simulator
+implement `Ports` with their sockets, disk and state machine.
 """
 
 from collections import deque
@@ -25,48 +25,52 @@ ReadAnswer = Callable[[bool], None]
 
 
 class Write:
-    """Work for the disk: entries, then the hard state; or none of both. The first entry may
-    overwrite."""
+    """One write: entries, then the hard state; both may be missing.
+
+    The first entry may overwrite entries of the log."""
 
     def __init__(
         self, number: int, entries: list[Entry], previous_term: int, hard_state: HardState | None
     ) -> None:
-        self.number = number  # what to tell the core when it is done
+        self.number = number  # argument of `Raft.persisted` when the write is durable
         self.entries = entries
-        self.previous_term = previous_term  # of the entry before the first
+        self.previous_term = previous_term  # term of the entry before the first
         self.hard_state = hard_state
 
 
 class Ports(Protocol):
-    """What a driver is made of. No call may come back into the driver, but for `written` and
-    `installed`."""
+    """I/O of a driver.
+
+    Methods must not call the driver, except `Driver.written` and `Driver.installed`."""
 
     def send(self, messages: list[Message]) -> None:
-        """Send, in order, without waiting for anything."""
+        """Send messages in order, without waiting."""
 
     def write(self, write: Write) -> None:
-        """Start to make it durable, behind what was started before; ends with `Driver.written`."""
+        """Start a write after all earlier ones; call `Driver.written` when it is durable."""
 
     def install(self, meta: SnapshotMeta) -> None:
-        """Start to make the snapshot that the core was told of durable, and the log begin above
-        it; ends with `Driver.installed`. It comes before the writes that follow."""
+        """Start to install a received snapshot durably, and to start the log after it.
+
+        Later writes must come after it. Call `Driver.installed` when it is durable."""
 
     def restore(self, meta: SnapshotMeta) -> bool:
-        """The snapshot is durable: let the state machine go on from it. False: that takes a while,
-        and ends with `Driver.restored`."""
+        """Replace the state by a durable snapshot.
+
+        Return False if this takes time; then call `Driver.restored` at the end."""
 
     def apply(self, entries: list[Entry]) -> None:
-        """Apply committed entries, of all kinds."""
+        """Apply committed entries of all kinds."""
 
     def role_changed(self, change: RoleChange) -> None:
-        """Role, term or leader are not what they were."""
+        """Handle a change of role, term or leader."""
 
     def apply_soon(self) -> None:
-        """There is something to apply: call `Driver.apply`, now or later."""
+        """Schedule a call of `Driver.apply`, now or later."""
 
 
 class _Restore:
-    """In the queue of what is to be applied: the state is replaced."""
+    """Item of the apply queue that replaces the state by a snapshot."""
 
     def __init__(self, meta: SnapshotMeta) -> None:
         self.meta = meta
@@ -75,10 +79,10 @@ class _Restore:
 
 
 class Driver:
-    """One node at work. Every input is followed by `turn`."""
+    """Runs the Raft core of one node; callers call `turn` after every input."""
 
     def __init__(self, raft: Raft, ports: Ports, applied: int) -> None:
-        """`applied` is what the state machine has, as the core was told."""
+        """`applied` is the last entry that the state machine has applied."""
         self.raft = raft
         self.applied = applied
         self._ports = ports
@@ -90,7 +94,7 @@ class Driver:
         self._confs = self._known_confs()
 
     def _known_confs(self) -> list[tuple[int, ConfState]]:
-        """The members from which applied entry on, from the base of the log."""
+        """Configurations from the base of the log on, each with the index of its entry."""
         storage = self.raft.storage
         base = storage.base()
         confs = [(base.index, base.conf)]
@@ -100,18 +104,18 @@ class Driver:
         return confs
 
     def conf_at(self, index: int) -> ConfState:
-        """The members as of an applied entry that is not below the base of the log."""
+        """The configuration at an applied index that is not below the base of the log."""
         return [conf for at, conf in self._confs if at <= index][-1]
 
-    def forget_confs(self, index: int) -> None:
-        """The log begins behind this entry now."""
+    def trim_confs(self, index: int) -> None:
+        """Drop configurations that ended before this index, because the log now starts after it."""
         while len(self._confs) > 1 and self._confs[1][0] <= index:
             del self._confs[0]
 
     # Inputs.
 
     def turn(self) -> None:
-        """Do what the core has come up with, until it rests."""
+        """Process the work of the core until there is none."""
         if self._turning:
             return
         self._turning = True
@@ -122,27 +126,29 @@ class Driver:
             self._turning = False
 
     def take(self) -> Ready:
-        """The next piece of work of the core."""
+        """Take the next work of the core."""
         return self.raft.ready()
 
     def written(self, number: int) -> None:
-        """A write is durable."""
+        """Handle the completion of a write."""
         self.raft.persisted(number)
         self.turn()
 
     def installed(self, meta: SnapshotMeta) -> None:
-        """A snapshot is durable. The write that was handed out with it follows."""
+        """Handle a durable snapshot; the write issued with it is still pending."""
         for item in self._queue:
             if isinstance(item, _Restore) and item.meta is meta:
                 item.durable = True
         self._ports.apply_soon()
 
     def read(self, answer: ReadAnswer) -> None:
-        """Answer True when a linearizable read may be served from the state, False when nobody
-        can say so; in time or never, if messages are lost."""
+        """Call `answer(True)` when a linearizable read may be served from the applied state.
+
+        `answer(False)` means that no leader could confirm the read. If messages are lost, `answer`
+        is called only by `fail_reads`."""
         self._read_number += 1
-        # With the seed, which is new at every start: the answer to a read of an earlier start may
-        # still be under way, and must not be taken for one of this start's.
+        # The context includes the seed, which differs at every start: a late reply to a read of an
+        # earlier run must not confirm a read of this run.
         context = b"%x.%d" % (self.raft.config.seed, self._read_number)
         self._reads[context] = answer
         if not self.raft.read_index(context):
@@ -151,8 +157,8 @@ class Driver:
             return
         self.turn()
 
-    def forget_reads(self) -> None:
-        """Whoever asked for reads has waited long enough."""
+    def fail_reads(self) -> None:
+        """Fail all pending reads after a timeout."""
         reads, self._reads = self._reads, {}
         confirmed, self._reads_confirmed = self._reads_confirmed, []
         for answer in [*reads.values(), *(answer for _, answer in confirmed)]:
@@ -160,7 +166,7 @@ class Driver:
 
     @property
     def reading(self) -> bool:
-        """Whether reads wait to be confirmed."""
+        """Whether there are pending reads."""
         return bool(self._reads or self._reads_confirmed)
 
     # Outputs.
@@ -193,7 +199,7 @@ class Driver:
         self._ports.write(Write(ready.number, entries, previous_term, ready.hard_state))
 
     def _install(self, meta: SnapshotMeta, ready: Ready) -> None:
-        self._queue.clear()  # the snapshot has what these did
+        self._queue.clear()  # the snapshot includes these entries
         self._queue.append(_Restore(meta))
         self._ports.install(meta)
         self._write(ready)
@@ -211,14 +217,14 @@ class Driver:
 
     @property
     def has_work(self) -> bool:
-        """Whether `apply` would get on."""
+        """Whether `apply` can make progress."""
         item = self._queue[0] if self._queue else None
         return item is not None and (
             not isinstance(item, _Restore) or (item.durable and not item.begun)
         )
 
     def apply(self, size_max: int) -> None:
-        """Let the state machine apply what comes next, some bytes of it."""
+        """Apply the next entries, up to about `size_max` bytes."""
         entries: list[Entry] = []
         size = 0
         while self._queue and size < size_max:
@@ -242,15 +248,15 @@ class Driver:
         self.turn()
 
     def restored(self, meta: SnapshotMeta) -> None:
-        """The state machine goes on from this snapshot, which took it a while."""
+        """Handle the end of a restore for which `Ports.restore` returned False."""
         item = self._queue[0] if self._queue else None
         if isinstance(item, _Restore) and item.meta is meta:
             self._end_restore(meta)
             self._ports.apply_soon()
-        # Else a newer one has come, and what this one was for with it.
+        # Otherwise a newer snapshot has replaced this one.
 
     def _restore(self, item: _Restore) -> bool:
-        """Replace the state; whether that is done."""
+        """Replace the state; return whether this is complete."""
         if not item.durable or item.begun:
             return False
         item.begun = True

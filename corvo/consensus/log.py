@@ -1,16 +1,16 @@
-"""The log as the rest of the server sees it: propose an entry, learn its fate, trim.
+"""The interface of the log to the rest of the server.
 
-Nothing outside this package knows whether one voter (`solo.SingleLog`) or a cluster stands behind
-it, or where the entries are kept.
+Code outside this package does not depend on the implementation: a single node
+(`single_log.SingleLog`) or a cluster node (`raft_log.RaftLog`).
 """
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-# What the data of an entry is.
-FRAME: Final = 0  # ops for the state machine; empty: the no-op with which a leader begins its term
-CONFIGURATION: Final = 1  # the members of the cluster from this entry on; nothing to apply
+# Kinds of entries.
+FRAME: Final = 0  # ops for the state machine; empty: the no-op at the start of a term
+CONFIGURATION: Final = 1  # the cluster members from this entry on; not applied
 
 
 @final
@@ -30,22 +30,23 @@ class Entry:
 
 
 class Log(Protocol):
-    """An ordered, durable list of entries with one writer: the leader's event loop.
+    """An ordered, durable log of entries with one writer, the event loop of the leader.
 
-    Set the three callbacks before `start`. They run on the loop, never inside `propose`.
+    Callers set the callbacks before `start`. Callbacks run on the event loop, never inside
+    `propose`.
     """
 
     @property
     def term(self) -> int:
-        """The term in which this node proposes. Rises with every start."""
+        """The term in which this node proposes; it increases at every start."""
 
     @property
     def last_index(self) -> int:
-        """The newest entry in the log, committed or not. `commit_index <= last_index`."""
+        """Index of the newest entry, committed or not; `commit_index <= last_index`."""
 
     @property
     def commit_index(self) -> int:
-        """The newest entry that has been given to `on_committed` or returned by `start`."""
+        """Index of the newest entry passed to `on_committed` or returned by `start`."""
 
     @property
     def durable(self) -> bool:
@@ -53,60 +54,64 @@ class Log(Protocol):
 
     @property
     def busy(self) -> bool:
-        """A write is in flight. Proposing now is an error; the next `on_committed` ends it."""
+        """Whether a write is in flight, until the next `on_committed` or `on_idle`.
+
+        Callers must not propose while the log is busy."""
 
     @property
     def failed(self) -> Exception | None:
-        """Why the log is dead: an I/O error, after which nothing is acknowledged any more."""
+        """The I/O error that stopped the log; after it nothing is acknowledged."""
 
     @property
     def full(self) -> bool:
-        """There is no disk space for another segment. What the current one still holds is taken;
-        `propose` raises DiskFull beyond it. `reserve` tries again."""
+        """Whether there is no disk space for another segment.
+
+        Entries that fit into the current segment are still accepted; after that `propose` raises
+        DiskFull. `reserve` tries again."""
 
     @property
     def flushes(self) -> int:
-        """Completed flushes since the start."""
+        """Number of flushes since the start."""
 
     on_committed: Callable[[list[Entry]], None]
-    """Takes committed entries, in order, each exactly once."""
+    """Called with committed entries, in order, each exactly once."""
 
     on_failed: Callable[[Exception], None]
     """Called once, when `failed` is set. The node must stop."""
 
     on_idle: Callable[[], None]
-    """Called when `busy` ends before the entry is committed. Proposing is possible again."""
+    """Called when `busy` ends before the entry is committed; proposing is possible again."""
 
     on_flushed: Callable[[int], None]
-    """Takes the duration in nanoseconds of each write and flush, as the disk saw it."""
+    """Called with the duration of each write and flush, in nanoseconds."""
 
     def start(self, applied_index: int, applied_term: int, loop: AbstractEventLoop) -> list[Entry]:
         """Open the log and become ready to propose.
 
-        Returns the committed entries above `applied_index`, to be replayed before anything is
-        proposed. The no-op of the new term follows through `on_committed`.
+        Returns the committed entries after `applied_index`; the caller replays them before it
+        proposes. The no-op of the new term follows through `on_committed`.
         """
 
     def propose(self, data: bytes) -> tuple[int, int]:
-        """Start writing an entry; returns its (index, term).
+        """Start to write an entry; return its (index, term).
 
-        Raises DiskFull, with nothing written, when it does not fit into the space at hand.
+        Raises DiskFull, with nothing written, if the entry does not fit into the available space.
         """
 
     def reserve(self) -> bool:
-        """Try to get the disk space that is missing while `full`. True when there is enough."""
+        """Try to allocate disk space for another segment; return whether there is enough."""
 
     def sync(self) -> None:
-        """Block until every committed entry is on disk. Needed only when not `durable`."""
+        """Block until every committed entry is on disk; needed only if not `durable`."""
 
     def trim(self, index: int) -> None:
-        """Entries up to index are covered by the base and will not be read again."""
+        """Trim entries up to index, which the state store covers."""
 
     def cut(self) -> None:
-        """What is kept of them for others goes, too, as far as nobody is about to get it."""
+        """Also drop entries retained for followers, except those about to be sent."""
 
     def close(self) -> None:
-        """Flush, mark the log as cleanly closed, and stop. No callback comes after this.
+        """Flush, write the clean-shutdown marker, and stop; no callback is called after this.
 
-        Does nothing if the log was not started. Raises StorageError if it has failed.
+        Does nothing if the log is not started. Raises StorageError if the log has failed.
         """

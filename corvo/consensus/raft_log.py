@@ -1,11 +1,11 @@
-"""The log of a node in a cluster: the Raft core over the write-ahead log and the network.
+"""The log of a cluster node: the Raft core, the write-ahead log and the network.
 
-One timer ticks. What arrives in one turn of the loop is stepped into the core at once and worked
-off together: messages leave in one write per peer, entries go to the disk in one flush, and the
-leader's disk works beside the network. See README.md, "The driver's turn".
+A timer ticks the core. All messages of one event-loop turn are stepped into the core and then
+processed together: there is one write per peer and one flush, and the leader writes to its disk in
+parallel with the network. See README.md, "The driver's turn".
 
-The entries that are kept for followers lie in memory and in the segments of the log alike: the
-newest ones, up to a bound of bytes. Who needs older ones gets a snapshot.
+Entries retained for followers are both in memory and in segments: the newest ones, up to a limit in
+bytes. A follower that needs older entries gets a snapshot.
 """
 
 from asyncio import AbstractEventLoop
@@ -42,37 +42,38 @@ _WRITE_SIZE_MAX = 4 * limits.MIB
 _PIN_TICKS = 100
 _CONFIRM_TICKS = 200
 _NO_PIN = 1 << 62
-_ENTRY_OVERHEAD = 128  # bytes of memory beside the data
+_ENTRY_OVERHEAD = 128  # bytes of memory in addition to the data
 
 ChangeAnswer = Callable[[CorvoError | None], None]
 
 
 class Peers(Protocol):
-    """The way to the other nodes."""
+    """Network connection to the other nodes."""
 
     def send(self, messages: list[Message]) -> None:
-        """Send, or lose and say so; never waits."""
+        """Send messages without waiting; losses are reported by `RaftLog.peer_unreachable`."""
 
 
 class Snapshots(Protocol):
-    """Copies of the state, on their way to others and from them."""
+    """Creation, transfer and installation of snapshots."""
 
     def prepare(self) -> None:
-        """Make a copy that can be sent, and name it in `RaftLog.offer`."""
+        """Create a snapshot to send, and announce it with `RaftLog.offer`."""
 
     def send(self, message: Message) -> None:
-        """Send the copy that the message names, then let the peer step the message; ends with
-        `RaftLog.snapshot_sent`."""
+        """Send the snapshot that the message names, then the message.
+
+        Calls `RaftLog.snapshot_sent` at the end."""
 
     def install(self, meta: SnapshotMeta) -> None:
-        """Put the received copy in the place of the base, durably and as a whole."""
+        """Replace the state store by the received snapshot, durably and atomically."""
 
 
 class RaftLog(WalLog):
-    """`corvo.consensus.log.Log` with any number of voters.
+    """Implementation of `corvo.consensus.log.Log` with any number of voters.
 
-    Entries come through `on_committed` on every node, those of kind CONFIGURATION included. This
-    node may propose while it leads: `on_leader` and `on_follower` say when that changes.
+    Every node gets all committed entries through `on_committed`, including those of kind
+    CONFIGURATION. Only the leader may propose; `on_leader` and `on_follower` report changes.
     """
 
     def __init__(
@@ -92,9 +93,10 @@ class RaftLog(WalLog):
         files: Files | None = None,
         flusher: Flusher | None = None,
     ) -> None:
-        """`peers` may also be set later, before the start. `conf` are the members that the base
-        names; where it names none, those with whom a new cluster begins. `new_salt` gives 32
-        random bits, `seed` are 64 that no other node has.
+        """`peers` may be set later, before the start.
+
+        `conf` is the configuration in the state store, or the initial one of a new cluster.
+        `new_salt` returns 32 random bits; `seed` is 64 bits, different on every node.
         """
         self.node_id = raft_id(identity)
         self.clean = True
@@ -106,27 +108,27 @@ class RaftLog(WalLog):
         self.on_members: Callable[[ConfState, int], None] = noop
         self.on_restored: Callable[[SnapshotMeta], bool] = _restored_at_once
         self.snapshots: Snapshots | None = None
-        self.heard_ns: dict[str, int] = {}  # monotonic, of each peer
+        self.heard_ns: dict[str, int] = {}  # monotonic time of the last message of each peer
         self.peers = peers
-        self.first_conf = conf  # may also be set later, before the start
+        self.first_conf = conf  # may be set later, before the start
         self._seed = seed
         self._kept_size_max = kept_size
         self._tick_s = tick_s
         self._election_ticks = election_ticks
-        self.started = False  # until then it can say nothing of itself
+        self.started = False  # before the start there is no status
         self._timer: Any = None
         self._turn_due = False
         self._apply_due = False
         self._closed = False
         self._broken: Exception | None = None
-        self._writes: deque[Write | SnapshotMeta] = deque()  # not begun
+        self._writes: deque[Write | SnapshotMeta] = deque()  # not started
         self._write_size_max = min(_WRITE_SIZE_MAX, segment_size // 4)
-        self._proposed_index = 0  # the newest own proposal that is not on this disk
+        self._proposed_index = 0  # newest own proposal that is not on this node's disk
         self._kept_size = 0
         self._covered_index = 0
-        self._pin_index = _NO_PIN  # entries above are kept: a copy of the state is being made
+        self._pin_index = _NO_PIN  # later entries are retained while a snapshot is created
         self._pin_ticks = 0
-        self._unconfirmed: dict[str, int] = {}  # members that have a whole snapshot; ticks
+        self._unconfirmed: dict[str, int] = {}  # receiver of a complete snapshot -> ticks left
         self._conf: ConfState | None = None
         self._changes: dict[int, tuple[int, ChangeAnswer]] = {}
         self._open_wal(
@@ -139,7 +141,7 @@ class RaftLog(WalLog):
             flusher=flusher,
         )
 
-    # What it says of itself.
+    # Status.
 
     @property
     def term(self) -> int:
@@ -155,7 +157,9 @@ class RaftLog(WalLog):
 
     @property
     def busy(self) -> bool:
-        """Not while it waits for others only: they get the next entry in the meantime."""
+        """Whether a proposal is not yet on this node's disk.
+
+        The log is not busy while it waits only for followers, so entries are pipelined."""
         return self._proposed_index > 0
 
     @property
@@ -164,28 +168,30 @@ class RaftLog(WalLog):
 
     @property
     def leading(self) -> bool:
-        """Whether this node believes to lead."""
+        """Whether this node is the leader, as far as it knows."""
         return self._raft.role == LEADER
 
     @property
     def leader_id(self) -> str:
-        """Who leads this term; empty: not known."""
+        """The leader of this term, or "" if unknown."""
         return self._raft.leader_id
 
     @property
     def conf(self) -> ConfState:
-        """The members in force."""
+        """The configuration in force."""
         return self._raft.conf
 
     def status(self) -> RaftStatus:
-        """A copy of what operators look at."""
+        """The Raft status for operators."""
         return self._raft.status()
 
-    # Life.
+    # Start and stop.
 
     def start(self, applied_index: int, applied_term: int, loop: AbstractEventLoop) -> list[Entry]:
-        """Open the log and take part in the cluster. There is nothing to replay: what is committed
-        comes when somebody leads."""
+        """Open the log and join the cluster.
+
+        The result is empty: committed entries follow through `on_committed` when there is a
+        leader."""
         self._loop = loop
         conf = self.first_conf
         recovered = self._wal.open(applied_index, applied_term, keep_older=True)
@@ -202,7 +208,7 @@ class RaftLog(WalLog):
         self._raft = Raft(config, storage, applied_index)
         self._driver = Driver(self._raft, self, applied_index)
         self._wal.attach(loop)
-        self._note_members()
+        self._report_members()
         self._timer = loop.call_later(self._tick_s, self._tick)
         if self.conf.voters == [self.node_id]:
             self._raft.campaign()
@@ -221,7 +227,9 @@ class RaftLog(WalLog):
     # Inputs.
 
     def propose(self, data: bytes) -> tuple[int, int]:
-        """Leader only, else NoLeader; Overloaded while too much is not committed."""
+        """Propose an entry as the leader.
+
+        Raises NoLeader on other nodes, and Overloaded if too much is uncommitted."""
         if self.failed is not None:
             raise self.failed
         assert not self.busy, "one own write in flight"
@@ -230,13 +238,13 @@ class RaftLog(WalLog):
         except Refused as error:
             if self.leading and not self._raft.status().transferee:
                 raise Overloaded(str(error), retry_after_ms=limits.RETRY_AFTER_MAX_MS) from None
-            raise NoLeader("this node does not lead any more") from None
+            raise NoLeader("this node is not the leader any more") from None
         self._proposed_index = index
         self._turn_soon()
         return index, term
 
     def take_message(self, message: Message) -> None:
-        """A message of another node has arrived; ignored before the start and after the close."""
+        """Process a message of another node; ignored before the start and after the close."""
         if not self.started or self._closed:
             return
         self.heard_ns[message.from_id] = self.now_ns()
@@ -245,23 +253,24 @@ class RaftLog(WalLog):
 
     @property
     def hears_leader(self) -> bool:
-        """Whether another node leads that is heard: one that is not may be gone."""
+        """Whether another node is the leader and has sent a message recently."""
         heard_ns = self.heard_ns.get(self.leader_id, 0)
         return heard_ns > 0 and self.now_ns() - heard_ns < limits.LEADER_SILENT_NS
 
     def now_ns(self) -> int:
-        """The clock of `heard_ns`."""
+        """The current time on the clock of `heard_ns`."""
         return int(self._loop.time() * limits.SECOND_NS)
 
     def peer_unreachable(self, node_id: str) -> None:
-        """Messages to this node are being lost; ignored before the start and after the close."""
+        """Handle the loss of messages to a node; ignored before the start and after the close."""
         if self.started and not self._closed:
             self._give_up_snapshot(node_id)
             self._raft.unreachable(node_id)
             self._turn_soon()
 
     def change(self, change: Change, answer: ChangeAnswer) -> None:
-        """Change the members; answered when the change is applied, or with what became of it."""
+        """Propose a configuration change; `answer` is called with None when it is applied, or an
+        error."""
         try:
             index, term = self._raft.propose_change(change)
         except Refused as error:
@@ -271,14 +280,15 @@ class RaftLog(WalLog):
         self._turn_soon()
 
     def transfer(self, to_id: str = "") -> None:
-        """Hand leadership over, to the voter that has most of the log if none is named. Raises
-        Conflict when that is not possible."""
+        """Transfer the leadership to a voter, by default the most up-to-date one.
+
+        Raises Conflict if this is not possible."""
         if not to_id:
             peers = self._raft.status().peers
             voters = [(-p.match, node_id) for node_id, p in peers.items() if p.active]
             voters = [v for v in voters if v[1] in self.conf.voters]
             if not voters:
-                raise Conflict("there is no other voter that is up")
+                raise Conflict("no other voter is available")
             to_id = min(voters)[1]
         try:
             self._raft.transfer(to_id)
@@ -287,29 +297,29 @@ class RaftLog(WalLog):
         self._turn_soon()
 
     def read(self, answer: ReadAnswer) -> None:
-        """Answer True when reads may be served that see all that was acknowledged before."""
+        """Call `answer(True)` when a linearizable read may be served; see `Driver.read`."""
         self._driver.read(answer)
 
-    def forget_reads(self) -> None:
-        """Answer False to all that wait to be confirmed: it takes too long."""
-        self._driver.forget_reads()
+    def fail_reads(self) -> None:
+        """Fail all pending reads after a timeout."""
+        self._driver.fail_reads()
 
     def trim(self, index: int) -> None:
-        """Entries that the base covers go when the newer ones fill what may be kept."""
+        """Trim entries that the state store covers, once the retained size exceeds its limit."""
         self._covered_index = max(self._covered_index, index)
         if self._kept_size > self._kept_size_max + self._kept_size_max // 4:
             self._compact(self._kept_size_max, self._covered_index)
         self._wal.trim(self._storage.base().index)
 
     def cut(self) -> None:
-        """Entries that the base covers go now, but for those that a follower is about to get."""
+        """Trim all entries that the state store covers, except those about to be sent."""
         peers = self._raft.status().peers.values()
         matched = min((peer.match for peer in peers if peer.active), default=self._covered_index)
         self._compact(0, matched)
         self._wal.trim(self._storage.base().index)
 
     def _compact(self, kept_size_max: int, limit: int) -> None:
-        """Let entries go until no more is left than may be kept, none above the limit."""
+        """Drop entries up to `limit` until the retained size is at most `kept_size_max`."""
         storage = self._storage
         base_index = storage.base().index
         limit = min(limit, self._covered_index, self._raft.trim_limit(), storage.last_index())
@@ -326,24 +336,24 @@ class RaftLog(WalLog):
         if index > base_index:
             conf = self._driver.conf_at(index)
             storage.compact(SnapshotMeta(index, storage.term(index), conf))
-            self._driver.forget_confs(index)
+            self._driver.trim_confs(index)
 
     # Snapshots.
 
     def offer(self, index: int, term: int) -> None:
-        """A copy of the state as of this applied entry can be sent."""
+        """Announce a snapshot at this applied entry, ready to be sent."""
         self._pin_index = _NO_PIN
         if index < self._storage.base().index:
-            return  # the log does not go on from there any more
+            return  # the log has no entries right after the snapshot any more
         self._storage.offered = SnapshotMeta(index, term, self._driver.conf_at(index))
         self._turn_soon()
 
     def withdraw_offer(self) -> None:
-        """The copy is gone."""
+        """Withdraw the announced snapshot, which is deleted."""
         self._storage.offered = None
 
     def snapshot_sent(self, node_id: str, ok: bool) -> None:
-        """A transfer is over. If it went well the peer answers itself, unless it dies before."""
+        """Handle the end of a transfer; after success the peer confirms the snapshot itself."""
         if ok:
             self._unconfirmed[node_id] = _CONFIRM_TICKS
         elif not self._closed:
@@ -351,8 +361,8 @@ class RaftLog(WalLog):
             self._turn_soon()
 
     def _give_up_snapshot(self, node_id: str) -> None:
-        """A member that had a whole snapshot says nothing of it any more: it needs another one,
-        if it has not confirmed that one."""
+        """Give up on a member that received a snapshot but did not confirm it; it needs another
+        one."""
         if self._unconfirmed.pop(node_id, 0):
             self._raft.snapshot_failed(node_id)
 
@@ -362,11 +372,11 @@ class RaftLog(WalLog):
             if ticks == 1:
                 self._give_up_snapshot(node_id)
 
-    # The shell of the driver.
+    # Ports of the driver.
 
     def send(self, messages: list[Message]) -> None:
         if any(message.type == SNAPSHOT for message in messages):
-            assert self.snapshots is not None, "only what was offered is sent"
+            assert self.snapshots is not None, "only offered snapshots are sent"
             for message in messages:
                 if message.type == SNAPSHOT:
                     self._unconfirmed.pop(message.to_id, None)
@@ -377,7 +387,7 @@ class RaftLog(WalLog):
             self.peers.send(messages)
 
     def write(self, write: Write) -> None:
-        """In pieces that fit into a segment."""
+        """Queue a write, split into parts that fit into a segment."""
         part: list[Entry] = []
         size = 0
         previous_term = write.previous_term
@@ -389,19 +399,19 @@ class RaftLog(WalLog):
             part.append(entry)
             size += len(entry.data)
         self._writes.append(Write(write.number, part, previous_term, write.hard_state))
-        self._write_on()
+        self._start_writes()
 
     def install(self, meta: SnapshotMeta) -> None:
         self._writes.append(meta)
-        self._write_on()
+        self._start_writes()
 
     def restore(self, meta: SnapshotMeta) -> bool:
         for index in [index for index in self._changes if index <= meta.index]:
-            self._changes.pop(index)[1](NoLeader("nobody can say what became of the change"))
+            self._changes.pop(index)[1](NoLeader("the outcome of the change is unknown"))
         return self.on_restored(meta)
 
     def restored(self, meta: SnapshotMeta) -> None:
-        """The state goes on from this snapshot, if `on_restored` said that it is not done yet."""
+        """Handle the end of a restore for which `on_restored` returned False."""
         if not self._closed:
             self._guarded(self._driver.restored, meta)
 
@@ -411,7 +421,7 @@ class RaftLog(WalLog):
             if entry.index in self._changes:
                 term, answer = self._changes.pop(entry.index)
                 lost = term != entry.term
-                answer(NoLeader("another leader was elected meanwhile") if lost else None)
+                answer(NoLeader("another leader was elected in the meantime") if lost else None)
 
     def apply_soon(self) -> None:
         if not self._apply_due and not self._closed:
@@ -419,7 +429,7 @@ class RaftLog(WalLog):
             self._apply_rest()
 
     def _apply_rest(self) -> None:
-        """In slices: other events of the loop have their turn in between."""
+        """Apply the rest in slices, so that other events of the loop run in between."""
         if self._driver.has_work and not self._apply_due:
             self._apply_due = True
             self._loop.call_soon(self._apply_later)
@@ -438,8 +448,9 @@ class RaftLog(WalLog):
     # Turns.
 
     def _guarded(self, action: Callable[..., None], *args: Any) -> None:
-        """What must not happen in the core, or in the order of the work, is the end of this node:
-        it does not know any more what it has promised."""
+        """Run an action; an exception stops the node.
+
+        After an internal error the node no longer knows which promises it made to others."""
         if self._broken is not None:
             return
         try:
@@ -458,12 +469,14 @@ class RaftLog(WalLog):
         self._await_snapshots()
         if self._writes:
             self._wal.reserve()
-            self._write_on()
+            self._start_writes()
         self._turn()
 
     def _prepare_snapshot(self) -> None:
-        """Have a copy made while a follower asks for one. It will go at least up to where the
-        base is now, and the log has to go on from there."""
+        """Start to create a snapshot if a follower needs one.
+
+        The snapshot will include at least the present state store, so later entries are
+        retained."""
         storage = self._storage
         if storage.wanted and storage.offered is None and self.snapshots is not None:
             storage.wanted = False
@@ -487,10 +500,10 @@ class RaftLog(WalLog):
     def _turn(self) -> None:
         if not self._closed and self.failed is None:
             self._driver.turn()
-            self._note_members()
+            self._report_members()
 
-    def _note_members(self) -> None:
-        """Talk to the members in force, from the moment they are."""
+    def _report_members(self) -> None:
+        """Report a new configuration as soon as it is in force."""
         conf = self._raft.conf
         if conf is not self._conf:
             self._conf = conf
@@ -498,9 +511,11 @@ class RaftLog(WalLog):
 
     # The disk.
 
-    def _write_on(self) -> None:
-        """Begin what can be begun. Only one segment can be sealed at a time, and on a full disk
-        everything waits: this node then is one whose disk does not answer."""
+    def _start_writes(self) -> None:
+        """Start the queued writes that can be started.
+
+        Only one segment can be sealed at a time. On a full disk all writes wait; to the core this
+        is the same as a disk that does not respond."""
         wal = self._wal
         while self._writes and wal.failed is None and not wal.rolling:
             item = self._writes.popleft()
@@ -515,7 +530,7 @@ class RaftLog(WalLog):
             except StorageError:
                 if self.failed is None:
                     raise
-                break  # the log has said so
+                break  # the failure is already reported
 
     def _begin(self, write: Write) -> None:
         state = write.hard_state
@@ -528,7 +543,8 @@ class RaftLog(WalLog):
         )
 
     def _written(self, write: Write) -> None:
-        """It is durable; or, in a log that is not, the operating system has it."""
+        """Handle a written part: it is on disk, or in the operating system if the log is not
+        durable."""
         entries = write.entries
         storage = self._storage
         if entries:
@@ -541,14 +557,14 @@ class RaftLog(WalLog):
                 self._kept_size += _size(entry)
         if write.number:
             self._driver.written(write.number)
-            self._note_members()
-        self._write_on()
+            self._report_members()
+        self._start_writes()
         if entries and 0 < self._proposed_index <= entries[-1].index:
             self._proposed_index = 0
             self.on_idle()
 
     def _install(self, meta: SnapshotMeta) -> None:
-        assert self.snapshots is not None, "a snapshot has arrived"
+        assert self.snapshots is not None, "a snapshot was received"
         self.snapshots.install(meta)
         self._wal.begin_above(meta.index, meta.term, lambda: self._guarded(self._installed, meta))
 
@@ -557,14 +573,14 @@ class RaftLog(WalLog):
         self._storage.offered = None
         self._kept_size = 0
         self._driver.installed(meta)
-        self._write_on()
+        self._start_writes()
 
     def _wal_failed(self, error: Exception) -> None:
         self._loop.call_soon(self.on_failed, error)
 
 
 def raft_id(identity: Identity) -> str:
-    """The id of a node in the core. A node that has lost its data is another one."""
+    """The id of a node in the Raft core; a node that lost its data gets another id."""
     return f"{identity.node_id}/{identity.incarnation}"
 
 

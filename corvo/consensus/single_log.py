@@ -1,4 +1,4 @@
-"""The log of a single voter: an entry is committed when it is durable here."""
+"""The log of a single node: an entry is committed when it is durable on this node."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from corvo.storage.data_dir import Identity
 
 
 class SingleLog(WalLog):
-    """`corvo.consensus.log.Log` with one voter.
+    """Implementation of `corvo.consensus.log.Log` with one voter.
 
-    Not durable means: written before it is committed (a killed process loses nothing), flushed
-    only by `sync`, at the end of a segment, and for the term.
+    If not `durable`, an entry is written before it is committed, so a crash of the process loses
+    nothing; it is flushed only by `sync`, at the end of a segment, and with a new term.
     """
 
     def __init__(
@@ -32,19 +32,19 @@ class SingleLog(WalLog):
         files: Files | None = None,
         flusher: Flusher | None = None,
     ) -> None:
-        """`path` is the directory of the segments; `new_salt` gives 32 random bits."""
+        """`path` is the directory of the segments; `new_salt` returns 32 random bits."""
         self.busy = False
         self.term = 0
         self.last_index = 0
         self.commit_index = 0
-        self.clean = True  # the last stop was a clean close
+        self.clean = True  # whether the last shutdown was clean
         self.on_committed: Callable[[list[Entry]], None] = noop
         self.on_failed: Callable[[Exception], None] = noop
         self.on_idle: Callable[[], None] = noop
         self._node_id = identity.node_id
         self._closed = False
         self._in_flight: Entry
-        self._written: list[Entry] = []  # not durable: to be committed in the next turn
+        self._written: list[Entry] = []  # if not durable: to be committed in the next turn
         self._on_entry_written = self._entry_written
         self._open_wal(
             path,
@@ -62,8 +62,8 @@ class SingleLog(WalLog):
         recovered = wal.open(applied_index, applied_term)
         self.clean = recovered.clean
         if any(entry.kind != FRAME for entry in recovered.entries):
-            # Before anything is written: an entry of a leader that nobody elected.
-            raise StorageError("the log is that of a node of a cluster, not of a single server")
+            # Checked before the first write: an entry proposed here would have no elected leader.
+            raise StorageError("the log belongs to a cluster node, not to a single server")
         self.term = max(recovered.term, wal.last_term, applied_term) + 1
         if failpoints.armed:
             failpoints.reach("wal.before_hard_state")
@@ -96,7 +96,7 @@ class SingleLog(WalLog):
         self._wal.trim(index)
 
     def cut(self) -> None:
-        pass  # there are no others
+        pass  # there are no followers
 
     def close(self) -> None:
         if self._closed or self.term == 0:

@@ -1,5 +1,4 @@
-"""What the log of a single server and that of a node of a cluster have in common: the write-ahead
-log that both keep their entries in, and what it says of itself."""
+"""Base class of the logs: opens the write-ahead log and exposes its state."""
 
 from collections.abc import Callable
 
@@ -12,7 +11,7 @@ from corvo.storage.data_dir import Identity
 
 
 class WalLog:
-    """A log whose entries are in a `Wal`. It says itself what to do when that fails."""
+    """A log whose entries are in a `Wal`; subclasses define `_wal_failed`."""
 
     durable: bool
 
@@ -27,7 +26,8 @@ class WalLog:
         files: Files | None,
         flusher: Flusher | None,
     ) -> None:
-        """`path` is the directory of the segments; `new_salt` gives 32 random bits."""
+        """Open the WAL; `path` is the directory of the segments; `new_salt` returns 32 random
+        bits."""
         if failpoints.armed:
             files = FailingFiles()
             flusher = InlineSync(files)
@@ -49,7 +49,7 @@ class WalLog:
 
     @property
     def failed(self) -> Exception | None:
-        """See `corvo.consensus.log.Log`, as of the others."""
+        """See `corvo.consensus.log.Log`."""
         return self._wal.failed
 
     @property

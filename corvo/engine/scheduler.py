@@ -137,11 +137,11 @@ class Scheduler:
     def _schedule_runs(self, now_ns: int) -> list[bytes]:
         """As many due runs as fit into one op; the rest is still due when that is applied."""
         items: list[bytes] = []
-        for schedule in self._machine.due_schedules(now_ns, limits.FIRINGS_MAX):
+        for schedule in self._machine.due_schedules(now_ns, limits.SCHEDULE_RUNS_MAX):
             items += due_runs(schedule, now_ns)
-            if len(items) >= limits.FIRINGS_MAX:
+            if len(items) >= limits.SCHEDULE_RUNS_MAX:
                 break
-        return items[: limits.FIRINGS_MAX]
+        return items[: limits.SCHEDULE_RUNS_MAX]
 
     def _propose(self, op: ops.Op, due: list[str] | list[bytes]) -> None:
         if due:

@@ -1,8 +1,19 @@
-"""The mirror: a SQLite view of the base for search, facets and whatever else nobody should count or
-scan on the way of a write. It lives in the sidecar process (`corvo.sidecar.main`), reads the base
-through short snapshots, and can be deleted at any time: it is built again from the base.
+"""The mirror: a SQLite copy of the state store for search, facets and reports.
 
-`jq` and `filters` say what can be searched for, `query` turns that into SQL, `schema` and `rows`
-say what the tables hold; these are pure. `mirror_file` keeps one SQLite file up to date, `facets`
-counts, `search` answers, `mirror_files` decides which file is the one.
+It runs in the sidecar process (`corvo.sidecar.main`), so that scans and counts do not delay writes.
+It reads the state store through short snapshots. It can be deleted at any time and is then rebuilt.
+
+jq        parser of payload conditions
+filters   parser of search filters
+query     filters, sort orders and cursors as SQL
+schema    tables and statements
+rows      records as rows
+sync      one batch: records read and the resulting changes
+counters  counters of one batch for the reports
+facets    row sets by state, queue, priority and tag
+reports   report tables of the last day
+database  async SQLite connection
+file      one mirror file, its sync steps and its scan
+search    queries on a mirror file
+files     sync loop, rebuild and selection of the serving file
 """

@@ -17,7 +17,7 @@ cdef class ReportCounters:
     cpdef see(self, Job job, bint was_completed, long long was_started_ns)
 
     @cython.locals(key=tuple)
-    cdef _took(self, unsigned long long queue, int kind, long long at_ns, object took_ns)
+    cdef _add_latency(self, unsigned long long queue, int kind, long long at_ns, object took_ns)
 
     @cython.locals(key=tuple, counts=list)
-    cdef _count(self, unsigned long long queue, long long at_ns, int what)
+    cdef _count(self, unsigned long long queue, long long at_ns, int counter)

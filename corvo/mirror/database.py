@@ -1,4 +1,4 @@
-"""One connection to a SQLite file: each call is one hop to the connection's thread and back."""
+"""An async connection to a SQLite file; each call is one round trip to the connection's thread."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import aiosqlite
 
 from corvo.errors import MirrorUnavailable
 
-Failure = sqlite3.Error  # of the file, the disk, or a statement
+Failure = sqlite3.Error  # error of the file, the disk or a statement
 Damaged = sqlite3.DatabaseError
 
 _WRITER = """
@@ -31,14 +31,14 @@ PRAGMA busy_timeout = 5000;
 
 
 class Database:
-    """An open connection. Exactly one of a file writes."""
+    """An open connection; exactly one connection of a file writes."""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self._connection = connection
 
     @classmethod
     async def open(cls, path: Path, *, writes: bool) -> "Database":
-        """Connect; a writer makes the file if it is not there."""
+        """Open a connection; a writer creates a missing file."""
         mode = "rwc" if writes else "ro"
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
@@ -58,18 +58,18 @@ class Database:
         await self._connection.execute_fetchall(text, values)
 
     async def many(self, text: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one statement for each row."""
+        """Run one statement per row."""
         if rows:
             cursor = await self._connection.executemany(text, rows)
             await cursor.close()
 
     async def all(self, text: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         rows: Iterable[Any] = await self._connection.execute_fetchall(text, values)
         return list(rows)
 
     async def within(self, seconds: float, text: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query that may not take longer than that; one that does is stopped."""
+        """Return all rows of a query; interrupt it and raise if it takes longer than `seconds`."""
         query = asyncio.ensure_future(self.all(text, values))
         try:
             return await asyncio.wait_for(asyncio.shield(query), seconds)
@@ -80,7 +80,7 @@ class Database:
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise MirrorUnavailable(
-                f"the search was stopped after {seconds:g} s: say more in the filter"
+                f"the search exceeded {seconds:g} s: use a more selective filter"
             ) from None
 
     async def close(self) -> None:

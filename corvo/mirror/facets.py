@@ -1,8 +1,8 @@
-"""Counts of jobs by state, queue, priority and tag, as sets of row numbers.
+"""Facets: sets of row numbers (bitmaps) by state, queue, priority and tag.
 
-The intersection of such sets is the number of matches of a filter, at once and at any size. Sets of
-tags are bounded: a key with too many values, or one too many, is not kept, and whoever asks for it
-has to count in SQL.
+The intersection of sets gives the number of matches of a filter immediately, at any size. Tag sets
+are limited: a key with too many values, or beyond the maximum number of keys, has no sets, and
+queries count its values in SQL.
 """
 
 from collections.abc import Iterable
@@ -21,18 +21,18 @@ DIMENSIONS: Final = ("state", "queue", "priority")
 
 
 class Facets:
-    """Sets of row numbers, kept by the writer of a view."""
+    """The row sets of a mirror file, updated by its writer."""
 
     def __init__(self) -> None:
         self.all = BitMap64()
         self._facets: tuple[dict[Any, BitMap64], ...] = ({}, {}, {}, {})
         self._tags: dict[str, dict[str, BitMap64]] = {}
-        self._uncounted: set[str] = set()  # keys with too many values
+        self._uncounted: set[str] = set()  # tag keys with too many values
 
     # ---- changes ----
 
     def add(self, new: list[tuple[int, Facet, dict[str, str]]]) -> None:
-        """Rows that are new: number, place, tags."""
+        """Add new rows, each with number, facet and tags."""
         self.all.update([number for number, _, _ in new])
         for position, sets in enumerate(self._facets):
             numbers: dict[Any, list[int]] = {}
@@ -57,14 +57,14 @@ class Facets:
         return True
 
     def move(self, number: int, old: Facet, new: Facet) -> None:
-        """A row that has changed."""
+        """Move a changed row to the sets of its new facet."""
         for sets, before, after in zip(self._facets, old, new, strict=True):
             if before != after:
                 _remove(sets, before, number)
                 _add(sets, after, number)
 
     def remove(self, number: int, facet: Facet, tags: dict[str, str]) -> None:
-        """A row that goes."""
+        """Remove a deleted row from all sets."""
         self.all.discard(number)
         for sets, value in zip(self._facets, facet, strict=True):
             _remove(sets, value, number)
@@ -72,49 +72,50 @@ class Facets:
             if key in self._tags:
                 _remove(self._tags[key], value, number)
 
-    # ---- answers ----
+    # ---- queries ----
 
     def select(self, filter: Filter) -> tuple[BitMap64, bool]:
-        """The rows that the filter may match as far as the sets say, and whether they say all."""
-        found, said = self.in_order(filter)
+        """The rows that the filter can match, and whether the sets decide the filter exactly."""
+        found, decided = self.in_order(filter)
         _, _, priorities, failed = self._facets
         if (priority := filter.get("priority")) is not None:
             found = found & priorities.get(priority, _NOTHING)
-            said += 1
+            decided += 1
         if (has_errors := filter.get("has_errors")) is not None:
             found = found & failed.get(has_errors, _NOTHING)
-            said += 1
+            decided += 1
         if filter.get("error_contains") is not None:
             found = found & failed.get(True, _NOTHING)
         tags = filter.get("tags") or {}
         counted = [key for key in tags if self.counts(key)]
         for key in counted:
             found = found & self._tags.get(key, {}).get(tags[key], _NOTHING)
-        said += bool(tags) and len(counted) == len(tags)
-        return found, said == len(filter.values)
+        decided += bool(tags) and len(counted) == len(tags)
+        return found, decided == len(filter.values)
 
     def in_order(self, filter: Filter) -> tuple[BitMap64, int]:
-        """The rows of the queue and the states of the filter, which an index gives in order, and
-        how many members that are."""
+        """The rows that match the queue and the states of the filter, and the number of these
+        members.
+
+        A SQL index can return exactly these rows in order."""
         queues, states, _, _ = self._facets
         found = self.all
-        said = 0
+        decided = 0
         if (queue := filter.get("queue")) is not None and "*" not in queue:
             found = found & queues.get(queue, _NOTHING)
-            said += 1
+            decided += 1
         if (wanted := filter.get("state")) is not None:
             found = found & _union(states.get(state, _NOTHING) for state in wanted)
-            said += 1
-        return found, said
+            decided += 1
+        return found, decided
 
     def counts(self, key: str) -> bool:
-        """Whether the sets of this tag are kept."""
+        """Whether this tag key has sets."""
         full = len(self._tags) + len(self._uncounted) >= limits.FACET_KEYS_MAX
         return key in self._tags or not (key in self._uncounted or full)
 
     def split(self, found: BitMap64, dimension: str) -> dict[str, int]:
-        """How many of these rows there are by state, queue, priority, or by the value of a tag; the
-        most frequent values come first."""
+        """Count rows by state, queue, priority or tag value, the most frequent values first."""
         queues, states, priorities, _ = self._facets
         sets: dict[str, BitMap64]
         if dimension == "state":
@@ -133,7 +134,7 @@ class Facets:
 
 
 def ranked(counts: list[tuple[int, str]]) -> dict[str, int]:
-    """The most frequent values with their counts."""
+    """Sort values by frequency and keep the most frequent."""
     counts.sort(key=lambda item: (-item[0], item[1]))
     return {value: count for count, value in counts[: limits.FACET_VALUES_SHOWN]}
 

@@ -1,17 +1,16 @@
-"""One SQLite file and how it is kept up to date.
+"""One SQLite file of the mirror, and its synchronization with the state store.
 
-A *step* reads the rows of the outbox behind the watermark, then the documents they name as they are
-now, and writes them with the new watermark in one transaction. Documents may be newer than the
-outbox rows that named them: those that name them again come later, and change nothing then. A
-document that is gone is deleted.
+A *step* reads the outbox rows after the watermark, then the current records that these rows name,
+and writes them with the new watermark in one transaction. A record can be newer than the outbox row
+that names it; the later outbox row then changes nothing. A missing record is deleted from the file.
 
-A new file has read nothing. While its *scan* goes on, each step also takes the next rows of the
-families that can be large, in order of key; the others are read at once. Whatever changes meanwhile
-is in the outbox, so scan and outbox may run side by side, in any proportion, and a process killed
-in between goes on where it was.
+A new file starts with a *scan*: each step also reads the next rows of the large key families, in
+key order; the small families are read at once. Concurrent changes are in the outbox, so scan and
+outbox can advance in any proportion, and both continue after a crash.
 
-A commit survives the process, but a power cut only after a checkpoint. So what the server is told
-to forget is the watermark of the last checkpoint (`durable`), never that of the last commit.
+A commit survives a crash of the process, but a power failure only after a checkpoint. Therefore the
+server trims its outbox up to the watermark of the last checkpoint (`durable`), not of the last
+commit.
 """
 
 import asyncio
@@ -47,15 +46,15 @@ _FIND = (
 
 _NO_TAGS: Final[dict[str, str]] = {}
 _SCANNED: Final = (keys.JOB, keys.BATCH, keys.UNIQUE)
-_INDEXING: Final = b"indexes"  # stands for a key behind all others: indexes have to be made
+_INDEXING: Final = b"indexes"  # scan position after all keys: indexes must be created
 
 
 class Missed(Exception):
-    """The outbox no longer has what comes behind the watermark: another file has to be made."""
+    """The outbox no longer has the rows after the watermark: the mirror must be rebuilt."""
 
 
 class MirrorFile:
-    """A file of the mirror, its writer and its readers."""
+    """A SQLite file of the mirror, with one writer and several readers."""
 
     def __init__(self, path: Path, reader: Reader, writer: Database) -> None:
         self.path = path
@@ -68,7 +67,7 @@ class MirrorFile:
         self.behind = True
         self.pending_deletion = PendingDeletions()
         self.caught_up = asyncio.Condition()
-        self._written = False  # since the last checkpoint
+        self._written = False  # whether there are commits since the last checkpoint
         self._reader = reader
         self._writer = writer
         self._readers: asyncio.Queue[Database] = asyncio.Queue()
@@ -80,7 +79,7 @@ class MirrorFile:
 
     @classmethod
     async def open(cls, path: Path, reader: Reader, epoch: bytes, floor: int) -> "MirrorFile":
-        """Open a file, or make it: it then begins to follow the outbox at its floor."""
+        """Open or create a file; a new file follows the outbox from its floor."""
         mirror_file = cls(path, reader, await Database.open(path, writes=True))
         try:
             await mirror_file._prepare(epoch, floor)
@@ -100,7 +99,7 @@ class MirrorFile:
             about = [values]
         version, self.epoch, self.watermark, self.scan, self._fulltext = about[0]
         if version != schema.VERSION:
-            self.epoch = b""  # of another version: nobody follows it
+            self.epoch = b""  # another schema version: the file is discarded
             return
         await self._load()
         for _ in range(_READERS):
@@ -132,36 +131,36 @@ class MirrorFile:
             for key, row in snapshot.scan(keys.QUEUE):
                 queue = queue_records.decode_queue(keys.parse_queue(key), row)
                 self._queues[queue.number] = queue
-        self._note_queues()
+        self._update_pending_deletions()
         await self._reports.load(self._writer)
 
     async def close(self) -> None:
-        """Close all connections, once nobody reads any more."""
+        """Wait for running queries, then close all connections."""
         for _ in self._opened:
             await self._readers.get()
         for database in (*self._opened, self._writer):
             await database.close()
 
     async def adopt(self, old: "MirrorFile") -> None:
-        """Take over the reports of the file that served before."""
+        """Copy the reports of the previous file."""
         await reports.adopt(self._writer, str(old.path.absolute()))
 
     def queue_number(self, name: str) -> int:
-        """The number of a queue; 0 when there is none of this name."""
+        """The number of the queue with this name, or 0."""
         for queue in self._queues.values():
             if queue.name == name and not queue.destroyed:
                 return queue.number
         return 0
 
     async def discard(self) -> None:
-        """Close it and delete the file."""
+        """Close and delete the file."""
         with contextlib.suppress(Failure):
             await self.close()
         delete_file(self.path)
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator[Database]:
-        """A connection to read with, for one query at a time."""
+        """Borrow a connection for read queries."""
         database = await self._readers.get()
         try:
             yield database
@@ -170,13 +169,13 @@ class MirrorFile:
 
     @property
     def complete(self) -> bool:
-        """Whether it has seen the whole base."""
+        """Whether the scan of the state store is complete."""
         return self.scan is None
 
     # ---- a step ----
 
     async def step(self) -> bool:
-        """Take in what is new, up to a bound; whether there was anything."""
+        """Process new outbox rows, up to a limit; return whether there were changes."""
         if self.scan == _INDEXING:
             await self._make_indexes()
         read = self._read_names()
@@ -196,7 +195,7 @@ class MirrorFile:
         self.watermark = read.watermark
         self.scan = read.scan
         if read.queues:
-            self._note_queues()
+            self._update_pending_deletions()
         async with self.caught_up:
             self.caught_up.notify_all()
         return bool(count)
@@ -214,13 +213,13 @@ class MirrorFile:
         with self._reader.snapshot() as snapshot:
             self._check_outbox(snapshot)
             if self.scan == b"":
-                self._take_all_others(snapshot, read.others)
+                self._read_small_families(snapshot, read.others)
             stored = snapshot.get(keys.META)
             meta = None if stored is None else decode_meta(stored)
             applied = 0 if meta is None else meta.applied_index
             read.stamp_ns = 0 if meta is None else meta.stamp_ns
             if applied < self.watermark:
-                raise Missed(f"the base is at {applied}, this file is at {self.watermark}")
+                raise Missed(f"the state store is at {applied}, this file is at {self.watermark}")
             start = keys.outbox(self.watermark + 1)
             flushes = snapshot.take(keys.OUTBOX, start, limits.MIRROR_FLUSHES + 1)
             for number, (key, row) in enumerate(flushes):
@@ -239,10 +238,10 @@ class MirrorFile:
         stored = snapshot.get(keys.OUTBOX_STATE)
         epoch, floor = (b"", 0) if stored is None else decode_state(stored)
         if stored is None or epoch != self.epoch or floor > self.watermark:
-            raise Missed(f"the outbox begins at {floor}, this file is at {self.watermark}")
+            raise Missed(f"the outbox starts at {floor}, this file is at {self.watermark}")
 
     def _scan(self, snapshot: Snapshot, read: SyncBatch) -> None:
-        """Take in some more of what there was before the outbox."""
+        """Read the next rows of the scan."""
         assert read.scan is not None
         start = read.scan or _SCANNED[0]
         family = next(family for family in _SCANNED if start.startswith(family))
@@ -264,8 +263,8 @@ class MirrorFile:
             read.scan = _SCANNED[following] if following < len(_SCANNED) else _INDEXING
 
     @staticmethod
-    def _take_all_others(snapshot: Snapshot, others: Changed) -> None:
-        """What there is little of."""
+    def _read_small_families(snapshot: Snapshot, others: Changed) -> None:
+        """Read the small key families whole."""
         others.queues = [keys.parse_queue(key) for key, _ in snapshot.scan(keys.QUEUE)]
         others.workers = [keys.parse_worker(key) for key, _ in snapshot.scan(keys.WORKER)]
         others.schedules = [keys.parse_schedule(key) for key, _ in snapshot.scan(keys.SCHEDULE)]
@@ -288,11 +287,11 @@ class MirrorFile:
         await writer.run("BEGIN IMMEDIATE")
         try:
             gone_tags = await self._delete_jobs(gone)
-            await self._forget_texts(changes.requeued)
+            await self._remove_texts(changes.requeued)
             for shape, new in changes.inserts.items():
                 await writer.many(schema.insert_job(shape), new)
             await writer.many(schema.UPDATE_JOB, changes.updates)
-            await self._learn_texts(changes.requeued)
+            await self._add_texts(changes.requeued)
             await writer.many("INSERT INTO job_tags VALUES (?, ?, ?)", changes.tags)
             await writer.many(
                 "INSERT OR REPLACE INTO job_errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.errors
@@ -316,14 +315,14 @@ class MirrorFile:
             self.facets.remove(old.number, old.facet, gone_tags.get(old.number, _NO_TAGS))
 
     async def _delete_jobs(self, gone: list[ExistingRow]) -> dict[int, dict[str, str]]:
-        """Delete rows; the tags they had."""
+        """Delete rows of jobs; return their tags."""
         if not gone:
             return {}
         writer = self._writer
         numbers = [old.number for old in gone]
         listed = (rows.json_list(numbers),)
         within = "number IN (SELECT value FROM json_each(?))"
-        await self._forget_texts([number for number in numbers if number <= self._fulltext])
+        await self._remove_texts([number for number in numbers if number <= self._fulltext])
         text = f"SELECT number, tags FROM jobs WHERE tags IS NOT NULL AND {within}"
         tags = {number: rows.tags_in(tags) for number, tags in await writer.all(text, listed)}
         pairs = [(k, v, number) for number, own in tags.items() for k, v in own.items()]
@@ -364,18 +363,19 @@ class MirrorFile:
             key, "" if queue is None else queue.name, job_records.decode_lock(row)
         )
 
-    def _note_queues(self) -> None:
-        """Which jobs count as gone, because their queue is being cleared or destroyed."""
+    def _update_pending_deletions(self) -> None:
+        """Update the set of jobs that are hidden because their queue is being cleared or
+        destroyed."""
         queues = self._queues.values()
         self.pending_deletion = PendingDeletions(
             tuple(queue.number for queue in queues if queue.destroyed),
             tuple((q.number, q.cleared_seq) for q in queues if q.cleared_seq),
         )
 
-    # ---- beside the steps ----
+    # ---- full text and checkpoints ----
 
     async def index_texts(self) -> bool:
-        """Take some more jobs into full text; whether there were any."""
+        """Add further jobs to the full-text index; return whether there were any."""
         if self._fulltext >= self._next_number - 1:
             return False
         last = min(self._fulltext + _FULLTEXT_ROWS, self._next_number - 1)
@@ -397,8 +397,8 @@ class MirrorFile:
         self._fulltext = last
         return True
 
-    async def _forget_texts(self, numbers: list[int]) -> None:
-        """The rows are about to change: full text has to be told what it knew of them."""
+    async def _remove_texts(self, numbers: list[int]) -> None:
+        """Remove rows from the full-text index before they change; FTS5 needs their old values."""
         if numbers:
             await self._writer.run(
                 "INSERT INTO jobs_fts (jobs_fts, rowid, payload, tags, queue) SELECT 'delete',"
@@ -407,7 +407,7 @@ class MirrorFile:
                 (rows.json_list(numbers),),
             )
 
-    async def _learn_texts(self, numbers: list[int]) -> None:
+    async def _add_texts(self, numbers: list[int]) -> None:
         if numbers:
             await self._writer.run(
                 "INSERT INTO jobs_fts (rowid, payload, tags, queue) SELECT number, payload, tags,"
@@ -416,7 +416,7 @@ class MirrorFile:
             )
 
     async def checkpoint(self) -> None:
-        """Have everything so far on the disk."""
+        """Run a WAL checkpoint, so that all commits survive a power failure."""
         watermark = self.watermark
         if not self._written and self.durable == watermark:
             return
@@ -426,12 +426,12 @@ class MirrorFile:
             self._written = False
 
     def file_sizes(self) -> tuple[int, int]:
-        """Bytes of the file and of its write-ahead log."""
+        """Sizes in bytes of the file and of its write-ahead log."""
         return _size(self.path), _size(self.path.with_name(self.path.name + "-wal"))
 
 
 def delete_file(path: Path) -> None:
-    """Delete a file of the mirror with what SQLite keeps beside it."""
+    """Delete a mirror file and the auxiliary files of SQLite."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 

@@ -1,10 +1,11 @@
-"""Keeps the right file of the mirror up to date and answers from it.
+"""The mirror files of a data directory: sync loop, rebuild, and selection of the serving file.
 
-Files are called `mirror-<n>.sqlite`. The one that serves has seen the whole base. Beside it there
-may be a newer one that is being built, because somebody asked for it, or because the one that
-serves has missed something: that one then stays as it is, its answers are marked as stale. When the
-new one is complete it takes over, and the old one is deleted. A file that is damaged, deleted while
-it is open, or of another base is given up at once: no answer until a new one is complete.
+Files are named `mirror-<n>.sqlite`. The serving file has a complete scan. A newer file may be built
+at the same time, on request or because the serving file missed outbox rows; a serving file that
+missed rows is not updated any more, and its results are marked as stale. When the new file is
+complete, it replaces the serving file, which is deleted. A file that is damaged, deleted while
+open, or of another state store is discarded at once; queries then fail until a new file is
+complete.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ _CHECKPOINT_S: Final = 1.0
 _CHECKPOINT_SIZE: Final = 64 * limits.MIB
 _RETRY_S: Final = 1.0
 _IDLE_S: Final = 1.0
-_TELL_S: Final = 1.0
-_QUESTIONS: Final = {
+_REPORT_S: Final = 1.0
+_QUERIES: Final = {
     "search": search.search,
     "facets": search.facets,
     "ids": search.ids,
@@ -44,17 +45,17 @@ _QUESTIONS: Final = {
 
 
 class MirrorFiles:
-    """The files of one data directory."""
+    """The mirror files of one data directory."""
 
     def __init__(self, data_dir: Path, report: Callable[[dict[str, Any]], None]) -> None:
-        """`report` is called with the state of the mirror, at least once a second."""
+        """`report` is called with the status of the mirror, at least once per second."""
         self._directory = data_dir / DIRECTORY
         self._data_dir = data_dir
         self._report = report
         self._reader: Reader | None = None
         self._serving: MirrorFile | None = None
         self._building: MirrorFile | None = None
-        self._missed = False  # the one that serves is stale
+        self._missed = False  # the serving file is stale
         self._last = 0  # number of the newest file
         self._wake = asyncio.Event()
         self._flushed = -1
@@ -67,15 +68,15 @@ class MirrorFiles:
         self._checked = 0.0
         self._stopping = False
 
-    # ---- from the server ----
+    # ---- calls from the server ----
 
     def on_flushed(self, index: int) -> None:
-        """There is something new in the base."""
+        """Wake the loop after a flush of the state store."""
         self._flushed = index
         self._wake.set()
 
     async def serve(self, method: str, arguments: Any) -> Any:
-        """Answer a question; `index` among the arguments is the flush it has to know."""
+        """Run a query; the argument `index` is the flush that the mirror should have read."""
         if method == "rebuild":
             return await self._rebuild()
         mirror_file = self._serving
@@ -91,15 +92,19 @@ class MirrorFiles:
                 pass
         stale = mirror_file.watermark < index or self._missed
         try:
-            return [await _QUESTIONS[method](mirror_file, arguments, stale), stale]
+            return [await _QUERIES[method](mirror_file, arguments, stale), stale]
         except Failure as error:
-            logger.warning("the mirror cannot answer: %s", error)
-            raise MirrorUnavailable(f"the mirror cannot answer: {error}") from None
+            logger.warning("mirror query failed: %s", error)
+            raise MirrorUnavailable(f"mirror query failed: {error}") from None
 
     def _why_not(self) -> str:
         if self._building is not None:
-            return f"the mirror is being built: {self._building.scanned} jobs so far"
-        return f"the mirror cannot be built: {self._error}" if self._error else "it is starting"
+            return f"the mirror is being built: {self._building.scanned} jobs scanned"
+        return (
+            f"the mirror cannot be built: {self._error}"
+            if self._error
+            else "the mirror is starting"
+        )
 
     async def _rebuild(self) -> dict[str, Any]:
         began = time.monotonic()
@@ -113,9 +118,9 @@ class MirrorFiles:
     # ---- the loop ----
 
     async def run(self) -> None:
-        """Follow the outbox until told to stop."""
+        """Follow the outbox until `stop` is called."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        self._tell_again()
+        self._report_repeatedly()
         while not self._stopping:
             try:
                 worked = await self._turn()
@@ -128,25 +133,25 @@ class MirrorFiles:
                 await self._rest()
 
     def stop(self) -> None:
-        """Have `run` return when it has done what it is at."""
+        """Make `run` return after its present step."""
         self._stopping = True
         self._wake.set()
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         for mirror_file in (self._serving, self._building):
             if mirror_file is not None:
                 await mirror_file.close()
         if self._reader is not None:
             self._reader.close()
 
-    def _tell_again(self) -> None:
+    def _report_repeatedly(self) -> None:
         if not self._stopping:
-            asyncio.get_running_loop().call_later(_TELL_S, self._tell_again)
-        self._tell()
+            asyncio.get_running_loop().call_later(_REPORT_S, self._report_repeatedly)
+        self._send_status()
 
     async def _rest(self) -> None:
-        self._tell()
+        self._send_status()
         try:
             async with asyncio.timeout(_IDLE_S):
                 await self._wake.wait()
@@ -158,7 +163,7 @@ class MirrorFiles:
         if self._reader is None:
             self._reader = Reader(self._data_dir)
             await self._open_files()
-        await self._look_after_files()
+        await self._check_files()
         worked = False
         if self._serving is not None and not self._missed:
             worked = await self._step(self._serving)
@@ -177,7 +182,7 @@ class MirrorFiles:
         try:
             return await mirror_file.step()
         except Missed as error:
-            logger.info("the mirror is built again: %s", error)
+            logger.info("the mirror is rebuilt: %s", error)
             if mirror_file is self._building:
                 self._building = None
                 await mirror_file.discard()
@@ -195,7 +200,7 @@ class MirrorFiles:
             try:
                 await self._serving.adopt(old)
             except Failure as error:
-                logger.warning("the reports of %s are lost: %s", old.path, error)
+                logger.warning("cannot copy the reports of %s: %s", old.path, error)
         await self._serving.checkpoint()
         if old is not None:
             await old.discard()
@@ -215,7 +220,7 @@ class MirrorFiles:
             for each in (self._serving, self._building):
                 if each is not None:
                     await each.checkpoint()
-            self._tell()
+            self._send_status()
 
     # ---- files ----
 
@@ -226,7 +231,7 @@ class MirrorFiles:
         return None if stored is None else decode_state(stored)
 
     async def _open_files(self) -> None:
-        """Go on with the files that there are, the newest first."""
+        """Open the existing files, the newest first."""
         state = self._state()
         assert self._reader is not None
         for path in sorted(self._directory.glob(_PATTERN), key=_number, reverse=True):
@@ -235,7 +240,7 @@ class MirrorFiles:
                 try:
                     mirror_file = await MirrorFile.open(path, self._reader, *state)
                 except (Failure, OSError) as error:
-                    logger.warning("the mirror in %s is given up: %s", path, error)
+                    logger.warning("the mirror file %s is discarded: %s", path, error)
             if mirror_file is None:
                 delete_file(path)
             elif mirror_file.epoch != state[0]:  # type: ignore[index]
@@ -248,11 +253,13 @@ class MirrorFiles:
             else:
                 await mirror_file.discard()
 
-    async def _look_after_files(self) -> None:
+    async def _check_files(self) -> None:
         for mirror_file in (self._serving, self._building):
             if mirror_file is not None and not mirror_file.path.exists():
-                logger.warning("the mirror in %s was deleted: it is built again", mirror_file.path)
-                await self._give_up(mirror_file)
+                logger.warning(
+                    "the mirror file %s was deleted; the mirror is rebuilt", mirror_file.path
+                )
+                await self._discard(mirror_file)
         wanted = self._serving is None or self._missed or self._rebuild_wanted
         if self._building is None and wanted:
             await self._build()
@@ -268,7 +275,7 @@ class MirrorFiles:
         self._build_began = time.monotonic()
         self._building = await MirrorFile.open(path, self._reader, *state)
 
-    async def _give_up(self, mirror_file: MirrorFile) -> None:
+    async def _discard(self, mirror_file: MirrorFile) -> None:
         if mirror_file is self._serving:
             self._serving = None
             self._missed = False
@@ -277,29 +284,29 @@ class MirrorFiles:
         await mirror_file.discard()
 
     async def _on_failure(self, error: Exception) -> None:
-        """What may pass, such as a full disk, is tried again; a damaged file is given up."""
+        """Retry after a temporary error, such as a full disk; discard a damaged file."""
         if str(error) != self._error:
-            logger.warning("the mirror cannot go on: %s", error)
+            logger.warning("mirror sync failed: %s", error)
         self._error = str(error)
         if "malformed" in self._error or "not a database" in self._error:
             for mirror_file in (self._serving, self._building):
                 if mirror_file is not None:
-                    await self._give_up(mirror_file)
+                    await self._discard(mirror_file)
 
-    # ---- what the server is told ----
+    # ---- status reports to the server ----
 
-    def _tell(self) -> None:
-        views = [
+    def _send_status(self) -> None:
+        files = [
             mirror_file
             for mirror_file in (self._serving, self._building)
             if mirror_file is not None
         ]
         following = [
             mirror_file
-            for mirror_file in views
+            for mirror_file in files
             if not (self._missed and mirror_file is self._serving)
         ]
-        sizes = [mirror_file.file_sizes() for mirror_file in views]
+        sizes = [mirror_file.file_sizes() for mirror_file in files]
         serving = self._serving
         self._report(
             {

@@ -1,7 +1,7 @@
-"""What jobs can be searched by: one filter for search, facets, bulk actions and the command line.
+"""Search filters of jobs, used by search, facets, bulk operations and the command line.
 
-A filter is a JSON object; all its members have to hold. `parse` checks it and gives the values as
-they are compared: times as unix nanoseconds, names as they are stored.
+A filter is a JSON object; a job matches if all members match. `parse` validates it and converts the
+values: times to unix nanoseconds, names to their stored form.
 """
 
 import difflib
@@ -22,17 +22,17 @@ _SHOWN_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The members of a filter that were given, by name; see PARSERS for their types."""
+    """The given members of a filter, by name; PARSERS defines their types."""
 
     values: Mapping[str, Any]
 
     def get(self, name: str) -> Any:
-        """The value of a member; None when it was not given."""
+        """The value of a member, or None."""
         return self.values.get(name)
 
 
 def parse(fields: Mapping[str, Any]) -> Filter:
-    """A filter from decoded JSON. Members that are null count as not given."""
+    """Parse a filter from decoded JSON; null members are ignored."""
     values = {}
     for name, value in fields.items():
         parser = PARSERS.get(name)
@@ -47,11 +47,11 @@ def parse(fields: Mapping[str, Any]) -> Filter:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise _refused(name, "a text that is not empty", value)
+        raise _refused(name, "a non-empty text", value)
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise _refused(name, "a text without half of a surrogate pair", value) from None
+        raise _refused(name, "a text without unpaired surrogates", value) from None
     if size > limits.SEARCH_TEXT_SIZE_MAX:
         raise ValidationError(
             f"{name} has {size} bytes (limit {limits.SEARCH_TEXT_SIZE_MAX})", field=name
@@ -65,7 +65,7 @@ def _states(name: str, value: Any) -> tuple[str, ...]:
         raise _refused(name, f"a state, or a list of up to {len(STATES)}", value)
     for state in names:
         if state not in STATES:
-            raise _refused(name, f"one or some of {', '.join(STATES)}", state)
+            raise _refused(name, f"one or more of {', '.join(STATES)}", state)
     return tuple(dict.fromkeys(names))
 
 

@@ -1,4 +1,4 @@
-"""Conditions on payloads, in a small part of the language of jq.
+"""Parser of payload conditions, a small subset of jq.
 
     expression = condition { "and" condition }
     condition  = path op literal | path "|" test
@@ -8,10 +8,10 @@
     path       = "." | segment { segment }
     segment    = "." word | [ "." ] '["key"]' | [ "." ] "[" digits "]"
 
-A literal is compared with values of its own type only. What a path does not lead to counts as null,
-and so differs from every other literal; nothing else holds for it. `contains` is true of a list
-that has the text as an element and of a text that has it as a part. The length of a missing value
-is 0; numbers and booleans have none.
+A literal is compared only with values of its own type. A missing path counts as null: `!=` is true
+for every other literal, and all other comparisons are false. `contains` is true for a list with the
+text as an element, and for a text with it as a substring. The length of a missing value is 0;
+numbers and booleans have no length.
 """
 
 import json
@@ -31,13 +31,14 @@ _INDEX: Final = re.compile(r"(\d{1,9})\s*\]")
 _OP: Final = re.compile(r"==|!=|>=|<=|>|<")
 _TEST: Final = re.compile(r"\|\s*(startswith|contains|length)\b\s*")
 _AND: Final = re.compile(r"and\b")
-_UNSPEAKABLE: Final = re.compile(r'["\\\x00-\x1f]')
+_UNSUPPORTED_KEY: Final = re.compile(r'["\\\x00-\x1f]')
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What has to hold for the value at the end of the path. `test` is empty for a plain
-    comparison; `op` is empty for startswith and contains."""
+    """A condition on the value at a path.
+
+    `test` is empty for a comparison; `op` is empty for startswith and contains."""
 
     path: tuple[str | int, ...]
     test: str
@@ -46,7 +47,7 @@ class Condition:
 
 
 def parse(text: str) -> tuple[Condition, ...]:
-    """The conditions of an expression; ValidationError if it is none."""
+    """Parse an expression into conditions; raise ValidationError if it is invalid."""
     if not text.strip():
         raise _refused("payload_jq is empty")
     if len(text.encode("utf-8", "replace")) > limits.JQ_SIZE_MAX:
@@ -123,8 +124,8 @@ class _Parser:
             raise self.unsupported()
         key = self.literal()
         assert isinstance(key, str)
-        if _UNSPEAKABLE.search(key):
-            raise _refused(f"payload_jq cannot name the key {json.dumps(key)}")
+        if _UNSUPPORTED_KEY.search(key):
+            raise _refused(f"payload_jq does not support the key {json.dumps(key)}")
         self.expect("]", skip=False)
         return key
 

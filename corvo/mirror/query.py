@@ -1,10 +1,10 @@
-"""Filters as SQL. Everything that a user wrote is a bound parameter.
+"""Translation of filters to SQL; all user input is bound as parameters.
 
-A page is found in three ways. When few rows can match (the facets know), fewer than were walked
-else, or when a member of the filter names few rows (a unique key, a batch, a tag that is not
-counted), those are read and sorted. Otherwise an index gives the rows in order, and the first that
-match are the page; one that needs equal states or queues is walked once for each state. A sort by
-anything but the time of creation reads all rows that match.
+There are three query plans for a page. If few rows can match (according to the facets), fewer than
+an index walk would read, or if a member of the filter selects few rows (a unique key, a batch, a
+tag without sets), these rows are read and sorted. Otherwise an index returns rows in order, and the
+first matches are the page; an index that starts with queue or state is walked once per state. A
+sort by anything except the creation time reads all matching rows.
 """
 
 import base64
@@ -29,7 +29,7 @@ _ORDERS: Final = {
     "completed_at": "IFNULL(j.completed_at, 0)",
     "attempt": "j.attempt",
 }
-_NAMED: Final = ("unique_key", "batch_id", "parent_id", "chain_id", "worker_id")  # have an index
+_INDEXED: Final = ("unique_key", "batch_id", "parent_id", "chain_id", "worker_id")
 _COMPARED: Final = {
     "created_after": "j.created_at > ?",
     "created_before": "j.created_at < ?",
@@ -53,39 +53,41 @@ _HAS_TAG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What pages are sorted by; ties by id."""
+    """The sort order of pages; ties are sorted by id."""
 
     sort: str
     descending: bool
 
     @property
     def column(self) -> str:
-        """The expression that is compared."""
+        """The SQL expression that is sorted by."""
         return _ORDERS[self.sort]
 
     @property
     def clause(self) -> str:
-        """ORDER BY, over the columns of a page."""
+        """The ORDER BY clause over the columns of a page."""
         direction = "DESC" if self.descending else "ASC"
         return f"ORDER BY sorted {direction}, id {direction}"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDeletions:
-    """Jobs that are about to be deleted, and count as gone: those of these queues, and those that
-    a clear has found waiting, by the number of their queue and its last event."""
+    """Jobs with a pending deletion, which queries hide.
+
+    `queues` are destroyed queues. `cleared` are (queue number, seq) of cleared queues: a clear
+    deletes waiting jobs whose last event is not after seq."""
 
     queues: tuple[int, ...] = ()
     cleared: tuple[tuple[int, int], ...] = ()
 
     @property
     def any(self) -> bool:
-        """Whether there may be such jobs."""
+        """Whether there may be jobs with a pending deletion."""
         return bool(self.queues or self.cleared)
 
 
 def parse_order(sort: str | None, order: str | None) -> Order:
-    """An order; an unknown sort is the time of creation, an unknown direction is downwards."""
+    """Parse an order; the default is created_at, descending."""
     return Order(sort if sort in _ORDERS else "created_at", order != "asc")
 
 
@@ -93,13 +95,13 @@ def parse_order(sort: str | None, order: str | None) -> Order:
 
 
 def encode_cursor(order: Order, value: int, job_id: str) -> str:
-    """The place behind a job in an order."""
-    facet = [order.sort, int(order.descending), value, job_id]
-    return base64.urlsafe_b64encode(json.dumps(facet).encode()).decode().rstrip("=")
+    """Encode the position after a job in an order."""
+    fields = [order.sort, int(order.descending), value, job_id]
+    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
 
 
 def parse_cursor(order: Order, text: str | None) -> tuple[int, str] | None:
-    """The place that a cursor names; None, the start, when it is none of this order."""
+    """Decode a cursor; None (the start) if it is invalid or of another order."""
     if not text:
         return None
     try:
@@ -118,7 +120,7 @@ def parse_cursor(order: Order, text: str | None) -> tuple[int, str] | None:
 def conditions(
     filter: Filter, pending_deletion: PendingDeletions, without: Iterable[str] = ()
 ) -> list[Sql]:
-    """What has to hold for a row `j` of jobs, but for the members in `without`."""
+    """SQL conditions on a row `j` of jobs, except for the members in `without`."""
     found: list[Sql] = []
     for name, value in filter.values.items():
         if name not in without:
@@ -139,7 +141,7 @@ def conditions(
 def _member(name: str, value: Any) -> list[Sql]:
     if name in _COMPARED:
         return [(_COMPARED[name], [value])]
-    if name in _NAMED:
+    if name in _INDEXED:
         return [(f"j.{name} = ?", [value])]
     if name == "queue":
         return [("j.queue GLOB ?", [_glob(value)]) if "*" in value else ("j.queue = ?", [value])]
@@ -165,7 +167,7 @@ def _marks(values: Iterable[Any]) -> str:
 
 
 def like(text: str) -> str:
-    """A pattern of LIKE for texts that have this text in them."""
+    """A LIKE pattern for texts that contain this text."""
     for mark in "\\%_":
         text = text.replace(mark, "\\" + mark)
     return f"%{text}%"
@@ -225,39 +227,41 @@ def page(
     numbers: list[int] | None,
     uncounted_tag: str | None,
 ) -> Sql:
-    """SQL for (number, sorted, id) of a page. `numbers` are all rows that can match, if they are
-    few; `uncounted_tag` is a tag of the filter that the facets do not know."""
-    facet: list[Sql] = []
+    """SQL for (number, sorted, id) of a page.
+
+    `numbers` are all rows that can match, if they are few; `uncounted_tag` is a tag of the filter
+    without facet sets."""
+    beyond: list[Sql] = []  # condition: after the cursor
     if after is not None:
         sign = "<" if order.descending else ">"
-        facet.append((f"({order.column}, j.id) {sign} (?, ?)", [*after]))
+        beyond.append((f"({order.column}, j.id) {sign} (?, ?)", [*after]))
     if numbers is not None:
         source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
-        rest = conditions(filter, pending_deletion) + facet
+        rest = conditions(filter, pending_deletion) + beyond
         return _select(source, [json.dumps(numbers)], rest, order, limit)
-    named = next((name for name in _NAMED if filter.get(name) is not None), None)
+    named = next((name for name in _INDEXED if filter.get(name) is not None), None)
     if named is not None:
-        rest = conditions(filter, pending_deletion) + facet
+        rest = conditions(filter, pending_deletion) + beyond
         return _select(f"jobs j INDEXED BY jobs_{named}", [], rest, order, limit)
     if uncounted_tag is not None:
         source = f"({_TAGGED}) n CROSS JOIN jobs j ON j.number = n.number"
         params = [uncounted_tag, filter.get("tags")[uncounted_tag]]
-        return _select(source, params, conditions(filter, pending_deletion) + facet, order, limit)
+        return _select(source, params, conditions(filter, pending_deletion) + beyond, order, limit)
     if order.sort != "created_at":
-        return _select("jobs j", [], conditions(filter, pending_deletion) + facet, order, limit)
-    return _walk(filter, pending_deletion, order, facet, limit)
+        return _select("jobs j", [], conditions(filter, pending_deletion) + beyond, order, limit)
+    return _walk(filter, pending_deletion, order, beyond, limit)
 
 
 def _walk(
-    filter: Filter, pending_deletion: PendingDeletions, order: Order, facet: list[Sql], limit: int
+    filter: Filter, pending_deletion: PendingDeletions, order: Order, beyond: list[Sql], limit: int
 ) -> Sql:
     queue = filter.get("queue")
     exact = queue is not None and "*" not in queue
     states = filter.get("state") or (STATES if exact else None)
     if states is None:
-        rest = conditions(filter, pending_deletion) + facet
+        rest = conditions(filter, pending_deletion) + beyond
         return _select("jobs j INDEXED BY jobs_created", [], rest, order, limit)
-    rest = conditions(filter, pending_deletion, ("state",)) + facet
+    rest = conditions(filter, pending_deletion, ("state",)) + beyond
     index = "jobs_queue" if exact else "jobs_state"
     parts = [
         _select(f"jobs j INDEXED BY {index}", [], [("j.state = ?", [state]), *rest], order, limit)
@@ -282,27 +286,28 @@ def _select(source: str, params: list[Any], rest: list[Sql], order: Order, limit
 def matching_ids(
     filter: Filter, pending_deletion: PendingDeletions, limit: int, numbers: list[int]
 ) -> Sql:
-    """SQL for (number, id) of the first of these rows that match, in their order."""
+    """SQL for (number, id) of the first matches among `numbers`, in row order."""
     return matches(filter, pending_deletion, "j.number, j.id", limit, numbers, "ORDER BY j.number")
 
 
 def matches(
     filter: Filter,
     pending_deletion: PendingDeletions,
-    what: str,
+    columns: str,
     limit: int,
     numbers: list[int] | None,
     order: str = "",
 ) -> Sql:
-    """SQL for some columns of the first rows that match. `numbers` are all rows that can
-    match, if they are not too many to be listed."""
+    """SQL for columns of the first matching rows.
+
+    `numbers` are all rows that can match, or None if they are too many to be listed."""
     source = "jobs j"
     values: list[Any] = []
     if numbers is not None:
         source = "json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
         values = [json.dumps(numbers)]
     rest = conditions(filter, pending_deletion)
-    text = f"SELECT {what} FROM {source}"
+    text = f"SELECT {columns} FROM {source}"
     if rest:
         text += " WHERE " + " AND ".join(condition for condition, _ in rest)
     return f"{text} {order} LIMIT ?", [

@@ -1,18 +1,18 @@
-"""What happened in the last day, by the minute: for charts and histograms.
+"""Reports of the last day, by minute, for charts and histograms.
 
-Three tables beside the jobs, written in the same transaction as the rows they are counted from, so
-that a killed process counts nothing twice and forgets nothing. Queue 0 stands for all queues.
+There are three report tables. They are updated in the same transaction as the job rows, so a crash
+neither loses nor repeats a count. Queue 0 means all queues.
 
-- `report_minutes`: jobs enqueued and completed, and attempts failed, in the minute in which that
-  happened, however late the mirror heard of it.
-- `report_states`: jobs of each state, and since when the oldest ready one has been waiting, at the
-  end of each minute in which the queue has changed; other minutes are as the one before.
-- `report_latencies`: how many jobs waited, from ready to started, and ran, from started to
-  completed, how long. Only first deliveries count: a retry waits because it has to.
+- `report_minutes`: jobs enqueued and completed, and attempts failed, by the minute of the event,
+  however late the mirror reads it.
+- `report_states`: jobs by state, and the time at which the oldest ready job became ready, at the
+  end of each minute in which the queue changed; other minutes equal the one before.
+- `report_latencies`: histograms of waiting time (from ready to started) and run time (from started
+  to completed). Only first deliveries count, because a retry waits on purpose.
 
-A job that was gone before the mirror saw it is in none of them. A file that is built anew counts
-the jobs that there are, and takes over what the one before it knew. Rows older than a day go, and
-the oldest of them earlier when there are too many.
+A job that is deleted before the mirror reads it is in none of them. A rebuilt file counts the
+existing jobs and copies the reports of the previous file. Rows older than a day are deleted; if
+there are too many rows, the oldest are deleted earlier.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from corvo.mirror.sync import SyncBatch
 from corvo.model import STATES, Queue
 from corvo.platform.durations import format_time
 
-KINDS: Final = ("delivery", "run")  # tally.DELIVERY, tally.RUN
+KINDS: Final = ("delivery", "run")  # by counters.DELIVERY, counters.RUN
 _PRUNE_NS: Final = 600 * SECOND_NS
 _STATE_COLUMNS: Final = ", ".join(STATES)
 TABLES: Final = f"""
@@ -71,7 +71,7 @@ _LAST_STATES: Final = (
 _PUT_STATES: Final = (
     f"INSERT OR REPLACE INTO report_states VALUES ({', '.join('?' * (3 + len(STATES)))})"
 )
-# Of what two files know, the one that saw more is right.
+# Where both files have a count, the larger one is right.
 _ADOPT: Final = (
     "INSERT INTO report_minutes SELECT * FROM old.report_minutes WHERE true ON CONFLICT DO UPDATE"
     " SET enqueued = max(enqueued, excluded.enqueued), completed = max(completed,"
@@ -83,14 +83,14 @@ _ADOPT: Final = (
 
 
 class Reports:
-    """Writes the reports of one file."""
+    """Writer of the report tables of one file."""
 
     def __init__(self) -> None:
         self._states: dict[int, tuple[int, ...]] = {}  # the last row of each queue
         self._pruned_ns = 0
 
     async def load(self, writer: Database) -> None:
-        """Go on with a file that there is."""
+        """Load the last states from an existing file."""
         self._states = {row[0]: row for row in await writer.all(_LAST_STATES, (ALL,))}
 
     async def write(
@@ -100,7 +100,7 @@ class Reports:
         report_counters: ReportCounters,
         queues: dict[int, Queue],
     ) -> None:
-        """What a round adds, inside its transaction."""
+        """Write the counters of a sync batch, inside its transaction."""
         await writer.many(_ADD_MINUTES, report_counters.minutes())
         await writer.many(_ADD_LATENCIES, report_counters.latencies())
         if read.queues:
@@ -120,19 +120,19 @@ class Reports:
 
 
 def _states_row(queue: int, stamp_ns: int, counts: list[int], oldest_ns: int) -> tuple[int, ...]:
-    """A row of report_states; `counts` by state."""
+    """A row of report_states; `counts` are indexed by state."""
     return queue, stamp_ns // MINUTE_NS, *counts, min(oldest_ns, limits.DUE_MAX_NS)
 
 
 def _sum_of(stamp_ns: int, rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The row of all queues, from their last rows."""
+    """The row for all queues, summed from the last row of each."""
     columns = list(zip(*rows, strict=True)) or [()] * (3 + len(STATES))
     oldest_ns = min((since_ns for since_ns in columns[-1] if since_ns), default=0)
     return _states_row(ALL, stamp_ns, [sum(column) for column in columns[2:-1]], oldest_ns)
 
 
 async def adopt(writer: Database, path: str) -> None:
-    """Take over what the file before this one knew."""
+    """Merge the reports of the previous file into this file."""
     await writer.run("ATTACH DATABASE ? AS old", (path,))
     try:
         await writer.script(";".join(("BEGIN IMMEDIATE", *_ADOPT, "COMMIT")))
@@ -141,8 +141,9 @@ async def adopt(writer: Database, path: str) -> None:
 
 
 async def prune(writer: Database, now_ns: int) -> None:
-    """Forget what is older than a day, or than as much of it as there is room for. Of the states of
-    a queue the last row before that stays: it says how the day began."""
+    """Delete rows older than a day, or than a shorter time if there are too many rows.
+
+    The last row of report_states before that time stays for each queue: it is the initial state."""
     kept_ns = REPORT_KEPT_NS
     while True:
         minute, bucket = (now_ns - kept_ns) // MINUTE_NS, (now_ns - kept_ns) // BUCKET_NS
@@ -159,13 +160,13 @@ async def prune(writer: Database, now_ns: int) -> None:
         kept_ns //= 2
 
 
-# ---- answers ----
+# ---- queries ----
 
 
 async def throughput(
     database: Database, queue: int, now_ns: int, minutes: int
 ) -> list[dict[str, Any]]:
-    """Of each of the last minutes, the running one included; the oldest comes first."""
+    """Counts of each of the last minutes, including the current one, the oldest first."""
     last = now_ns // MINUTE_NS
     first = last - minutes + 1
     text = (
@@ -184,8 +185,9 @@ async def throughput(
 async def history(
     database: Database, queue: int, now_ns: int, minutes: int, step: int
 ) -> list[dict[str, Any]]:
-    """Points of charts, one for each `step` minutes: what happened in them, and the jobs of each
-    state at their end; those are left out while nothing is known yet."""
+    """Points of a chart, one per `step` minutes.
+
+    A point has the counts of its minutes, and the jobs by state at its end, if known."""
     last = now_ns // MINUTE_NS
     first = last - minutes + 1
     text = (
@@ -194,7 +196,7 @@ async def history(
         " WHERE queue = ?1 AND minute < ?2), ?2) ORDER BY minute"
     )
     states = await database.all(text, (queue, first, last))
-    flow = await throughput(database, queue, now_ns, minutes)
+    counts = await throughput(database, queue, now_ns, minutes)
     points: list[dict[str, Any]] = []
     at = 0
     current: Any = None
@@ -203,9 +205,9 @@ async def history(
         while at < len(states) and states[at][0] < first + end:
             current = states[at]
             at += 1
-        point: dict[str, Any] = {"at": flow[start]["minute"]}
+        point: dict[str, Any] = {"at": counts[start]["minute"]}
         for name in ("enqueued", "completed", "failed"):
-            point[name] = sum(minute[name] for minute in flow[start:end])
+            point[name] = sum(minute[name] for minute in counts[start:end])
         if current is not None:
             point["jobs"] = dict(zip(STATES, current[1:-1], strict=True))
             end_ns = min((first + end) * MINUTE_NS, now_ns)
@@ -218,7 +220,7 @@ async def history(
 async def latencies(
     database: Database, queue: int, now_ns: int, period_ns: int
 ) -> dict[str, dict[str, Any]]:
-    """A histogram of each kind; its bounds are in seconds, its counts those of all up to them."""
+    """A cumulative histogram of each kind, with bounds in seconds."""
     text = (
         "SELECT kind, bucket, sum(count) FROM report_latencies"
         " WHERE queue = ? AND kind IN (0, 1) AND slot >= ? AND slot <= ? GROUP BY kind, bucket"

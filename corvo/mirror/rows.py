@@ -1,4 +1,4 @@
-"""Documents of the base as rows of the mirror's tables."""
+"""Conversion of state-store records to rows of the mirror tables."""
 
 import functools
 import json
@@ -32,40 +32,45 @@ def _time(at_ns: int) -> int | None:
     return min(at_ns, DUE_MAX_NS) or None
 
 
-def plain_text(text: bytes) -> str:
-    """A JSON string text as the text it stands for; halves of surrogate pairs, which SQLite
-    cannot hold, are replaced."""
+def decode_text(text: bytes) -> str:
+    """Decode a JSON string; unpaired surrogates, which SQLite cannot store, are replaced."""
     if not text:
         return ""
-    return plain(str(json.loads(text)))
+    return replace_surrogates(str(json.loads(text)))
 
 
 def tags_of(job: Job) -> dict[str, str]:
-    """The tags of a job; of a key that is given twice, the last one counts."""
+    """The tags of a job; of duplicate keys the last one counts."""
     return tags_in(job.tags.decode())
 
 
 @functools.lru_cache(maxsize=_TAGS_KEPT)
 def tags_in(text: str) -> dict[str, str]:
-    """The tags in the text of a row, not to be changed: many jobs have the same."""
-    return {plain(key): plain(value) for key, value in json.loads(text).items()}
+    """Decode tags; the result is cached and shared by jobs with the same tags, so it is
+    read-only."""
+    return {
+        replace_surrogates(key): replace_surrogates(value)
+        for key, value in json.loads(text).items()
+    }
 
 
 def json_list(values: Iterable[int | str]) -> str:
-    """A list that a statement reads with json_each."""
+    """Encode a list for json_each in a statement."""
     return json.dumps(list(values))
 
 
-def plain(text: str) -> str:
-    """A text without halves of surrogate pairs."""
+def replace_surrogates(text: str) -> str:
+    """Replace unpaired surrogates in a text."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
-    """A row of jobs by its shape: schema.REQUIRED (with 0 as its number), then those of
-    schema.OPTIONAL whose bits are set in the shape; what is not set is left out."""
+    """The shape and the values of a new row of jobs.
+
+    The values are schema.REQUIRED (with number 0), then the columns of schema.OPTIONAL whose bit is
+    set in the shape; empty columns are left out."""
     values: list[object] = [
         0,
         job.id,
@@ -123,7 +128,7 @@ def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
 
 
 def _rest_of(job: Job) -> tuple[object, ...]:
-    """What few jobs have: the end of schema.OPTIONAL."""
+    """The last columns of schema.OPTIONAL, which few jobs have."""
     options = job.options or _NO_OPTIONS
     return (
         UNIQUE_UNTIL[job.unique_until] if job.unique_key else "",
@@ -138,7 +143,7 @@ def _rest_of(job: Job) -> tuple[object, ...]:
 
 
 def changing_values(job: Job, queue: str) -> Values:
-    """By schema.CHANGING."""
+    """The values of the columns in schema.CHANGING."""
     options = job.options or _NO_OPTIONS
     return (
         queue,
@@ -173,8 +178,8 @@ def error_values(number: int, bucket: int, job_id: str, record: ErrorRecord) -> 
         job_id,
         record.attempt,
         ERROR_KINDS[record.kind],
-        plain_text(record.error),
-        plain_text(record.backtrace) or None,
+        decode_text(record.error),
+        decode_text(record.backtrace) or None,
         min(record.at_ns, DUE_MAX_NS),
     )
 
@@ -202,7 +207,7 @@ def lock_values(key: bytes, queue: str, lock: tuple[str, int, bytes]) -> Values:
 
 
 def lock_queue(key: bytes) -> int:
-    """The number of the queue that the row of a unique lock belongs to."""
+    """The queue number in the key of a unique lock."""
     number: int = parse_unique(key)[0]
     return number
 

@@ -1,13 +1,13 @@
-"""The tables of the mirror.
+"""The SQL schema of the mirror.
 
-Times are unix nanoseconds (the latest that 8 bytes hold stands for later ones), payloads and other
-JSON values are the texts that came in. `number` is the row of a job as long as the file lives;
-facets and full text are kept by it. What is not set is NULL.
+Times are unix nanoseconds, limited to 64 bits. Payloads and other JSON values are the received
+texts. `number` is the row number of a job for the lifetime of the file; facets and full text refer
+to it. Unset columns are NULL.
 
-`about` has one row: the epoch of the outbox it follows, how far it has read (`watermark`, the index
-of a flush), the key that the first reading of the whole base goes on with (NULL when that is
-done), and the last job that full text knows. Long texts come last in a row, so that the others are
-read without them.
+Table `about` has one row: the epoch of the outbox, the index of the last flush that was read
+(`watermark`), the next key of the initial scan (NULL when it is complete), and the last job in the
+full-text index. Long texts are the last columns of a row, so that other columns are read without
+them.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Final
 VERSION: Final = 3
 _SHAPES: Final = 256
 
-# Columns of a job that every row has, and those that a new row has when they are not empty or 0.
+# Columns that every row of jobs has, and columns that a new row has if they are not empty or 0.
 REQUIRED: Final = (
     "number",
     "id",
@@ -59,7 +59,7 @@ OPTIONAL: Final = (
     "hold_reason",
     "expire_at",
 )
-# Columns that change after a job was enqueued.
+# Columns that can change after a job is enqueued.
 CHANGING: Final = (
     "queue",
     "queue_number",
@@ -204,16 +204,16 @@ CREATE VIRTUAL TABLE jobs_fts USING fts5(
 );
 """
 
-# Made when a file has seen the whole base: rows go in three times as fast without them. Those that
-# few jobs are in cost nothing meanwhile, but a look at all rows afterwards.
+# Created after the scan: inserts are three times as fast without them. The partial indexes in
+# TABLES cost nothing during the scan, but would cost a pass over all rows afterwards.
 INDEXES: Final = (
     "CREATE INDEX IF NOT EXISTS jobs_created ON jobs(created_at, id)",
     "CREATE INDEX IF NOT EXISTS jobs_state ON jobs(state, created_at, id)",
     "CREATE INDEX IF NOT EXISTS jobs_queue ON jobs(queue, state, created_at, id)",
 )
 
-# Columns that an update makes NULL when the value is empty or 0. Binding None is slow (the module
-# looks for an adapter each time, 0.4 µs a value), so SQL does it.
+# Columns that an update sets to NULL when the value is empty or 0. SQL does this, because binding
+# None is slow (the sqlite3 module looks for an adapter each time, 0.4 µs per value).
 _EMPTY: Final = (
     "worker_id",
     "hostname",
@@ -244,13 +244,15 @@ UPDATE_JOB: Final = (
 
 
 def columns_of(shape: int) -> list[str]:
-    """The columns of a new row of this shape (`rows.new_values`)."""
+    """The columns of a new row of this shape, see `rows.new_values`."""
     return [*REQUIRED, *(name for bit, name in enumerate(OPTIONAL) if shape >> bit & 1)]
 
 
 @functools.lru_cache(maxsize=_SHAPES)
 def insert_job(shape: int) -> str:
-    """The statement for new rows of this shape. Most columns of most jobs are not set, and each one
-    that is bound for nothing is a tenth of a microsecond."""
+    """The INSERT statement for new rows of this shape.
+
+    It has only the columns that are set, because binding an unset column costs 0.1 µs and most jobs
+    set few columns."""
     columns = columns_of(shape)
     return f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"

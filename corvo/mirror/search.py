@@ -1,4 +1,4 @@
-"""Answers from a view: pages of jobs, counts, sets of ids, full text. Documents leave as JSON."""
+"""Queries on a mirror file: pages of jobs, counts, ids, full text and reports, encoded as JSON."""
 
 import contextlib
 import time
@@ -22,12 +22,12 @@ from corvo.platform.durations import format_time
 
 _ENCODE = msgspec.json.Encoder().encode
 _WITHIN_S: Final = limits.SEARCH_NS / 1e9
-_FEW: Final = 4_096  # rows that are read and sorted rather than found in order
-_READ_COST: Final = 4  # of a row that is read and sorted, against one that is walked over
-_LISTED: Final = 50_000  # rows that are named to SQL one by one
+_FEW: Final = 4_096  # up to this many rows are read and sorted instead of walked in order
+_READ_COST: Final = 4  # cost of a row read and sorted, relative to a walked row
+_LISTED: Final = 50_000  # maximum number of rows listed in a SQL parameter
 _COUNT_WITHIN_S: Final = 0.5
-_NOBODY: Final = -1  # the number of no queue
-_DOCUMENTS: Final = 100  # read at once, until a page is full
+_NO_QUEUE: Final = -1  # number of an unknown queue
+_DOCUMENTS: Final = 100  # jobs read per query, until a page is full
 _TEXTS: Final = (
     "id, queue, state, priority, attempt, max_retries, unique_key, batch_id, worker_id, parent_id,"
     " chain_id, chain_step, group_key, schedule_id, hold_reason, error_count, scheduled_at,"
@@ -87,7 +87,7 @@ async def _page(
     after: tuple[int, str] | None,
     limit: int,
 ) -> tuple[list[Any], int]:
-    """(number, sorted, id) of the rows of a page, and how many there are in all; -1 = unknown."""
+    """Rows (number, sorted, id) of a page, and the total number of matches or -1 if unknown."""
     possible, exact = mirror_file.facets.select(filter)
     count = len(possible)
     total = count if exact and not mirror_file.pending_deletion.any else -1
@@ -109,25 +109,26 @@ async def _page(
 async def _count(
     database: Database, mirror_file: MirrorFile, filter: Filter, at_least: int
 ) -> tuple[int, bool]:
-    """How many jobs match, counted up to a bound and for a moment."""
+    """Count the matches, up to SEARCH_COUNTED_MAX and for a limited time; and whether it is
+    exact."""
     bound = limits.SEARCH_COUNTED_MAX
     numbers = _listed(mirror_file.facets.select(filter)[0])
     text, values = query.matches(filter, mirror_file.pending_deletion, "1", bound + 1, numbers)
     try:
         counted = await database.within(_COUNT_WITHIN_S, f"SELECT count(*) FROM ({text})", values)
-    except MirrorUnavailable:  # it takes too long
+    except MirrorUnavailable:  # timeout
         return at_least, False
     count = counted[0][0]
     return min(count, bound), count <= bound
 
 
 def _listed(possible: RowSet) -> list[int] | None:
-    """The rows that can match, unless there are too many."""
+    """The rows that can match, or None if there are too many to list."""
     return list(possible) if len(possible) <= _LISTED else None
 
 
 async def _documents(database: Database, numbers: list[int]) -> list[dict[str, Any]]:
-    """The jobs of these rows, in this order, as many as fit a page; at least one."""
+    """Read the jobs of these rows, in this order, up to the size of a page but at least one."""
     documents: list[dict[str, Any]] = []
     size = 0
     text = f"SELECT number, {_TEXTS} FROM jobs WHERE number IN (SELECT value FROM json_each(?))"
@@ -136,7 +137,7 @@ async def _documents(database: Database, numbers: list[int]) -> list[dict[str, A
         by_number = {row[0]: row[1:] for row in await database.all(text, (rows.json_list(part),))}
         errors = await _last_errors(database, part)
         for number in part:
-            if number not in by_number:  # gone since the page was found
+            if number not in by_number:  # deleted since the page query
                 continue
             values = dict(zip(_COLUMNS, by_number[number], strict=True))
             size += len(values["payload"]) + len(values["progress"] or "")
@@ -183,7 +184,7 @@ def _document(values: dict[str, Any], last_error: str | None) -> dict[str, Any]:
 
 
 async def facets(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
-    """Counts of the jobs that match: {total, total_is_exact, facets: {by: {value: count}}}."""
+    """Counts of matching jobs: {total, total_is_exact, facets: {by: {value: count}}}."""
     began = time.monotonic()
     filter = filters.parse(arguments["filter"])
     possible, exact = mirror_file.facets.select(filter)
@@ -205,13 +206,12 @@ async def facets(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: b
         else:
             split[dimension] = await _split_by_tag(mirror_file, possible, tag)
     counted = exact and not mirror_file.pending_deletion.any
-    answer = {"total": len(possible), "total_is_exact": counted, "facets": split}
-    return _finish(answer, began, stale)
+    response = {"total": len(possible), "total_is_exact": counted, "facets": split}
+    return _finish(response, began, stale)
 
 
 async def _split_by_tag(mirror_file: MirrorFile, possible: RowSet, key: str) -> dict[str, int]:
-    """By the values of a tag with so many values that they are not counted all the time: those
-    of the first matches, up to a bound."""
+    """Count the values of a tag without facet sets, over the first matches up to a limit."""
     numbers = rows.json_list(possible[: limits.SEARCH_COUNTED_MAX])
     text = (
         "SELECT count(*), t.value FROM json_each(?) n CROSS JOIN jobs j ON j.number = n.value"
@@ -224,9 +224,10 @@ async def _split_by_tag(mirror_file: MirrorFile, possible: RowSet, key: str) -> 
 async def ids(
     mirror_file: MirrorFile, arguments: Mapping[str, Any], _stale: bool
 ) -> dict[str, Any]:
-    """The ids of the jobs that match, in order of their rows, up to a limit: {ids, next, upto}.
-    `after` is the row that the page before ended with, which `next` says (0 = there are no more);
-    `upto` is the last row that there was when the first page was asked for."""
+    """A page of ids of matching jobs, in row order: {ids, next, upto}.
+
+    `after` is `next` of the previous page (0 = no more pages); `upto` is the last row at the time
+    of the first page."""
     filter = filters.parse(arguments["filter"])
     possible, exact = mirror_file.facets.select(filter)
     after, limit = arguments["after"], arguments["limit"]
@@ -250,26 +251,26 @@ async def ids(
 
 
 async def fulltext(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
-    """The jobs that have these words in payload, tags or queue: {q, results}."""
+    """Full-text search in payload, tags and queue: {q, results}."""
     began = time.monotonic()
     words, limit = arguments["q"], arguments["limit"]
     columns = "j.id, j.queue, j.state, j.payload, IFNULL(j.tags, ''), j.created_at"
     found: list[Any] = []
     rest = query.conditions(Filter({}), mirror_file.pending_deletion)
-    alive = "".join(f" AND {text}" for text, _ in rest)
+    visible = "".join(f" AND {text}" for text, _ in rest)
     more = [value for _, values in rest for value in values]
     async with mirror_file.reader() as database:
         text = (
             f"SELECT {columns} FROM jobs_fts f CROSS JOIN jobs j ON j.number = f.rowid"
-            f" WHERE jobs_fts MATCH ?{alive} ORDER BY f.rank LIMIT ?"
+            f" WHERE jobs_fts MATCH ?{visible} ORDER BY f.rank LIMIT ?"
         )
-        with contextlib.suppress(Failure):  # words that are no query of full text
+        with contextlib.suppress(Failure):  # the words are not a valid FTS5 query
             found = await database.within(_WITHIN_S, text, [words, *more, limit])
         if not found:
             pattern = query.like(words)
             text = (
                 f"SELECT {columns} FROM jobs j WHERE (j.payload LIKE ?1 ESCAPE '\\' OR j.tags LIKE"
-                f" ?1 ESCAPE '\\' OR j.queue LIKE ?1 ESCAPE '\\'){alive}"
+                f" ?1 ESCAPE '\\' OR j.queue LIKE ?1 ESCAPE '\\'){visible}"
                 " ORDER BY j.created_at DESC, j.id DESC LIMIT ?"
             )
             found = await database.within(_WITHIN_S, text, [pattern, *more, limit])
@@ -287,14 +288,14 @@ async def fulltext(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale:
 
 
 async def throughput(mirror_file: MirrorFile, arguments: Mapping[str, Any], _stale: bool) -> bytes:
-    """What happened in each of the last minutes: [{minute, enqueued, completed, failed}]."""
+    """Counts of each of the last minutes: [{minute, enqueued, completed, failed}]."""
     number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
     async with mirror_file.reader() as database:
         return _ENCODE(await reports.throughput(database, number, now_ns, arguments["minutes"]))
 
 
 async def history(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
-    """Points of charts: {points, duration_ms}."""
+    """Points of a chart: {step_seconds, points, duration_ms}."""
     began = time.monotonic()
     number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
     minutes, step = arguments["minutes"], arguments["step"]
@@ -304,7 +305,7 @@ async def history(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: 
 
 
 async def latency(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: bool) -> bytes:
-    """How long jobs waited and ran: {delivery, run, duration_ms}."""
+    """Histograms of waiting and run times of jobs: {delivery, run, duration_ms}."""
     began = time.monotonic()
     number, now_ns = _reported(mirror_file, arguments), arguments["now_ns"]
     async with mirror_file.reader() as database:
@@ -313,14 +314,13 @@ async def latency(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale: 
 
 
 def _reported(mirror_file: MirrorFile, arguments: Mapping[str, Any]) -> int:
-    """The number that the reports know a queue by. One that the mirror does not know yet has none,
-    and so nothing to tell."""
+    """The queue number for the reports: ALL without a queue, and _NO_QUEUE for an unknown queue."""
     queue = arguments["queue"]
-    return (mirror_file.queue_number(queue) or _NOBODY) if queue else ALL
+    return (mirror_file.queue_number(queue) or _NO_QUEUE) if queue else ALL
 
 
-def _finish(answer: dict[str, Any], began: float, stale: bool) -> bytes:
-    answer["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
+def _finish(response: dict[str, Any], began: float, stale: bool) -> bytes:
+    response["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
     if stale:
-        answer["stale"] = True
-    return _ENCODE(answer)
+        response["stale"] = True
+    return _ENCODE(response)

@@ -1,5 +1,6 @@
-"""What one step of the mirror reads from the base, and what it makes of that: rows to write, and
-what to count. Nothing is written here; `corvo.mirror.file` does that.
+"""One sync batch of the mirror: records read from the state store, and the resulting changes.
+
+This module computes rows to write and counters; `corvo.mirror.file` writes them.
 """
 
 from collections.abc import Callable
@@ -17,14 +18,14 @@ from corvo.storage.records.outbox import Changed
 from corvo.storage.rows import Row
 
 _COMPLETED = STATES[COMPLETED]
-_SEQ_SIZE = 8  # of the end of a key
+_SEQ_SIZE = 8  # bytes at the end of a key
 _NO_TAGS: dict[str, str] = {}
 
 Get = Callable[[bytes], bytes | None]
 
 
 class ExistingRow:
-    """What the file has of a job."""
+    """The present row of a job in the mirror file."""
 
     def __init__(
         self,
@@ -42,24 +43,24 @@ class ExistingRow:
 
 
 class SyncBatch:
-    """What one step has read."""
+    """The records that one step has read."""
 
     def __init__(self) -> None:
         self.watermark = 0
-        self.stamp_ns = 0  # the clock of the base
-        self.behind = False  # there is more in the outbox
-        self.scan: bytes | None = None  # the key that the scan goes on with; None = it is done
-        self.ids: dict[str, None] = {}  # that the outbox names
+        self.stamp_ns = 0  # stamp of the last flushed entry
+        self.behind = False  # whether the outbox has more rows
+        self.scan: bytes | None = None  # next key of the scan; None = complete
+        self.ids: dict[str, None] = {}  # jobs named by the outbox
         self.scanned: list[str] = []
         self.jobs: list[Job] = []
         self.gone: list[str] = []
-        self.errors: list[tuple[str, int, bytes]] = []  # job id, slot, document
+        self.errors: list[tuple[str, int, bytes]] = []  # job id, number of the error, record
         self.others = Changed()
         self.queues: list[tuple[str, Queue | None]] = []
-        self.oldest: dict[int, int] = {}  # since when the oldest ready job of a queue waits
+        self.oldest: dict[int, int] = {}  # queue -> when its oldest ready job became ready
 
     def read_documents(self, snapshot: Snapshot, found: dict[str, ExistingRow]) -> None:
-        """Read the documents as they are now."""
+        """Read the current records of the jobs and queues that the outbox names."""
         get = snapshot.get
         for name in dict.fromkeys(self.others.queues):
             row = get(keys.queue(name))
@@ -75,8 +76,9 @@ class SyncBatch:
                 self._read_job(get, job_id, head, known)
 
     def read_scanned(self, snapshot: Snapshot, heads: list[Row]) -> int:
-        """Read jobs that the outbox does not name, given the rows of their heads; how many of the
-        rows, because large jobs come fewer at a time."""
+        """Read scanned jobs, given the rows of their heads, except those that the outbox names.
+
+        Return the number of rows used, because the total size is limited."""
         get = snapshot.get
         ids = [keys.parse_job(key) for key, _ in heads]
         size = 0
@@ -90,21 +92,21 @@ class SyncBatch:
         return len(ids)
 
     def _read_job(self, get: Get, job_id: str, head: bytes, known: int) -> int:
-        """Take a job in, with its errors from a slot on; how large it is."""
+        """Read a job and its errors from number `known` on; return the size in bytes."""
         size = len(head)
         job = job_records.decode_head(job_id, head)
         if job.has_options:
             options = get(keys.options(job_id))
-            assert options is not None, f"job {job_id} has no extras"
+            assert options is not None, f"job {job_id} has no options row"
             job.options = job_records.decode_options(job_id, options)
         if job.body_apart:
             body = get(keys.body(job_id))
-            assert body is not None, f"job {job_id} has no body"
+            assert body is not None, f"job {job_id} has no body row"
             job_records.decode_body(job, body)
             size += len(body)
         if job.data_apart:
             data = get(keys.data(job_id))
-            assert data is not None, f"job {job_id} has no data"
+            assert data is not None, f"job {job_id} has no data row"
             job_records.decode_data(job, data)
             size += len(data)
         self.jobs.append(job)
@@ -116,8 +118,9 @@ class SyncBatch:
         return size
 
     def name_queues(self, snapshot: Snapshot, queues: dict[int, Queue]) -> dict[int, Queue]:
-        """The queues as they are then: each one that a job stands in is known. A queue that was
-        made behind the watermark is taken in early."""
+        """Update the queues, so that the queue of every read job is known.
+
+        A queue created after the watermark is read early."""
         held = {name: 0 if queue is None else queue.number for name, queue in self.queues}
         if not queues.keys() >= set(held.values()):
             queues = {n: queue for n, queue in queues.items() if not _is_gone(queue, held)}
@@ -138,7 +141,7 @@ class SyncBatch:
         return queues
 
     def find_oldest(self, snapshot: Snapshot) -> None:
-        """Since when the first ready jobs of some of the queues wait."""
+        """Find when the oldest ready job of each changed queue became ready, up to a limit."""
         for _, queue in self.queues[: limits.REPORT_QUEUES_MAX]:
             if queue is None or not queue.jobs(PENDING):
                 continue
@@ -153,7 +156,7 @@ class SyncBatch:
 
 
 def _is_gone(queue: Queue, held: dict[str, int]) -> bool:
-    """Whether a row that a known queue has, or gets at its end, is gone or that of another one."""
+    """Whether a row of the queue, present or final, is deleted or belongs to another queue."""
     number = queue.number
     return any(
         held.get(name, number) != number for name in (queue.row_name(), queue.last_row_name())
@@ -161,7 +164,7 @@ def _is_gone(queue: Queue, held: dict[str, int]) -> bool:
 
 
 class Changes:
-    """The rows that a round leads to."""
+    """The rows and counters that a sync batch results in."""
 
     def __init__(
         self,
@@ -171,14 +174,16 @@ class Changes:
         next_number: int,
         fulltext: int,
     ) -> None:
-        """New jobs get numbers from `next_number` on; those up to `fulltext` are known to full
-        text, which has to hear when one of them moves."""
+        """New jobs get row numbers from `next_number` on.
+
+        Rows up to `fulltext` are in the full-text index, which is updated when a job changes its
+        queue."""
         self.inserts: dict[int, list[list[object]]] = {}  # by shape, see `rows.new_values`
         self.updates: list[rows.Values] = []
         self.facets: list[tuple[int, Facet, dict[str, str]]] = []  # of new jobs
         self.tags: list[tuple[str, str, int]] = []
         self.moves: list[tuple[int, Facet, Facet]] = []
-        self.requeued: list[int] = []  # jobs in another queue, of which full text knows
+        self.requeued: list[int] = []  # jobs of the full-text index that changed their queue
         self.errors: list[rows.Values] = []
         self.report_counters = ReportCounters(read.stamp_ns)
         self.numbers: dict[str, int] = {}
@@ -207,7 +212,7 @@ class Changes:
         self.inserts[shape].append(values)
 
     def _number(self) -> None:
-        """Give the new jobs their numbers, so that rows go in in the order of them."""
+        """Number the new jobs in the order of their INSERT statements."""
         for shape, jobs in self._new.items():
             for values, (job, facet) in zip(self.inserts[shape], jobs, strict=True):
                 values[0] = self.next_number

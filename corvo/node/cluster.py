@@ -94,8 +94,8 @@ class Cluster:
             on_channel=self._on_channel,
             tls=discovery.raft_tls,
         )
-        self.divergence = DivergenceCheck(machine, self.transport.tell_state)
-        self.transport.on_state = self.divergence.heard
+        self.divergence = DivergenceCheck(machine, self.transport.send_state_hash)
+        self.transport.on_state = self.divergence.compare
         self._comparer = Periodic(loop, _COMPARE_S, self._compare)
         self.snapshots = Snapshots(
             config.data_dir,

@@ -287,7 +287,7 @@ class Node:
         assert self.server is not None
         self.server.context.index = index
         if self.cluster is not None:
-            self.cluster.divergence.note(index)
+            self.cluster.divergence.record(index)
 
     def _on_restored(self, meta: SnapshotMeta) -> bool:
         """A snapshot is the state store now. It is loaded in the background; until then this node

@@ -1,14 +1,14 @@
-"""Access to the machine: clocks, ids, durations, files, logging, systemd. Nothing here knows jobs.
+"""Access to the operating system and small value formats; nothing here depends on jobs.
 
-clock          wall and monotonic time; the settable clock of tests
-ids            ULIDs for jobs, batches, schedules
-durations      times (RFC 3339) and durations (`1h30m`), parsed and formatted
-cron           next runs of a cron expression, daylight saving included
-files          file operations that the log and the state store use
-failing_files  the same operations with injected faults, for tests
+clock          entry stamps from wall and monotonic time; the settable clock of tests
+ids            ULIDs for jobs, prefixes of other ids, validation of ids
+durations      parser and formatter of times (RFC 3339) and durations (`1h30m`)
+cron           next runs of a cron expression in a time zone
+files          file operations of the log, replaceable for tests
+failing_files  the same operations with failpoints around them
 noop           the default of callbacks
 periodic       work at a fixed interval
-failpoints     named points where a test stops or kills the process
+failpoints     named points where a test kills, stops or fails the process
 logging_setup  format of log lines on stderr
-systemd        readiness notification and socket activation
+systemd        readiness and watchdog notifications
 """

@@ -1,17 +1,17 @@
-"""Time and randomness: the only importer of `time` and of the system's random source.
+"""Time and randomness of a node: entry stamps and random seeds.
 
-Stamps are the unix nanoseconds that the leader writes into entries. They follow the monotonic
-clock and are slewed towards the wall clock, so that a wall clock that was set back does not make
-them stand still:
+Stamps are the unix nanoseconds that the leader writes into entries. They follow the monotonic clock
+and are slewed towards the wall clock, so that stamps keep advancing when the wall clock is set
+back:
 
-- a stamp moves by half to twice the time that really passed, and never back;
-- a wall clock that is ahead by more than STAMP_STEP_MAX_NS is followed in steps, at most one a
-  second, each twice as long as the one before. A clock that is wrong for a moment so does little
-  harm (stamps cannot go back afterwards), and one that was right takes seconds, not hours, to be
-  followed. Each step counts as a pause;
-- a *pause* is a time in which this process did not run though time passed, so that heartbeats
-  of workers may be waiting unread: leases get a grace after it. Whoever calls `tick` each second
-  makes them noticed.
+- a stamp advances by half to twice the elapsed time, and never goes back;
+- if the wall clock is ahead by more than STAMP_STEP_MAX_NS, stamps follow in steps, at most one per
+  second, each twice as long as the one before. So a short clock error does little harm (stamps
+  cannot go back afterwards), and a correct jump is followed within seconds, not hours. Each step
+  counts as a pause;
+- a *pause* is a time in which this process did not run, so heartbeats of workers may be unread:
+  leases get a grace period after it. Pauses are detected because the event loop calls `tick` every
+  second.
 """
 
 import os
@@ -24,12 +24,12 @@ from corvo._fast.http.monotonic import MonotonicClock
 from corvo.errors import ValidationError
 from corvo.platform.durations import format_time
 
-# A year before the last time that heaps hold, because leases end after the stamp.
+# A year below DUE_MAX_NS, because leases end after the stamp.
 _SET_MAX_NS = limits.DUE_MAX_NS - 366 * limits.LEASE_MAX_S * limits.SECOND_NS
 
 
 class Clock(MonotonicClock):
-    """The clock of a node. Tests pass their own sources in."""
+    """The clock of a node; tests can inject the time sources and the entropy source."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Clock(MonotonicClock):
         self.random_bytes = entropy
         self.pauses = 0
         self.on_pause: list[Callable[[], None]] = []
-        self.on_jump: list[Callable[[], None]] = []  # time was set: timers have to be armed anew
+        self.on_jump: list[Callable[[], None]] = []  # called when time is set, to rearm timers
         self._wall = wall
         self._last_ns = monotonic()
         self._stamp_ns = wall()
@@ -50,20 +50,20 @@ class Clock(MonotonicClock):
         self._stepped_ns = self._last_ns - limits.SECOND_NS
 
     def seed64(self) -> int:
-        """64 random bits as a signed number, for one entry."""
+        """Return 64 random bits as a signed number, for one entry."""
         return int.from_bytes(self.random_bytes(8), "big", signed=True)
 
     def observe(self, stamp_ns: int) -> None:
-        """Never go below a stamp that the state has seen."""
+        """Raise the clock to at least this stamp, which an applied entry has."""
         self._stamp_ns = max(self._stamp_ns, stamp_ns)
 
     def tick(self) -> None:
-        """Say that the loop runs; to be called each second."""
+        """Record that the event loop runs; must be called every second."""
         self.stamp()
         self._tick_ns = self._last_ns
 
     def stamp(self) -> int:
-        """The time now, in unix nanoseconds; never below an earlier one."""
+        """Return the current time in unix nanoseconds, never below an earlier stamp."""
         now_ns = self.monotonic_ns()
         passed_ns = now_ns - self._last_ns
         self._last_ns = now_ns
@@ -92,36 +92,38 @@ class Clock(MonotonicClock):
 
 
 class TestClock(Clock):
-    """A clock that can be set. It runs from real time, is not kept over a restart, and a jump
-    by hand is no pause."""
+    """A settable clock for tests.
 
-    __test__: ClassVar[bool] = False  # not a test, whatever its name
+    It starts at real time. Its offset is lost at a restart. A manual jump does not count as a
+    pause."""
+
+    __test__: ClassVar[bool] = False  # tells pytest that this class is not a test
 
     _shift_ns = 0
     _frozen_ns: int | None = None
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still."""
+        """Whether the clock is frozen."""
         return self._frozen_ns is not None
 
     def stamp(self) -> int:
-        """The shown time, in unix nanoseconds; never below an earlier one."""
+        """Return the set time in unix nanoseconds, never below an earlier stamp."""
         real_ns = super().stamp()
         return real_ns + self._shift_ns if self._frozen_ns is None else self._frozen_ns
 
     def elapsed_ns(self) -> int:
-        """The shown time, which never goes back either."""
+        """Return the set time; like the stamp, it never goes back."""
         return self.stamp()
 
     def observe(self, stamp_ns: int) -> None:
-        """Never go below a stamp that the state has seen: go on from there."""
+        """Raise the clock to at least this stamp, which an applied entry has."""
         behind_ns = stamp_ns - self.stamp()
         if behind_ns > 0:
             self._move(behind_ns)
 
     def advance(self, length_ns: int) -> None:
-        """Jump forward."""
+        """Jump forward by a length of time."""
         if length_ns < 0:
             raise ValidationError(f"advance must be 0 or more, not {length_ns} ns")
         self._jump_to(self.stamp() + length_ns, "advance")
@@ -136,7 +138,7 @@ class TestClock(Clock):
         self._jump_to(stamp_ns, "set")
 
     def freeze(self, frozen: bool) -> None:
-        """Stand still, or go on from where the clock stands."""
+        """Freeze the clock, or let it continue from the frozen time."""
         if frozen == self.frozen:
             return
         shown_ns = self.stamp()
@@ -145,16 +147,16 @@ class TestClock(Clock):
         else:
             self._frozen_ns = None
             self._shift_ns += shown_ns - self.stamp()
-        self._tell()
+        self._notify()
 
     def _jump_to(self, stamp_ns: int, field: str) -> None:
         if stamp_ns > _SET_MAX_NS:
             raise ValidationError(
-                f"{field} must not lead beyond {format_time(_SET_MAX_NS)},"
-                f" not to {format_time(min(stamp_ns, limits.TIME_MAX_NS))}"
+                f"{field} must not exceed {format_time(_SET_MAX_NS)},"
+                f" not {format_time(min(stamp_ns, limits.TIME_MAX_NS))}"
             )
         self._move(max(0, stamp_ns - self.stamp()))
-        self._tell()
+        self._notify()
 
     def _move(self, length_ns: int) -> None:
         if self._frozen_ns is None:
@@ -162,6 +164,6 @@ class TestClock(Clock):
         else:
             self._frozen_ns += length_ns
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self.on_jump:
             listener()

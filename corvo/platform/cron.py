@@ -1,21 +1,21 @@
-"""Cron expressions in time zones: what is valid, and when the next slot is.
+"""Cron expressions in time zones: validation, and the next occurrence.
 
-An expression has five fields (minute, hour, day of month, month, day of week: names, lists,
-ranges, steps, `L` for the last day, `MON#2` for the second Monday), or is an alias such as
-`@daily`, or `@every 5m`, whose slots are the multiples of the interval since 1970. Daylight
-saving is treated as by Debian's cron:
+An expression has five fields (minute, hour, day of month, month, day of week: names, lists, ranges,
+steps, `L` for the last day, `MON#2` for the second Monday), or is an alias such as `@daily`, or is
+`@every 5m`, whose occurrences are the multiples of the interval since 1970. Daylight saving time is
+handled like Debian's cron does:
 
-- minute and hour both given (`30 2 * * *`): the wall clock counts. A time that the clock skips
-  runs once, right after the gap; one that it shows twice runs the first time only;
-- one of them begins with `*`: the interval counts. Every minute that the wall clock shows and the
-  fields allow is a slot, also in an hour that is shown twice.
+- if minute and hour are fixed (`30 2 * * *`), the wall clock counts. A skipped wall time runs once,
+  right after the gap; a repeated wall time runs only the first time;
+- if minute or hour begins with `*`, the interval counts. Every minute whose wall time matches the
+  fields is an occurrence, also in a repeated hour.
 
-cronsim reads the fields and applies the first rule. The second is applied here: cronsim loses
-slots where the clock is shifted by less than an hour (Lord Howe Island), so it only walks over
-stretches of time between two changes of the offset.
+cronsim parses the fields and implements the first rule. The second rule is implemented here:
+cronsim loses occurrences where the clock is shifted by less than an hour (Lord Howe Island), so it
+is used only for spans of time with a constant UTC offset.
 
 The rules of all zones come from the tzdata package and never from the host, so that all nodes
-compute the same slots.
+compute the same occurrences.
 """
 
 import copy
@@ -43,7 +43,7 @@ ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# Longest step that makes sense, by field.
+# Maximum meaningful step, by field.
 _STEPS: Final = (("minute", 59), ("hour", 23), ("day-of-month", 30), ("month", 11), ("weekday", 6))
 _STEP: Final = re.compile(r"/(\d+)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,10 +54,12 @@ _SHOWN_MAX: Final = 64
 
 
 class Cron:
-    """A valid expression in a zone. Times are unix nanoseconds; slots are whole seconds."""
+    """A valid expression in a time zone.
+
+    Times are unix nanoseconds; occurrences are whole seconds."""
 
     def __init__(self, expression: str, timezone: str) -> None:
-        """Use `parse`, which keeps what it made."""
+        """Callers use `parse`, which caches the result."""
         if len(expression) > CRON_SIZE_MAX:
             raise ScheduleError(f"cron has {len(expression)} characters (limit {CRON_SIZE_MAX})")
         self._every_ns = 0
@@ -75,7 +77,7 @@ class Cron:
         self.explanation = self._fields.explain()
 
     def next(self, after_ns: int) -> int:
-        """The first slot that is later than `after_ns`; 0 when none comes within 50 years."""
+        """The first occurrence after `after_ns`; 0 if there is none within 50 years."""
         if self._every_ns:
             return (after_ns // self._every_ns + 1) * self._every_ns
         after = datetime.fromtimestamp(after_ns // SECOND_NS, UTC)
@@ -86,33 +88,35 @@ class Cron:
         return (occurrence - _EPOCH) // _SECOND * SECOND_NS
 
     def after(self, after_ns: int) -> Iterator[int]:
-        """All slots that are later than `after_ns`, in order."""
+        """All occurrences after `after_ns`, in order."""
         while after_ns := self.next(after_ns):
             yield after_ns
 
     def latest(self, after_ns: int, until_ns: int, count: int) -> list[int]:
-        """The last `count` slots behind `after_ns` and not behind `until_ns`, in order.
+        """The last `count` occurrences after `after_ns` and up to `until_ns`, in order.
 
-        They are looked for from the end, in a stretch as long as the first `count` intervals would
-        be and then in longer ones, so that the cost does not depend on how long ago `after_ns`
-        is."""
+        The search runs backwards in spans: the first is as long as `count` intervals, and each
+        further one is twice as long. So the cost does not depend on the distance of `after_ns`."""
         found: list[int] = []
         first_ns = self.next(after_ns)
         end_ns, length_ns = until_ns, count * max(_MINUTE_NS, self.next(first_ns) - first_ns)
         while end_ns > after_ns and len(found) < count:
             start_ns = max(after_ns, end_ns - length_ns)
-            stretch = []
+            span = []
             for occurrence_ns in self.after(start_ns):
                 if occurrence_ns > end_ns:
                     break
-                stretch.append(occurrence_ns)
-            found = stretch + found
+                span.append(occurrence_ns)
+            found = span + found
             end_ns = start_ns
             length_ns *= 2
         return found[-count:]
 
     def _next_fixed(self, after: datetime) -> datetime:
-        """cronsim's own rule; it may name a time of the first pass while the second one runs."""
+        """Apply the rule of cronsim for fixed times.
+
+        In a repeated hour cronsim may return a time of the first pass, so earlier times are
+        skipped."""
         simulation = copy.copy(self._fields)
         local = after.astimezone(self._zone)
         simulation.dt = local.replace(tzinfo=None)
@@ -123,11 +127,11 @@ class Cron:
                 return occurrence
 
     def _next_interval(self, after: datetime) -> datetime:
-        """The next minute whose wall time the fields allow.
+        """The next minute whose wall time matches the fields.
 
-        While the offset stays the same, wall time runs like UTC. Where it changes, the search
-        goes on with the new one. A slot that is far off is approached in one leap: the days in
-        between have no wall time that fits, or it would have been found first."""
+        While the UTC offset is constant, wall time advances like UTC. At a change of the offset the
+        search continues with the new one. A distant occurrence is approached in one jump: no day
+        before it has a matching wall time, otherwise cronsim would have returned that one."""
         simulation = copy.copy(self._fields)
         offset = self._offset(after)
         while True:
@@ -148,7 +152,8 @@ class Cron:
         return offset
 
     def _change(self, after: datetime, offset: timedelta) -> datetime | None:
-        """The first instant of the day behind `after` that has another offset than this one."""
+        """The first instant within a day after `after` that has another offset; None if none
+        has."""
         low, high = after, after + _DAY
         if self._offset(high) == offset:
             return None
@@ -163,12 +168,12 @@ class Cron:
 
 @functools.lru_cache(maxsize=4096)
 def parse(expression: str, timezone: str) -> Cron:
-    """The expression, or a ScheduleError that names field and value."""
+    """Parse an expression; a ScheduleError names the wrong field and its value."""
     return Cron(expression, timezone)
 
 
 def _simulation(expression: str, fields: str) -> CronSim:
-    """The fields read by cronsim, to be copied and set to a time."""
+    """Parse the fields with cronsim; callers copy the result and set its time."""
     if fields.startswith("@"):
         known = ", ".join([*ALIASES, "@every 5m"])
         raise _refused("cron", expression, f"one of {known}")
@@ -216,7 +221,7 @@ def _zone(name: str) -> tzinfo:
 
 @functools.cache
 def _read_zone(name: str) -> ZoneInfo:
-    """The zone from the package; `ZoneInfo(name)` would ask the host first."""
+    """Load the zone from the tzdata package; `ZoneInfo(name)` would prefer the host's rules."""
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 

@@ -1,7 +1,7 @@
-"""Times and durations as text: RFC 3339 and `1h30m` outside, integer nanoseconds inside.
+"""Conversion of times (RFC 3339) and durations (`1h30m`) to integer nanoseconds and back.
 
-A leap second (`:60`) is refused, as most languages' clocks do: unix time has no number for it.
-Times before 1970 are refused, because 0 means "unset" in every document.
+A leap second (`:60`) is rejected, because unix time has no number for it. Times before 1970 are
+rejected, because 0 means "unset" in every record.
 """
 
 import json
@@ -39,7 +39,7 @@ _PARTS_MAX: Final = 16
 
 
 def parse_time(text: str, field: str = "time") -> int:
-    """Unix nanoseconds of an RFC 3339 time; digits beyond the ninth of a fraction are dropped."""
+    """Unix nanoseconds of an RFC 3339 time; digits after the ninth fraction digit are dropped."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise _refused(field, text, "an RFC 3339 time with offset, such as 2026-02-10T12:00:00Z")
@@ -59,7 +59,7 @@ def parse_time(text: str, field: str = "time") -> int:
 
 
 def format_time(at_ns: int) -> str:
-    """RFC 3339 in UTC, with as many digits of the fraction as are needed."""
+    """Format a time as RFC 3339 in UTC, without trailing zeros in the fraction."""
     seconds, fraction = divmod(at_ns, limits.SECOND_NS)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
@@ -72,12 +72,12 @@ def parse_duration(value: str | int | float, field: str = "duration") -> int:
     elif isinstance(value, bool):
         raise _refused(field, value, "a duration, such as 1h30m, or a number of seconds")
     elif isinstance(value, float):
-        # Fixed notation, so that the digits of 0.1 count and not its binary neighbour.
+        # Fixed notation, so that 0.1 is exact in spite of its binary form.
         text = f"{value:.9f}"
     elif 0 <= value <= DURATION_MAX_NS // limits.SECOND_NS:
         return value * limits.SECOND_NS
     elif abs(value) > DURATION_MAX_NS:  # too long to be worth printing
-        raise _refused(field, "that many", _DURATION_RANGE)
+        raise _refused(field, "a larger number", _DURATION_RANGE)
     else:
         text = str(value)
     if text.startswith("-"):
@@ -93,7 +93,7 @@ def parse_duration(value: str | int | float, field: str = "duration") -> int:
 
 
 def format_duration(length_ns: int) -> str:
-    """The shortest text that `parse_duration` reads back to the same length."""
+    """Format a duration in a form that `parse_duration` converts back to the same value."""
     if length_ns == 0:
         return "0s"
     text = ""

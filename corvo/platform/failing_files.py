@@ -1,6 +1,7 @@
-"""The log's files with failpoints before and after what is done to them.
+"""File operations of the log with a failpoint before and after each.
 
-Used instead of `Files`, with the flusher that goes through it, when a failpoint is armed.
+If a failpoint is armed, the log uses `FailingFiles` instead of `Files`, and writes on the
+event-loop thread.
 """
 
 from corvo.platform.failpoints import reach
@@ -8,7 +9,7 @@ from corvo.platform.files import SYNC_NONE, Files
 
 
 class FailingFiles(Files):
-    """See `corvo.platform.failpoints.POINTS` for what each point means."""
+    """`Files` with failpoints; `corvo.platform.failpoints.POINTS` describes each point."""
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
         if not any(data):

@@ -1,14 +1,14 @@
-"""Named places in which a test can kill, stop or fail a server.
+"""Named points in the code at which a test can kill, stop or fail a server.
 
     CORVO_FAILPOINTS="wal.before_sync=kill@3,base.before_commit=full"
 
-arms points: `point=action@n` acts the n-th time the point is reached (the first when `@n` is left
-out), `point=action@n+` from then on. The variable counts only in a server that runs with
-`--test-clock`, as tests do; any other one refuses to start with it. Nothing can be armed later.
+arms points: `point=action@n` acts when the point is reached for the n-th time (default: 1), and
+`point=action@n+` from then on. The variable requires a server with `--test-clock`; any other server
+does not start with it. Points cannot be armed later.
 
-Off, a point costs one look at a module variable, and none lies on the way of a single request.
-Armed, the log is written by the loop's own thread instead of the C thread, so that the points
-around a write and its flush exist at all.
+An unarmed point costs one read of a module variable, and no point is on the path of a single
+request. When a point is armed, the event-loop thread writes the log instead of the C thread,
+because only that code has points around a write and its flush.
 """
 
 import errno
@@ -22,40 +22,40 @@ VARIABLE: Final = "CORVO_FAILPOINTS"
 
 POINTS: Final[dict[str, str]] = {
     "wal.before_write": "Bytes are about to be written to the log.",
-    "wal.after_write": "They are in the page cache, not yet flushed.",
+    "wal.after_write": "The bytes are in the page cache, not yet flushed.",
     "wal.before_sync": "A file or the directory of the log is about to be flushed.",
-    "wal.after_sync": "It is on disk; nobody has been told.",
+    "wal.after_sync": "The file or directory is on disk; no write is acknowledged.",
     "wal.before_hard_state": "A start is about to store its new term.",
     "wal.after_hard_state": "The term is stored; its first entry is not.",
-    "wal.create": "A file for the next segment is about to be made.",
+    "wal.create": "A file for the next segment is about to be created.",
     "wal.roll": "The active segment is full; nothing of the next one is written.",
-    "wal.before_name": "The next segment is on disk under a name that does not count.",
-    "wal.after_name": "It has its name, and the directory is not flushed.",
-    "wal.before_recycle": "A trimmed segment is about to become the spare.",
-    "wal.after_recycle": "It has been renamed, and the directory is not flushed.",
-    "wal.zero": "The spare is about to be filled with another slice of zeros.",
+    "wal.before_name": "The next segment is on disk under a temporary name.",
+    "wal.after_name": "The segment has its final name; the directory is not flushed.",
+    "wal.before_recycle": "A trimmed segment is about to become the spare file.",
+    "wal.after_recycle": "The segment is renamed; the directory is not flushed.",
+    "wal.zero": "Another slice of the spare file is about to be filled with zeros.",
     "wal.before_unlink": "A trimmed segment is about to be deleted.",
-    "wal.after_unlink": "It is deleted, and the directory is not flushed.",
-    "wal.before_clean_close": "A stop is about to mark the log as cleanly closed.",
-    "wal.after_clean_close": "The mark is on disk; the base is still open.",
+    "wal.after_unlink": "The segment is deleted; the directory is not flushed.",
+    "wal.before_clean_close": "A stop is about to write the clean-shutdown marker.",
+    "wal.after_clean_close": "The clean-shutdown marker is on disk; the state store is still open.",
     "apply.before": "A committed entry is about to be applied.",
-    "apply.after": "It is applied; its requests are not answered.",
-    "flush.begin": "The overlay is about to be written to the base.",
+    "apply.after": "The entry is applied; its requests have no response yet.",
+    "flush.begin": "The write buffer is about to be written to the state store.",
     "base.before_commit": "The rows are in the transaction, which is not committed.",
-    "base.after_commit": "The base has them; the overlay does not know.",
-    "flush.before_trim": "The base is ahead; the log has not been cut.",
-    "snapshot.before_current": "A received snapshot has its place, and does not count yet.",
-    "snapshot.installed": "It counts; the server still has the old base, the log is as it was.",
-    "snapshot.restored": "The log begins behind it; the server still has the old base.",
+    "base.after_commit": "The state store has the rows; the write buffer still holds them.",
+    "flush.before_trim": "The state store is flushed; the log is not trimmed.",
+    "snapshot.before_current": "A received snapshot is in its directory, but is not current.",
+    "snapshot.installed": "The snapshot is current; the server still has its old data.",
+    "snapshot.restored": "The log starts after the snapshot; the old state store is open.",
 }
 
 SIZES: Final[dict[str, str]] = {
-    "wal.segment_size": "Bytes of a log segment, so that small loads roll, too.",
-    "raft.log_kept_size": "Bytes of entries that are kept for followers.",
+    "wal.segment_size": "Bytes of a log segment, so that small loads also roll segments.",
+    "raft.log_kept_size": "Bytes of log entries retained for followers.",
 }
 
 armed: bool = False
-"""Whether any point is armed. Look here before calling `reach`."""
+"""Whether any point is armed; callers check this before they call `reach`."""
 
 _ERRNO: Final = {"error": errno.EIO, "full": errno.ENOSPC}
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stall": signal.SIGSTOP}
@@ -64,7 +64,7 @@ _sizes: dict[str, int] = {}
 
 
 class _Plan:
-    """What happens at one point, and when."""
+    """The armed action of one point, and the count at which it happens."""
 
     def __init__(self, action: str, first: int, always: bool) -> None:
         self.action = action
@@ -74,7 +74,7 @@ class _Plan:
 
 
 def arm(text: str) -> None:
-    """Replace what is armed by what `text` says; empty disarms everything."""
+    """Arm the points in `text` and disarm all others."""
     global armed
     _plans.clear()
     _sizes.clear()
@@ -87,7 +87,7 @@ def arm(text: str) -> None:
         elif name in POINTS:
             _plans[name] = _parse_plan(item, value)
         else:
-            raise ConfigError(f"{VARIABLE}: there is no point {name!a}")
+            raise ConfigError(f"{VARIABLE}: unknown point {name!a}")
     armed = bool(_plans)
 
 
@@ -97,15 +97,15 @@ def _parse_plan(item: str, value: str) -> _Plan:
     if action not in _ERRNO and action not in _SIGNALS:
         raise ConfigError(f"{VARIABLE}: {item!a}: want kill, stall, error or full")
     if at and not (number.isdigit() and int(number) > 0):
-        raise ConfigError(f"{VARIABLE}: {item!a}: want a count behind @")
+        raise ConfigError(f"{VARIABLE}: {item!a}: want a count after @")
     return _Plan(action, int(number or 1), count.endswith("+"))
 
 
 def reach(point: str) -> None:
-    """Do what is planned for this point, if anything.
+    """Run the armed action of this point, if any.
 
-    `kill` ends the process as kill -9 does; `stall` stops it until it gets SIGCONT; `error` and
-    `full` raise the OSError of a broken and of a full disk.
+    `kill` ends the process like kill -9; `stall` stops it until SIGCONT; `error` and `full` raise
+    the OSError of a broken or full disk.
     """
     plan = _plans.get(point)
     if plan is None:
@@ -120,7 +120,7 @@ def reach(point: str) -> None:
 
 
 def size(name: str, default: int) -> int:
-    """A size as set for tests, else the default."""
+    """The size set by a test, or the default."""
     return _sizes.get(name, default)
 
 

@@ -1,29 +1,30 @@
-"""The file operations the log is made of, in one object that tests and failpoints can replace.
+"""File operations of the log, in one object that tests and failpoints can replace.
 
-Everything the log does to a disk goes through `Files`, except the writes and flushes that the
-WAL thread does on a file descriptor it is given.
+All disk access of the log goes through `Files`, except writes and flushes of the WAL thread on a
+file descriptor that it receives.
 """
 
 import fcntl
 import os
 from typing import Final
 
-# How far a write is flushed. DATA: content and size; FULL: everything, needed for directories.
+# Flush modes. DATA flushes content and size; FULL flushes everything, as directories need.
 SYNC_NONE: Final = 0
 SYNC_DATA: Final = 1
 SYNC_FULL: Final = 2
 
 
 class Files:
-    """The operating system's files. Every method raises OSError as the call beneath does."""
+    """File operations of the operating system; every method raises the OSError of its system
+    call."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """A descriptor for reading and writing; with `create`, of a new or emptied file."""
+        """Open a file for reading and writing; `create` creates or truncates it."""
         flags = os.O_RDWR | os.O_CLOEXEC
         return os.open(path, flags | os.O_CREAT | os.O_TRUNC if create else flags, 0o640)
 
     def open_directory(self, path: str) -> int:
-        """A descriptor that can be flushed to make names in the directory durable."""
+        """Open a directory, to flush it and so make its names durable."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self, fd: int) -> None:
@@ -33,11 +34,11 @@ class Files:
         return os.fstat(fd).st_size
 
     def allocate(self, fd: int, size: int) -> None:
-        """Reserve the disk space of a whole file, so that writing it cannot run out of space."""
+        """Reserve the disk space of a whole file, so that a later write cannot run out of space."""
         os.posix_fallocate(fd, 0, size)
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
-        """Fewer bytes than asked for only at the end of the file."""
+        """Read `size` bytes at an offset; the result is shorter only at the end of the file."""
         parts = []
         while size:
             part = os.pread(fd, size, offset)
@@ -49,11 +50,11 @@ class Files:
         return b"".join(parts)
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
-        """May write less than asked for."""
+        """Write at an offset and return the number of bytes, which may be less than requested."""
         return os.pwrite(fd, data, offset)
 
     def sync(self, fd: int, how: int) -> None:
-        """Flush as `SYNC_DATA` or `SYNC_FULL` says."""
+        """Flush a file with mode `SYNC_NONE`, `SYNC_DATA` or `SYNC_FULL`."""
         if how == SYNC_DATA:
             os.fdatasync(fd)
         elif how == SYNC_FULL:
@@ -66,19 +67,19 @@ class Files:
         os.unlink(path)
 
     def names(self, directory: str) -> list[str]:
-        """Names in the directory, sorted."""
+        """The sorted names in a directory."""
         return sorted(os.listdir(directory))
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens when it exists."""
+        """Create a directory and its parents, unless it exists."""
         os.makedirs(path, mode=0o750, exist_ok=True)
 
     def remove_directory(self, path: str) -> None:
-        """It must be empty."""
+        """Remove an empty directory."""
         os.rmdir(path)
 
     def lock(self, path: str) -> int:
-        """Take the lock file for this process; BlockingIOError when another holds it."""
+        """Lock a file for this process; raise BlockingIOError if another process holds the lock."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
-"""Job ids: ULIDs that never go back, and the check of ids that come in.
+"""Job ids: monotonic ULIDs, and the validation of ids from clients.
 
-A ULID is 48 bits of milliseconds and 80 random bits, in 26 characters of Crockford's base 32.
-Inside one millisecond the random part is counted up, so ids sort in the order they were made; that
-also keeps the writes of new documents in one place of the tree.
+A ULID has 48 bits of milliseconds and 80 random bits, in 26 characters of Crockford's base 32.
+Within one millisecond the random part is incremented, so ids sort in creation order. This also
+keeps writes of new jobs close together in the B-tree of the state store.
 """
 
 import json
@@ -20,28 +20,28 @@ BATCH_PREFIX: Final = "batch_"
 CHAIN_PREFIX: Final = "chn_"
 BULK_PREFIX: Final = "bulk_"
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Two characters at a time: ten bits.
+# All pairs of characters, each encoding ten bits.
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _ID_LETTERS: Final = f"{ascii_letters}{digits}_-".encode()
 _RANDOM_BITS: Final = 80
-# The last 20 bits change with every id, what is before them is kept as text.
+# The last 20 bits change with every id; the bits before them are cached as text.
 _LOW_BITS: Final = 20
 _LOW_END: Final = 1 << _LOW_BITS
 _MS_NS: Final = limits.MS_NS
 
 
 class JobIds:
-    """Makes ids. Two sources of the same state never meet: the leader makes all of them."""
+    """Generator of job ids. Only the leader generates ids, so two generators never conflict."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
         self._millisecond = -1
         self._high = 0  # random bits above the low ones
         self._low = 0
-        self._text = ""  # of the millisecond and the high bits
+        self._text = ""  # cached text of the millisecond and the high bits
 
     def new(self, stamp_ns: int) -> str:
-        """The next id: after every earlier one, even when the stamp stands still or goes back."""
+        """Return an id that sorts after every earlier one, even if the stamp does not advance."""
         millisecond = stamp_ns // _MS_NS
         if millisecond > self._millisecond:
             self._begin(millisecond)
@@ -67,14 +67,14 @@ class JobIds:
 
 
 def derived_id(at_ns: int, *origin: str) -> str:
-    """The id of a job that apply makes by itself: the same on every node, and sorted by time."""
+    """The id of a job that the state machine creates: equal on every node, and sorted by time."""
     digest = blake2b("\0".join(origin).encode(), digest_size=_RANDOM_BITS // 8).digest()
     first, second = divmod(int.from_bytes(digest, "big"), 1 << 40)
     return PREFIX + _base32(at_ns // limits.MS_NS, 10) + _base32(first, 8) + _base32(second, 8)
 
 
 def check_job_id(job_id: str, field: str = "job_id") -> str:
-    """An id as it may come in: not only our own, ids made elsewhere are kept too."""
+    """Validate a job id from a client; ids of other generators are accepted, too."""
     if len(job_id) > limits.JOB_ID_SIZE_MAX:
         raise ValidationError(
             f"{field} has {len(job_id)} characters (limit {limits.JOB_ID_SIZE_MAX})"
@@ -88,7 +88,9 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
 
 
 def check_job_ids(ids: list[str], field: str) -> list[str]:
-    """The same of many, each once; all together, because one by one takes many times as long."""
+    """Validate and deduplicate job ids.
+
+    One check of all ids together is many times faster than a check of each."""
     unique = list(dict.fromkeys(ids))
     others = "".join(unique).encode(errors="surrogatepass").translate(None, _ID_LETTERS)
     if others or "" in unique or max(map(len, unique), default=0) > limits.JOB_ID_SIZE_MAX:

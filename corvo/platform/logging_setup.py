@@ -1,4 +1,7 @@
-"""Log lines on stderr, as key=value text or as JSON. Never one per request on hot routes."""
+"""Format of log lines on stderr: key=value text or JSON.
+
+Hot routes write no log line per request.
+"""
 
 import json
 import logging
@@ -14,7 +17,7 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 _NAMES = {number: name for name, number in _LEVELS.items()} | {logging.CRITICAL: "error"}
-_BARE = re.compile(r"[\w.:/-]+", re.ASCII)  # needs no quotes
+_BARE = re.compile(r"[\w.:/-]+", re.ASCII)  # values that need no quotes
 
 
 class _TextFormatter(logging.Formatter):
@@ -51,8 +54,9 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def configure(level: str, style: str) -> None:
-    """Send all log records to stderr; `style` is `text` or `json`. Extra members of a line are
-    passed as `extra={"fields": {...}}`."""
+    """Send all log records to stderr; `style` is `text` or `json`.
+
+    Callers pass extra fields of a line as `extra={"fields": {...}}`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     root = logging.getLogger()

@@ -1,7 +1,7 @@
-"""What systemd wants to know: ready, stopping, and that the loop still runs.
+"""Notifications to systemd: ready, stopping, and watchdog.
 
-The protocol is a datagram of `NAME=value` lines to the socket that NOTIFY_SOCKET names (a leading
-`@` stands for the abstract namespace). Without that variable nothing is sent.
+The protocol is a datagram of `NAME=value` lines to the socket in NOTIFY_SOCKET (a leading `@` means
+the abstract namespace). Without that variable nothing is sent.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 class Notifier:
-    """Tells the service manager about this process; silent when there is none."""
+    """Sends notifications to the service manager; does nothing without one."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -23,19 +23,20 @@ class Notifier:
         self.watchdog_s = _watchdog_s(environ) if address else 0.0
 
     def ready(self) -> None:
-        """Requests are answered from now on."""
+        """Notify that the server accepts requests."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """The server drains and will exit."""
+        """Notify that the server drains and will exit."""
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
-        """The loop runs; to be called every `watchdog_s` seconds when that is not 0."""
+        """Notify that the event loop runs; must be called every `watchdog_s` seconds, unless that
+        is 0."""
         self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Close the socket; later notifications are dropped."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -43,12 +44,12 @@ class Notifier:
     def _send(self, state: str) -> None:
         if self._socket is None:
             return
-        with contextlib.suppress(OSError):  # a deaf service manager is no reason to stop serving
+        with contextlib.suppress(OSError):  # a failed notification must not stop the server
             self._socket.sendto(state.encode(), self._address)
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """Half of the interval after which systemd loses patience with this process."""
+    """Half of the watchdog timeout of systemd; 0 if the watchdog is off."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     interval_us = environ.get("WATCHDOG_USEC", "")

@@ -15,7 +15,7 @@ from corvo.consensus.cluster.peer_protocol import (
     MESSAGES,
     NONCE_SIZE,
     WIRE_VERSION,
-    Dialling,
+    Dialing,
     Hello,
 )
 
@@ -182,7 +182,7 @@ def _knock(port: int, over: threading.Event) -> None:
         b"GET / HTTP/1.1\r\n\r\n",
         random.Random(1).randbytes(1000),
         b"\xff\xff\xff\xff\x01" + bytes(100),
-        Dialling(wrong, bytes(32)).begin(),
+        Dialing(wrong, bytes(32)).begin(),
     )
     open_ones: list[socket.socket] = []
     turn = 0

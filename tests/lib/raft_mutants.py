@@ -133,8 +133,8 @@ _ALL = (
         "a candidate's own vote counts before it is on disk",
         (
             "core.py",
-            "        self._ask_for_votes(VOTE, self.term)\n",
-            "        self._ask_for_votes(VOTE, self.term)\n"
+            "        self._request_votes(VOTE, self.term)\n",
+            "        self._request_votes(VOTE, self.term)\n"
             "        self._count_vote(self.node_id, granted=True)\n",
         ),
     ),
@@ -382,7 +382,7 @@ _ALL = (
     _mutant(
         "b29",
         "without a quorum a leader takes proposals for ever",
-        ("leader.py", 'raise Refused("too much is waiting to be committed")', "pass"),
+        ("leader.py", 'raise Refused("too many entries are uncommitted")', "pass"),
     ),
     _mutant(
         "b32a",

@@ -146,7 +146,7 @@ class Node:
             self.world.tell_snapshot_failed(source, self.name)
         for answered in waiting:
             answered(UNKNOWN)
-        self.driver.forget_reads()
+        self.driver.fail_reads()
 
     def cut_power(self) -> None:
         """The process is gone, and what was not synced."""

@@ -1,8 +1,8 @@
-"""The load tool: `corvo bench` measures throughput and latency of a running server.
+"""The command `corvo bench`: measures throughput and latency of a running server.
 
-It enqueues jobs, then fetches and acks them (or both at once), and with --rate measures how long
-a job takes from enqueue to handler. How the load is made is in `corvo.cli.bench.load`, what is said
-about it in `corvo.cli.bench.report`.
+It enqueues jobs, then fetches and acks them (or both at once). With --rate it also measures the
+latency from enqueue to handler. `corvo.cli.bench.load` generates the load, and
+`corvo.cli.bench.report` computes the report.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Runtime(msgspec.Struct):
-    """What the server says about its process."""
+    """Process figures that the server reports."""
 
     cpu_user_ns: int = 0
     cpu_sys_ns: int = 0
@@ -50,7 +50,7 @@ class Runtime(msgspec.Struct):
 
 
 class ClusterStatus(msgspec.Struct):
-    """What the server says about its mode."""
+    """Cluster mode that the server reports."""
 
     mode: str = "unknown"
     nodes: list[msgspec.Raw] = []
@@ -71,61 +71,65 @@ def _protocol(context: click.Context, option: click.Parameter, value: str) -> st
     metavar="NAME",
     default="http",
     callback=_protocol,
-    help="http, h2 (the same requests, 32 at a time on a connection), rpc (lifecycle streams).",
+    help="http, h2 (same requests, 32 concurrent per connection), rpc (lifecycle streams).",
 )
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1), default=10_000, help="Jobs in each phase."
+    "--jobs", metavar="N", type=click.IntRange(min=1), default=10_000, help="Jobs per phase."
 )
 @click.option(
     "--concurrency",
     metavar="N",
     type=click.IntRange(min=1),
     default=10,
-    help="Connections of each kind, or streams.",
+    help="Connections per phase and role, or streams.",
 )
 @click.option(
     "--workers",
     metavar="N",
     type=click.IntRange(min=1),
     default=1,
-    help="Workers that share the connections.",
+    help="Worker ids that share the connections.",
 )
-@click.option("--worker-queues", is_flag=True, help="A queue of its own for each worker.")
+@click.option("--worker-queues", is_flag=True, help="Use one queue per worker.")
 @click.option(
-    "--repeats", metavar="N", type=click.IntRange(min=1), default=1, help="Runs of everything."
+    "--repeats", metavar="N", type=click.IntRange(min=1), default=1, help="Number of runs."
 )
-@click.option("--repeat-pause", type=DURATION, default="0s", help="Rest between the runs.")
+@click.option("--repeat-pause", type=DURATION, default="0s", help="Pause between runs.")
 @click.option(
     "--queue",
     metavar="NAME",
     default="bench.q",
-    help="Queue name; each run adds a suffix of its own.",
+    help="Queue name; each run adds its own suffix.",
 )
 @click.option(
     "--enqueue-batch-size",
     metavar="N",
     type=click.IntRange(1, ENQUEUE_BATCH_MAX),
     default=64,
-    help="Jobs in a request; 1 uses the single-job endpoint.",
+    help="Jobs per enqueue request; 1 uses the single-job endpoint.",
 )
 @click.option(
     "--fetch-batch-size",
     metavar="N",
     type=click.IntRange(1, FETCH_BATCH_MAX),
     default=64,
-    help="Same.",
+    help="Jobs per fetch request; 1 uses the single-job endpoint.",
 )
 @click.option(
-    "--ack-batch-size", metavar="N", type=click.IntRange(1, ACK_BATCH_MAX), default=64, help="Same."
+    "--ack-batch-size",
+    metavar="N",
+    type=click.IntRange(1, ACK_BATCH_MAX),
+    default=64,
+    help="Jobs per ack request; 1 uses the single-job endpoint.",
 )
-@click.option("--work-duration", type=DURATION, default="0s", help="Pretended work on each job.")
+@click.option("--work-duration", type=DURATION, default="0s", help="Simulated work per job.")
 @click.option("--combined", is_flag=True, help="Enqueue and process at the same time.")
 @click.option(
     "--rate",
     metavar="N",
     type=click.FloatRange(min=0),
     default=0,
-    help="Also measure enqueue-to-handler latency at this many jobs a second; 0 does not.",
+    help="Also measure enqueue-to-handler latency at this rate (jobs per second); 0 = off.",
 )
 @click.option(
     "--payload-size",
@@ -134,8 +138,10 @@ def _protocol(context: click.Context, option: click.Parameter, value: str) -> st
     default=2,
     help="Size of each payload.",
 )
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Values for flags not given.")
-@click.option("--save", metavar="FILE", help="Where to save.  [default: bench-<time>.json]")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), help="Defaults for flags that are not given."
+)
+@click.option("--save", metavar="FILE", help="File for the results.  [default: bench-<time>.json]")
 @click.option("--compare", metavar="FILE", help="Saved results to compare with.")
 @client_options
 @click.pass_context
@@ -148,16 +154,16 @@ def bench(
     compare: str | None,
     **flags: Any,
 ) -> None:
-    """Measure a running server.
+    """Measure the throughput and latency of a running server.
 
-    Enqueues jobs, then fetches and acks them, as fast as the server lets it. The queues it makes
-    stay on the server: measure one whose data can be thrown away."""
+    Enqueues jobs, then fetches and acks them, at full speed. The queues stay on the server: use a
+    server whose data can be discarded."""
     for name, value in PRESETS.get(preset or "", {}).items():
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             flags[name] = value
     baseline = report.load(Path(compare)) if compare else None
     if session.client.tls:
-        raise click.UsageError("bench speaks plain http:// only")
+        raise click.UsageError("bench supports only plain http://")
     if flags["rate"] and flags["protocol"] == "rpc":
         raise click.UsageError("--rate sends single requests: use --protocol http or h2")
     if flags["protocol"] == "rpc" and flags["enqueue_batch_size"] > LIFECYCLE_ENQUEUES_MAX:
@@ -211,7 +217,7 @@ def _machine() -> report.Machine:
 
 
 def _check_server(client: Client) -> report.ServerFacts:
-    """Make sure that the server is well, and learn its mode."""
+    """Check the health of the server and read its mode."""
     try:
         client.get("/healthz")
     except ServerError as e:
@@ -259,7 +265,7 @@ def _header(server: str, flags: dict[str, Any], results: report.Results) -> list
 
 
 def _allow_files(count: int) -> None:
-    """Raise the limit of open files towards what the connections need."""
+    """Raise the limit of open files to the number that the connections need, if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -269,7 +275,7 @@ def _allow_files(count: int) -> None:
 def _run_all(
     session: Session, results: report.Results, flags: dict[str, Any], say: Callable[..., None]
 ) -> None:
-    """Run all phases as often as wanted and put the middle run of each into the results."""
+    """Run all phases --repeats times and store the median run of each phase in the results."""
     runs: dict[str, list[report.Summary]] = {}
     for number in range(1, flags["repeats"] + 1):
         if number > 1:
@@ -290,7 +296,7 @@ def _run_all(
 
 
 def _plan(client: Client, flags: dict[str, Any], config: report.Config) -> "Plan":
-    """The plan of one run, on queues that no other run has touched."""
+    """The plan of one run, on new queues."""
     from corvo.cli.bench.load import Plan
 
     queue = f"{flags['queue']}.{_suffix(time.time_ns())}"
@@ -335,12 +341,12 @@ def _phases(plan: "Plan", config: report.Config) -> Iterator[tuple[str, "Load"]]
 
 
 def _measure(client: Client, name: str, load: "Load") -> report.Summary | None:
-    """Run one phase between two looks at the server's process."""
+    """Run one phase, and measure the server process before and after it."""
     before, pauses_before = _runtime(client), pauses.read(client)
     with _progress(name, load.plan.jobs) as progress:
         load.run(progress)
     after, pauses_after = _runtime(client), pauses.read(client)
-    summary = report.summarise(load.latencies_ns, load.completed, load.elapsed_ns)
+    summary = report.summarize(load.latencies_ns, load.completed, load.elapsed_ns)
     if summary is None:
         return None
     summary.server_pauses = pauses.between(pauses_before, pauses_after)
@@ -363,10 +369,10 @@ def _runtime(client: Client) -> Runtime | None:
 
 @contextlib.contextmanager
 def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while a person watches; nothing otherwise.
+    """Draw a progress bar on stderr if stderr is a terminal.
 
-    Drawn by hand, because it runs inside the measured loop: a display library takes
-    milliseconds for what is one write here, and they would show up as latency.
+    It runs inside the measured loop: here it costs one write, while a display library would take
+    milliseconds, which would show up as latency.
     """
     if not sys.stderr.isatty():
         yield lambda completed: None
@@ -394,7 +400,7 @@ def _outcome(name: str, load: "Load", summary: report.Summary | None) -> list[st
         rows.append(("enqueued", load.enqueued))
     rows.append(("overloaded", load.overloaded or None))
     numbers = ["  no successful operations"] if summary is None else report.summary_lines(summary)
-    stall = ["  stalled: nothing moved for 30 s, the phase was cut off"] if load.stalled else []
+    stall = ["  stalled: no progress for 30 s, the phase was aborted"] if load.stalled else []
     return [*report.facts(rows), *stall, *numbers]
 
 

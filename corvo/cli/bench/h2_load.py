@@ -1,8 +1,8 @@
-"""The load driver over HTTP/2: connections that many roles share.
+"""HTTP/2 connections of the load generator, shared by many roles.
 
-An `Exchange` stands in for a connection of HTTP/1.1, with one request at a time, which is a stream
-of its own. A `Conversation` is one lifecycle stream. What all of them write in one turn of the loop
-leaves in one write.
+An `Exchange` replaces an HTTP/1.1 connection: it sends one request at a time, each on its own
+stream. A `Conversation` is one lifecycle stream. All frames of one event-loop turn are sent in one
+write.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from corvo.net.rpc.envelopes import END_STREAM, Envelopes, envelope
 from corvo.net.rpc.proto_file import parse
 from corvo.net.rpc.status import RpcError
 
-# Of the messages of a lifecycle stream, what the load needs to see.
+# The fields of lifecycle stream messages that the load generator reads.
 ANSWER: Final = parse("""
 message Job { string job_id = 1; string lease_token = 50; }
 message Answer { repeated Job jobs = 2; int32 acked = 3; string error = 4;
@@ -36,7 +36,7 @@ Answered = Callable[[int, bytes], None]
 
 
 class Owner(Protocol):
-    """What ends when a connection breaks."""
+    """The load that is aborted when a connection breaks."""
 
     over: bool
 
@@ -44,7 +44,7 @@ class Owner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """A connection of HTTP/2, and who waits for what on it."""
+    """An HTTP/2 connection and the roles that wait for its streams."""
 
     def __init__(self, owner: Owner, authority: bytes) -> None:
         self.owner = owner
@@ -66,21 +66,21 @@ class Link(asyncio.Protocol):
             for event in self.client.feed(data):
                 self._take(event)
         except (ConnectionFault, RpcError) as e:
-            self._fail(f"the answer cannot be read: {e}")
+            self._fail(f"cannot parse the response: {e}")
         self._reading = False
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: closed; the load ends if it was not we who closed it."""
+        """asyncio: closed; aborts the load if the peer closed it."""
         self._fail(f"connection lost: {exc or 'closed'}")
 
     def close(self) -> None:
-        """Give up the connection and all that it waits for."""
+        """Close the connection and drop pending responses."""
         if self._transport is not None:
             self._transport.abort()
 
     def flush(self) -> None:
-        """Have what was written sent with what else is written in this turn."""
+        """Send the written frames at the end of this event-loop turn, in one write."""
         if not self._reading and not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -106,11 +106,11 @@ class Link(asyncio.Protocol):
             role.take(event)
 
     def _fail(self, reason: str) -> None:
-        self.owner.abort(Unreachable(reason, "The server's log should say why."))
+        self.owner.abort(Unreachable(reason, "See the server's log for the reason."))
 
 
 class Exchange:
-    """One request at a time, like a connection of HTTP/1.1."""
+    """Sends one request at a time, like an HTTP/1.1 connection."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -119,14 +119,14 @@ class Exchange:
         self._body = b""
 
     def send(self, request: tuple[bytes, bytes], answered: Answered) -> None:
-        """Send path and body; `answered` gets status and body of the answer."""
+        """Send a POST with path and body; `answered` gets the status and body of the response."""
         self._answered = answered
         stream_id = self._link.client.post(request[0], _JSON, request[1])
         self._link.waiting[stream_id] = self
         self._link.flush()
 
     def take(self, event: Event) -> None:
-        """A part of the answer."""
+        """Handle a part of the response."""
         if event.fields is not None:
             self._status = int(dict(event.fields)[b":status"])
         elif self._body or not event.ended:
@@ -140,7 +140,7 @@ class Exchange:
 
 
 class Conversation:
-    """A lifecycle stream: one frame at a time."""
+    """A lifecycle stream with one frame in flight."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -157,7 +157,7 @@ class Conversation:
         self._link.flush()
 
     def take(self, event: Event) -> None:
-        """A part of the answer."""
+        """Handle a part of the response."""
         if event.fields is not None:
             status = dict(event.fields)[b":status"]
             if status != b"200":

@@ -1,11 +1,11 @@
-"""The load driver of `corvo bench`: connections, and the producers and workers that drive them.
+"""The load generator of `corvo bench`: connections, producers and workers.
 
-Every producer and worker owns one connection with one request in flight, and is a little state
-machine run by the replies: no task, no future and no queue per request, requests built ahead
-where they do not change. That keeps the driver several times cheaper than what it measures.
+Every producer and worker owns one connection with one request in flight, and is a state machine
+driven by the responses: there is no task, future or queue per request, and constant requests are
+encoded once. Therefore the generator costs several times less CPU than the server.
 
-This is the one place besides `corvo._fast.http.http1` that imports httptools: there it parses
-requests, here it parses answers.
+This module uses httptools to parse responses; the only other user, `corvo._fast.http.http1`, parses
+requests.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ STALL_NS = 30 * SECOND_NS
 FETCH_WAIT_S = 10
 TICK_S = 0.001
 PROGRESS_S = 0.1
-# Roles that share a connection of HTTP/2.
+# Roles that share one HTTP/2 connection.
 H2_STREAMS = 32
 RPC_STREAMS = 200
 
@@ -41,7 +41,7 @@ Made = TypeVar("Made", "Connection", Link)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do: where, how much, and in which portions."""
+    """The parameters of a phase: target, number of jobs, concurrency and batch sizes."""
 
     host: str
     port: int
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     protocol: str = "http"
 
     def post(self, path: str, body: bytes) -> Any:
-        """A whole POST request; of HTTP/2, path and body."""
+        """An encoded POST request; for HTTP/2 a tuple of path and body."""
         if self.protocol == "h2":
             return f"{self.prefix}/api/v1/{path}".encode(), body
         return (
@@ -68,26 +68,26 @@ class Plan(msgspec.Struct, frozen=True):
         ).encode() + body
 
     def payload(self) -> bytes:
-        """What each job carries."""
+        """The payload of each job."""
         if self.payload_size > 2:
             return b'{"p":"%s"}' % (b"x" * max(self.payload_size - 8, 0))
         return b"{}"
 
     def enqueue(self, queue: str, count: int) -> Any:
-        """A request that enqueues `count` jobs: one by /enqueue, more by /enqueue/batch."""
+        """A request that enqueues `count` jobs, through /enqueue or /enqueue/batch."""
         job = msgspec.json.encode({"queue": queue, "payload": msgspec.Raw(self.payload())})
         if self.enqueue_batch == 1:
             return self.post("enqueue", job)
         return self.post("enqueue/batch", b'{"jobs":[%s]}' % b",".join([job] * count))
 
     def enqueue_stamped(self, queue: bytes, stamp_ns: int) -> Any:
-        """A request for one job whose payload says when it was due."""
+        """A request that enqueues one job with its due time in the payload."""
         fill = b"x" * max(self.payload_size - len(b'{"t":,"p":""}') - len(str(stamp_ns)), 0)
         body = b'{"queue":%s,"payload":{"t":%d,"p":"%s"}}' % (queue, stamp_ns, fill)
         return self.post("enqueue", body)
 
     def fetch(self, worker: int) -> Any:
-        """A request that fetches jobs for a worker, which may have a queue of its own."""
+        """A request that fetches jobs for a worker, from the queue of that worker."""
         body: dict[str, object] = {
             "queues": [self.queues[worker % len(self.queues)]],
             "worker_id": f"bench-{worker}",
@@ -100,7 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Leased(msgspec.Struct):
-    """What a worker needs of a delivered job; named as the ack wants it back."""
+    """The fields of a delivered job that an ack needs, under the names of the ack."""
 
     job_id: str
     lease_token: str
@@ -119,7 +119,7 @@ class Stamped(Leased):
 
 
 class AckedCount(msgspec.Struct):
-    """Answer to a batch ack."""
+    """Response to a batch ack."""
 
     acked: int
 
@@ -136,13 +136,13 @@ class Connection(asyncio.Protocol):
         self._feed = self._parser.feed_data
 
     def send(self, request: bytes, answered: Answered) -> None:
-        """Send a request; `answered` gets status and body of its answer."""
+        """Send a request; `answered` gets the status and the body of the response."""
         assert self._transport is not None
         self._answered = answered
         self._transport.write(request)
 
     def close(self) -> None:
-        """Give up the connection, and the answer it may be waiting for."""
+        """Close the connection and drop a pending response."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -151,19 +151,21 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes of an answer."""
+        """asyncio: bytes of a response."""
         try:
             self._feed(data)
         except httptools.HttpParserCallbackError:
             raise
         except httptools.HttpParserError as e:
-            self._load.abort(Unreachable(f"the answer is not HTTP: {e}", "Is this a Corvo server?"))
+            self._load.abort(
+                Unreachable(f"the response is not HTTP: {e}", "Is this a Corvo server?")
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: closed; the load ends if it was not we who closed it."""
+        """asyncio: closed; aborts the load if the peer closed it."""
         reason = str(exc) if exc else "closed"
         self._load.abort(
-            Unreachable(f"connection lost: {reason}", "The server's log should say why.")
+            Unreachable(f"connection lost: {reason}", "See the server's log for the reason.")
         )
 
     def on_body(self, body: bytes) -> None:
@@ -171,7 +173,7 @@ class Connection(asyncio.Protocol):
         self._body = self._body + body if self._body else body
 
     def on_message_complete(self) -> None:
-        """httptools: the answer is whole."""
+        """httptools: the response is complete."""
         body, self._body = self._body, b""
         answered, self._answered = self._answered, None
         if answered is None or self._load.over:
@@ -179,17 +181,17 @@ class Connection(asyncio.Protocol):
         try:
             answered(self._parser.get_status_code(), body)
         except msgspec.DecodeError as e:
-            self._load.abort(Unreachable(f"unexpected answer: {e}", "Is it an older server?"))
+            self._load.abort(Unreachable(f"unexpected response: {e}", "Is it an older server?"))
 
 
 class Load:
-    """One measured phase: its counters, its latencies, and when it is over."""
+    """One measured phase: its counters, its latencies and its end."""
 
     def __init__(self, plan: Plan, *, produce: bool, work: bool) -> None:
-        """`produce` enqueues the jobs, `work` fetches and acks them until as many are done.
+        """`produce` enqueues the jobs of the plan; `work` fetches and acks the same number.
 
-        Both together measure the work. With a rate in the plan, the producers follow the clock
-        instead of the answers, and the latency is that from due time to delivery.
+        With both, the latency is that of the work. With a rate in the plan, the producers follow
+        the clock instead of the responses, and the latency is the time from due time to delivery.
         """
         self.plan = plan
         self.produce = produce
@@ -208,53 +210,53 @@ class Load:
 
     @property
     def completed(self) -> int:
-        """Jobs that went through the phase."""
+        """Number of jobs that completed the phase."""
         return self.acked if self.work else self.enqueued
 
     @property
     def elapsed_ns(self) -> int:
-        """How long the phase took."""
+        """The duration of the phase."""
         return self.ended_ns - self.begun_ns
 
     def run(self, progress: Callable[[int], None]) -> None:
-        """Run the phase; `progress` is told every now and then how many jobs are completed."""
+        """Run the phase; `progress` is called regularly with the number of completed jobs."""
         gc.collect()
-        gc.freeze()  # nothing that lives now will be garbage: keep full collections short
+        gc.freeze()  # present objects never become garbage: keep full collections short
         uvloop.run(self._run(progress))
         if self._failure is not None:
             raise self._failure
 
     def take(self, count: int) -> int:
-        """Take up to `count` of the jobs that are still to be enqueued."""
+        """Reserve up to `count` of the jobs that are still to be enqueued."""
         taken = min(count, self.unsent)
         self.unsent -= taken
         return taken
 
     def count_enqueued(self, count: int) -> None:
-        """Note that jobs were accepted."""
+        """Count enqueued jobs."""
         self.enqueued += count
         self._finish_if_done()
 
     def count_acked(self, count: int) -> None:
-        """Note that jobs were completed."""
+        """Count acked jobs."""
         self.acked += count
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        # A job can be acked before the answer to its enqueue is here.
+        # A job can be acked before the response to its enqueue arrives.
         jobs = self.plan.jobs
         if (not self.produce or self.enqueued >= jobs) and (not self.work or self.acked >= jobs):
             self._finish()
 
     def record(self, latency_ns: int, count: int) -> None:
-        """Note a latency that `count` jobs have seen."""
+        """Record a latency for `count` jobs."""
         if count == 1:
             self.latencies_ns.append(latency_ns)
         else:
             self.latencies_ns.extend([latency_ns] * count)
 
     def abort(self, failure: CorvoError) -> None:
-        """End the phase because something is wrong; nothing happens when it is over already."""
+        """End the phase with a failure; does nothing if the phase is already over."""
         if not self.over:
             self._failure = failure
             self._finish()
@@ -313,7 +315,7 @@ class Load:
         return [await self._open(lambda: Connection(self)) for _ in range(count)]
 
     async def _link(self, count: int, streams: int) -> list[Link]:
-        """Connections of HTTP/2 for so many roles."""
+        """Open HTTP/2 connections for `count` roles, with `streams` roles per connection."""
         authority = f"{self.plan.host}:{self.plan.port}".encode()
         number = -(-count // streams)
         return [await self._open(lambda: Link(self, authority)) for _ in range(number)]
@@ -329,7 +331,7 @@ class Load:
         return made
 
     async def _watch(self, progress: Callable[[int], None]) -> None:
-        """Wait for the end; a phase in which nothing moves for long is cut off."""
+        """Wait for the end of the phase; abort it after STALL_NS without progress."""
         seen, seen_ns = 0, perf_counter_ns()
         while not self.over:
             try:
@@ -345,18 +347,18 @@ class Load:
 
 
 class Backoff:
-    """What a client does when told that the server is overloaded: 1, 2, 4 ... 64 ms."""
+    """Backoff of a client after a 429 response: 1, 2, 4 ... 64 ms."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self._delay_ms = 1
 
     def reset(self) -> None:
-        """The server took a request again."""
+        """Reset the delay after an accepted request."""
         self._delay_ms = 1
 
     def refused(self, status: int, body: bytes, again: Callable[..., Any], *args: Any) -> None:
-        """Call `again` after a while for a 429; any other refusal ends the load."""
+        """Call `again` after a delay for a 429; any other error aborts the load."""
         if status != 429:
             self._load.abort(refusal(status, "", body))
             return
@@ -366,14 +368,14 @@ class Backoff:
 
 
 class Producer:
-    """Closed loop: enqueues the next portion when the last one was answered."""
+    """Closed-loop producer: enqueues the next batch after the previous response."""
 
     def __init__(self, load: Load, connection: Any, number: int) -> None:
         self._load = load
         self._connection = connection
         self._backoff = Backoff(load)
         self._batch = load.plan.enqueue_batch
-        # Producers walk over the queues, each from another one, so that all queues get their share.
+        # Every producer cycles through the queues with another start, so that the load is even.
         whole = [load.plan.enqueue(queue, self._batch) for queue in load.plan.queues]
         self._requests = islice(cycle(whole), number % len(whole), None)
         self._request: Any = None
@@ -381,7 +383,7 @@ class Producer:
         self._sent_ns = 0
 
     def start(self) -> None:
-        """Take the next portion, if there is one."""
+        """Enqueue the next batch, if there is one."""
         self._count = self._load.take(self._batch)
         if self._count:
             self._request = next(self._requests)
@@ -406,11 +408,11 @@ class Producer:
 
 
 class Pacer:
-    """Open loop: enqueues jobs one by one at the planned rate, over whichever connection is free.
+    """Open-loop producer: enqueues single jobs at the planned rate, over any free connection.
 
-    A job carries the time it was due, whether the load or a connection was late for it or not,
-    so that a slow server is charged for the waiting it causes. The loop's timers know whole
-    milliseconds only; where jobs come closer together than that, the load spins between them.
+    A job carries its due time even if it is sent late, so that the latency includes the delay that
+    a slow server causes. Event-loop timers have millisecond resolution; at higher rates the
+    producer spins instead.
     """
 
     def __init__(self, load: Load, connections: Sequence[Any]) -> None:
@@ -422,7 +424,7 @@ class Pacer:
         self._sent = 0
 
     def start(self) -> None:
-        """Send what is due, then come back for the next one."""
+        """Send the due jobs, then schedule the next call."""
         load = self._load
         if load.over:
             return
@@ -464,7 +466,7 @@ class Pacer:
 
 
 class Worker:
-    """Fetches a portion of jobs, works on them, acks them in portions, and fetches again."""
+    """Fetches a batch of jobs, simulates work, acks the jobs in batches, and fetches again."""
 
     def __init__(self, load: Load, connection: Any, number: int) -> None:
         self._load = load
@@ -480,7 +482,7 @@ class Worker:
         self._sent_ns = 0
 
     def start(self) -> None:
-        """Fetch."""
+        """Send a fetch request."""
         if self._load.over:
             return
         self._sent_ns = perf_counter_ns()
@@ -515,28 +517,28 @@ class Worker:
             self.start()
             return
         plan = self._load.plan
-        portion = self._jobs[: plan.ack_batch]
+        batch = self._jobs[: plan.ack_batch]
         if plan.ack_batch == 1:
-            token = {"lease_token": portion[0].lease_token}
-            request = plan.post(f"ack/{portion[0].job_id}", msgspec.json.encode(token))
+            token = {"lease_token": batch[0].lease_token}
+            request = plan.post(f"ack/{batch[0].job_id}", msgspec.json.encode(token))
         else:
-            acks = [{"job_id": job.job_id, "lease_token": job.lease_token} for job in portion]
+            acks = [{"job_id": job.job_id, "lease_token": job.lease_token} for job in batch]
             request = plan.post("ack/batch", msgspec.json.encode({"acks": acks}))
         self._connection.send(request, self._acked)
 
     def _acked(self, status: int, body: bytes) -> None:
-        # A lost lease is no failure of the run: the job comes back and is counted then.
+        # A lost lease does not fail the run: the job is delivered again and counted then.
         if status >= 300 and status != 409:
             self._backoff.refused(status, body, self._ack)
             return
         self._backoff.reset()
-        portion = self._jobs[: self._load.plan.ack_batch]
+        batch = self._jobs[: self._load.plan.ack_batch]
         del self._jobs[: self._load.plan.ack_batch]
         if self._load.plan.ack_batch == 1:
             count = 0 if status == 409 else 1
         else:
             count = msgspec.json.decode(body, type=AckedCount).acked
-        assert count <= len(portion)
+        assert count <= len(batch)
         if count and not self._stamped:
             self._load.record(perf_counter_ns() - self._sent_ns, count)
         self._load.count_acked(count)

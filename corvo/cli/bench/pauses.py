@@ -1,6 +1,7 @@
-"""What the metrics of a server say about the pauses of its loop: flushes of the base and turns.
+"""Pauses of the server's event loop during a phase, computed from its metrics.
 
-A pause stands in a bucket of a histogram, so that figures are the upper bounds of buckets.
+The metrics are histograms of flush times and loop-turn times, so every figure is the upper bound of
+a bucket.
 """
 
 import math
@@ -15,7 +16,7 @@ TURNS = "corvo_loop_turn_seconds"
 SLOW_S = 0.001
 _BUCKET = re.compile(r'^(\w+)_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 
-Histogram = dict[float, float]  # pauses up to so many seconds
+Histogram = dict[float, float]  # upper bound in seconds -> number of pauses
 
 
 class Pauses(msgspec.Struct):
@@ -25,10 +26,10 @@ class Pauses(msgspec.Struct):
     flush_max_ms: float | None  # None: longer than the last bound
     turns: int
     turn_max_ms: float | None
-    slow_turns_pct: float  # those of more than a millisecond
+    slow_turns_pct: float  # turns longer than a millisecond
 
     def rows(self) -> list[tuple[str, object]]:
-        """Labels and values."""
+        """Labels and values for the report."""
         share = f"{self.slow_turns_pct:.2f}% above 1ms"
         return [
             ("flush gaps", f"{self.flushes}, longest {_bound(self.flush_max_ms)}"),
@@ -37,7 +38,7 @@ class Pauses(msgspec.Struct):
 
 
 def read(client: Client) -> dict[str, Histogram] | None:
-    """The two histograms as they are now; None from a server that has none to show."""
+    """Read both histograms; None if the server does not export them."""
     try:
         page = client.get("/api/v1/metrics").decode()
     except ServerError:
@@ -52,7 +53,7 @@ def read(client: Client) -> dict[str, Histogram] | None:
 def between(
     before: dict[str, Histogram] | None, after: dict[str, Histogram] | None
 ) -> Pauses | None:
-    """What came between two readings."""
+    """The pauses between two readings."""
     if before is None or after is None:
         return None
     flushes, turns = (
@@ -71,7 +72,7 @@ def between(
 
 
 def _longest_ms(histogram: Histogram) -> float | None:
-    """The lowest bound that no pause is above."""
+    """The lowest bound that no pause exceeds."""
     count = max(histogram.values())
     if not count:
         return 0
@@ -80,4 +81,4 @@ def _longest_ms(histogram: Histogram) -> float | None:
 
 
 def _bound(length_ms: float | None) -> str:
-    return "beyond all bounds" if length_ms is None else f"<= {length_ms:g}ms"
+    return "above the largest bucket" if length_ms is None else f"<= {length_ms:g}ms"

@@ -1,7 +1,7 @@
-"""What `corvo bench` says about a run: the numbers, the saved file, and the comparison of two.
+"""The report of `corvo bench`: statistics, the saved file, and the comparison of two runs.
 
-Latencies are nanoseconds as measured, one for each job; every figure is computed from all of
-them. The saved file is one JSON object, see `Results`.
+Every statistic is computed from all measured latencies, one per job, in nanoseconds. The saved file
+is one JSON object, see `Results`.
 """
 
 import math
@@ -24,7 +24,7 @@ PHASES = {
 
 
 class Summary(msgspec.Struct, omit_defaults=True):
-    """The numbers of one phase."""
+    """The statistics of one phase."""
 
     ops_per_sec: float
     avg_us: int
@@ -44,7 +44,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
 
 
 class Machine(msgspec.Struct):
-    """Where the load came from."""
+    """The machine that generated the load."""
 
     os: str
     arch: str
@@ -54,7 +54,7 @@ class Machine(msgspec.Struct):
 
 
 class ServerFacts(msgspec.Struct, omit_defaults=True):
-    """What the server said about itself; runs that differ here measure different things."""
+    """Facts that the server reports; runs that differ here are not comparable."""
 
     mode: str = "unknown"
     nodes: int = 1
@@ -81,7 +81,7 @@ class Config(msgspec.Struct):
 
 
 class Results(msgspec.Struct, omit_defaults=True):
-    """The saved file."""
+    """The content of a saved file."""
 
     timestamp: str
     machine: Machine
@@ -94,7 +94,7 @@ class Results(msgspec.Struct, omit_defaults=True):
     latency: Summary | None = None
 
     def phases(self) -> Iterator[tuple[str, Summary]]:
-        """The phases that were run, by name."""
+        """Name and statistics of the phases that were run."""
         for name in PHASES:
             summary: Summary | None = getattr(self, name)
             if summary is not None:
@@ -102,12 +102,12 @@ class Results(msgspec.Struct, omit_defaults=True):
 
 
 def percentile(ordered: Sequence[int], permille: int) -> int:
-    """The value at place floor(p * (n - 1)) of values in order."""
+    """The value at index floor(p * (n - 1)) of sorted values, with p = permille / 1000."""
     return ordered[permille * (len(ordered) - 1) // 1000]
 
 
-def summarise(latencies_ns: "array[int]", completed: int, elapsed_ns: int) -> Summary | None:
-    """The numbers of a phase; None when nothing succeeded."""
+def summarize(latencies_ns: "array[int]", completed: int, elapsed_ns: int) -> Summary | None:
+    """Compute the statistics of a phase; None if no operation succeeded."""
     count = len(latencies_ns)
     if not count or elapsed_ns <= 0:
         return None
@@ -134,7 +134,7 @@ def summarise(latencies_ns: "array[int]", completed: int, elapsed_ns: int) -> Su
 
 
 def duration(us: float) -> str:
-    """Microseconds for people: 850µs, 1.234ms, 2.5s."""
+    """Format microseconds: 850µs, 1.234ms, 2.5s."""
     if us < 1000:
         return f"{us:.0f}µs"
     scaled, unit = (us / 1000, "ms") if us < 1_000_000 else (us / 1_000_000, "s")
@@ -142,7 +142,7 @@ def duration(us: float) -> str:
 
 
 def facts(rows: Sequence[tuple[str, object]]) -> list[str]:
-    """Labels and values as indented, aligned lines; rows without a value are left out."""
+    """Format labels and values as indented, aligned lines; skip rows without a value."""
     return [
         f"  {label + ':':<16}{_text(value)}" for label, value in rows if value not in (None, "")
     ]
@@ -153,7 +153,7 @@ def _text(value: object) -> str:
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """The numbers of a phase, one a line."""
+    """The statistics of a phase, one per line."""
     rss, gc_us = summary.server_rss_mb, summary.server_gc_p99_us
     cpu = summary.server_cpu_pct
     return facts(
@@ -202,7 +202,7 @@ def repeat_lines(phase: str, runs: Sequence[Summary]) -> list[str]:
 
 
 def save(path: Path, results: Results) -> None:
-    """Write the saved file."""
+    """Save results to a file."""
     text = msgspec.json.format(msgspec.json.encode(results), indent=2)
     try:
         path.write_bytes(text + b"\n")
@@ -211,7 +211,7 @@ def save(path: Path, results: Results) -> None:
 
 
 def load(path: Path) -> Results:
-    """Read a saved file."""
+    """Load results from a file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Results)
     except OSError as e:
@@ -221,7 +221,7 @@ def load(path: Path) -> Results:
 
 
 def differences(baseline: Results, current: Results) -> list[str]:
-    """A warning for each condition that makes two runs hard to compare."""
+    """One warning per difference that makes two runs hard to compare."""
     return [
         f"warning: {part}.{name} differs: {_text(before)} -> {_text(after)}"
         for part in ("server", "config")
@@ -236,7 +236,7 @@ def _pairs(before: msgspec.Struct, after: msgspec.Struct) -> Iterator[tuple[str,
 
 
 def change(before: float, after: float) -> str:
-    """How much `after` is above `before`, as a signed percentage."""
+    """The change from `before` to `after` as a signed percentage."""
     return f"{(after - before) / before * 100:+.1f}%" if before else "n/a"
 
 

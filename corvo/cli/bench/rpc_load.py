@@ -1,7 +1,7 @@
-"""The roles of the load driver on lifecycle streams: each has one stream and one frame in flight.
+"""Producers and workers on lifecycle streams; each has one stream and one frame in flight.
 
-A frame of a worker acknowledges what the last one brought and asks for more; in the combined mode
-it enqueues, too.
+A frame of a worker acks the jobs of the previous response and fetches more. In combined mode the
+frame also enqueues jobs.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _REQUEST = TYPES["LifecycleStreamRequest"]
 
 
 class RpcRole:
-    """Produces, works, or does both in the same frames."""
+    """A producer, a worker, or both in the same frames."""
 
     def __init__(
         self, load: "Load", stream: Conversation, number: int, *, produce: bool, work: bool
@@ -38,8 +38,8 @@ class RpcRole:
         self._fetch = self._encode(
             queues=[queue], worker_id=worker, hostname="bench", fetch_count=plan.fetch_batch
         )
-        self._jobs: list[Values] = []  # that the acks of this frame are for
-        self._fetched_ns = 0  # when the frame was sent that brought them
+        self._jobs: list[Values] = []  # jobs that the next frame acks
+        self._fetched_ns = 0  # when the frame that fetched them was sent
         self._sent_ns = 0
         self._enqueued = 0
         self._delay_ms = 1
@@ -49,7 +49,9 @@ class RpcRole:
         return protobuf.encode(_REQUEST, values)
 
     def start(self) -> None:
-        """The next frame, if there is anything to say. Parts of a message can be joined."""
+        """Send the next frame, if there is work.
+
+        Encoded parts of a protobuf message can be concatenated."""
         load = self._load
         if load.over:
             return
@@ -99,7 +101,7 @@ class RpcRole:
         self.start()
 
     def _refused(self, answer: Values) -> None:
-        """Say again what was not taken, after a while: a frame in parts may have been."""
+        """Resend the rejected part of a frame after a delay; a frame can be accepted in part."""
         load = self._load
         load.overloaded += 1
         self._jobs = (self._jobs if not answer.get("acked") else []) + answer.get("jobs", [])

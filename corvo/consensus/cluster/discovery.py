@@ -1,13 +1,14 @@
-"""The nodes that a newcomer asks: what --join and --discover name.
+"""Discovery of cluster nodes for a new node: --join and --discover.
 
---join is a URL, or HOST:PORT of the HTTP API of a node, or HOST:PORT where a node listens for
-others: there it says where its API is, to who knows the secret
+--join is a URL, or HOST:PORT of the HTTP API of a node, or HOST:PORT of its peer port. The peer
+port returns the address of the API to a client that knows the secret
 (`corvo.consensus.cluster.peer_protocol`).
 
---discover=dns names all nodes at once: the addresses of one DNS name, with the port of their API.
-They are asked in order, each time the name is looked up anew. The first node of a new cluster
-finds nobody. Who that is must be clear to all: the pod with ordinal 0 of a StatefulSet, elsewhere
-the node with the lowest address. It begins the cluster when nobody has answered for half a minute.
+--discover=dns resolves one DNS name to the addresses of all nodes, with the port of their API. The
+nodes are queried in order, and the name is resolved again before each pass. The first node of a new
+cluster finds no other node. All nodes must agree which node is the first: the pod with ordinal 0 of
+a StatefulSet, or else the node with the lowest address. The first node starts a new cluster if no
+node responds for 30 seconds.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from corvo.config import Address, Config
-from corvo.consensus.cluster.peer_connection import Tls, ask_where, mutual_tls
+from corvo.consensus.cluster.peer_connection import Tls, mutual_tls, query_api_address
 from corvo.consensus.cluster.peer_protocol import NONCE_SIZE, PeerRefused
 from corvo.errors import ConfigError
 
@@ -34,18 +35,20 @@ ASK_AGAIN_S: Final = 0.5
 ASK_S: Final = 5.0
 _REPLY_SIZE_MAX: Final = 1 << 20
 _KUBERNETES: Final = "KUBERNETES_SERVICE_HOST"  # set in every pod
-FAILURES: Final = (OSError, ValueError, IndexError, AttributeError)  # of asking, and of answers
+FAILURES: Final = (OSError, ValueError, IndexError, AttributeError)  # of a query or its response
 
-# Looks up a name: the addresses, with this port.
+# Resolves a name to addresses with the given port.
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 
 
 class Source(NamedTuple):
-    """Whom to ask. `secure` None: as this node's own API is; and it may not be an API at all."""
+    """A node to query.
+
+    `secure` None means the scheme of this node's own API; the address may also be a peer port."""
 
     address: Address
     secure: bool | None = None
-    name: str = ""  # in its certificate, if not the host of the address
+    name: str = ""  # host name in the certificate, if it is not the host of the address
 
     def __str__(self) -> str:
         scheme = "" if self.secure is None else "https://" if self.secure else "http://"
@@ -53,7 +56,7 @@ class Source(NamedTuple):
 
 
 def parse_join_address(text: str) -> Source:
-    """A URL or HOST:PORT. Raises ConfigError."""
+    """Parse the value of --join, a URL or HOST:PORT. Raises ConfigError."""
     scheme, colon, rest = text.partition("://")
     if not colon:
         scheme, rest = "", text
@@ -66,7 +69,7 @@ def parse_join_address(text: str) -> Source:
 
 
 async def resolve(name: str, port: int) -> list[Address]:
-    """What DNS has for a name, the lowest address first."""
+    """Resolve a name by DNS, the lowest address first."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     hosts = {str(where[0]).partition("%")[0] for *_, where in found}
@@ -90,7 +93,7 @@ def is_own(address: Address) -> bool:
 
 
 def raft_tls(config: Config) -> Tls | None:
-    """TLS between nodes, if the settings ask for it. Raises ConfigError."""
+    """The TLS contexts between nodes, if configured. Raises ConfigError."""
     if not config.raft_tls_cert:
         return None
     files = config.raft_tls_cert, config.raft_tls_key, config.raft_tls_ca
@@ -102,7 +105,7 @@ def raft_tls(config: Config) -> Tls | None:
 
 
 def api_trust(config: Config) -> ssl.SSLContext:
-    """How this node knows the API of another one by TLS. Raises ConfigError."""
+    """The TLS context that verifies the API of other nodes. Raises ConfigError."""
     try:
         return ssl.create_default_context(cafile=config.tls_ca or None)
     except OSError as error:
@@ -110,7 +113,7 @@ def api_trust(config: Config) -> ssl.SSLContext:
 
 
 class Discovery:
-    """Finds the cluster, and asks its nodes."""
+    """Finds the cluster and queries its nodes."""
 
     def __init__(
         self,
@@ -127,35 +130,36 @@ class Discovery:
         self._random_bytes = random_bytes
         self._resolve = resolve
         self._first_after_s = first_after_s
-        self._found: dict[Source, Source] = {}  # APIs, of seeds that are ports for other nodes
+        self._found: dict[Source, Source] = {}  # peer port -> API of the same node
 
     # ---- the cluster ----
 
     async def cluster_id(self, timeout_s: float = TIMEOUT_S) -> str:
-        """The id of the cluster that a node is to join; empty when it is to begin one itself.
-        Raises ConfigError when nobody says it."""
-        whom = self._config.join or self._config.discover_name
+        """The id of the cluster to join, or "" if this node must start a new cluster.
+
+        Raises ConfigError if no node returns the id in time."""
+        target = self._config.join or self._config.discover_name
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while True:
-            trouble = "no address of another node is known"
-            discovery, is_first = await self.candidates()
-            for seed in discovery:
+            problem = "no address of another node is known"
+            sources, is_first = await self.candidates()
+            for source in sources:
                 try:
-                    return await asyncio.wait_for(self._cluster_id_of(seed), ASK_S)
+                    return await asyncio.wait_for(self._cluster_id_of(source), ASK_S)
                 except FAILURES as error:
-                    trouble = f"{seed}: {error or 'it does not answer'}"
+                    problem = f"{source}: {error or 'no response'}"
             waited_s = loop.time() - began_s
             if is_first and waited_s >= self._first_after_s:
-                logger.info("nobody answers at %s: this node begins the cluster", whom)
+                logger.info("no node responds at %s: this node starts a new cluster", target)
                 return ""
             if waited_s >= timeout_s:
-                raise ConfigError(f"cannot join the cluster of {whom}: {trouble}")
-            logger.warning("cannot join the cluster of %s yet: %s", whom, trouble)
+                raise ConfigError(f"cannot join the cluster at {target}: {problem}")
+            logger.warning("cannot join the cluster at %s yet: %s", target, problem)
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def candidates(self) -> tuple[list[Source], bool]:
-        """Whom to ask, as the settings say; and whether this node is the first of all."""
+        """The configured nodes to query, and whether this node is the first of the cluster."""
         config = self._config
         if config.join:
             return [parse_join_address(config.join)], False
@@ -168,44 +172,46 @@ class Discovery:
             logger.warning("cannot look up %s: %s", name, error)
             found = []
         own = [a for a in found if a.port == config.bind.port and is_own(a)]
-        discovery = [Source(a, bool(config.tls_cert), name) for a in found if a not in own]
+        sources = [Source(a, bool(config.tls_cert), name) for a in found if a not in own]
         if _KUBERNETES in os.environ:
-            return discovery, config.node_id.endswith("-0")
-        return discovery, bool(own) and own[0] == found[0]
+            return sources, config.node_id.endswith("-0")
+        return sources, bool(own) and own[0] == found[0]
 
-    async def _cluster_id_of(self, seed: Source) -> str:
-        status, answer = await self.ask(seed, "GET", "/cluster/status")
+    async def _cluster_id_of(self, source: Source) -> str:
+        status, answer = await self.ask(source, "GET", "/cluster/status")
         if status == 200 and answer.get("cluster_id") and answer.get("mode") == "cluster":
             return str(answer["cluster_id"])
         if status == 503:
-            raise ValueError("it is starting")
-        raise ValueError("it is no node of a cluster: it needs --raft-bind")
+            raise ValueError("the node is starting")
+        raise ValueError("the node is not a cluster node: it needs --raft-bind")
 
-    # ---- asking ----
+    # ---- queries ----
 
-    async def ask(self, seed: Source, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """One request to the API of a node. Raises one of FAILURES."""
-        api = self._found.get(seed, seed)
+    async def ask(
+        self, source: Source, method: str, path: str, body: Any = None
+    ) -> tuple[int, Any]:
+        """Send one request to the API of a node. Raises one of FAILURES."""
+        api = self._found.get(source, source)
         try:
             return await self._request(api, method, path, body)
         except FAILURES as error:
-            self._found.pop(seed, None)
+            self._found.pop(source, None)
             if api.secure is not None:
                 raise
-            trouble = error
+            problem = error
         try:
-            api = self._found[seed] = await self._where(seed)
+            api = self._found[source] = await self._api_address(source)
         except (OSError, PeerRefused):
-            raise trouble from None
+            raise problem from None
         return await self._request(api, method, path, body)
 
-    async def _where(self, seed: Source) -> Source:
-        """The API of the node that listens for others here."""
+    async def _api_address(self, source: Source) -> Source:
+        """Query the peer port of a node for the address of its API."""
         secret = self._config.cluster_secret.encode()
-        tls = None if self.raft_tls is None else self.raft_tls.dialling
+        tls = None if self.raft_tls is None else self.raft_tls.dialing
         nonce = self._random_bytes(NONCE_SIZE)
-        where = await ask_where(seed.address.host, seed.address.port, secret, nonce, tls)
-        return _api(where)
+        host, port = source.address.host, source.address.port
+        return _api(await query_api_address(host, port, secret, nonce, tls))
 
     async def _request(self, api: Source, method: str, path: str, body: Any) -> tuple[int, Any]:
         host, port = api.address.host, api.address.port
@@ -226,7 +232,7 @@ class Discovery:
                 reply += part
             top, _, rest = reply.partition(b"\r\n\r\n")
             if not top.startswith(b"HTTP/1.1 "):
-                raise ValueError("it does not speak HTTP")
+                raise ValueError("the response is not HTTP")
             return int(top[9:12]), json.loads(rest)
         finally:
             writer.close()
@@ -234,27 +240,28 @@ class Discovery:
     async def ask_in_turn(
         self, known: Callable[[], list[str]], path: str, body: Any, done: Callable[[], bool]
     ) -> None:
-        """Post to one node after the other until it is done: those that the settings name, and
-        those that are known by now."""
-        told = ""
+        """Send a POST to one node after another until `done` returns True.
+
+        The nodes are the configured ones and those returned by `known`."""
+        logged = ""
         for turn in itertools.count():
             if done():
                 return
             try:
-                discovery, _ = await self.candidates()
-                discovery += [_api(text) for text in known()]
-                asked = self.ask(discovery[turn % len(discovery)], "POST", path, body)
-                status, answer = await asyncio.wait_for(asked, ASK_S)
-                trouble = "" if status == 200 else str(answer.get("error", status))
+                sources, _ = await self.candidates()
+                sources += [_api(text) for text in known()]
+                query = self.ask(sources[turn % len(sources)], "POST", path, body)
+                status, answer = await asyncio.wait_for(query, ASK_S)
+                problem = "" if status == 200 else str(answer.get("error", status))
             except FAILURES as error:
-                trouble = str(error) or "no answer"
-            if trouble and trouble != told:
-                told = trouble
-                logger.warning("not in the cluster yet: %s", trouble)
+                problem = str(error) or "no response"
+            if problem and problem != logged:
+                logged = problem
+                logger.warning("not a member of the cluster yet: %s", problem)
             await asyncio.sleep(ASK_AGAIN_S)
 
 
 def _api(text: str) -> Source:
-    """An API as the configuration of the cluster names it: without a scheme it is no TLS."""
-    seed = parse_join_address(text)
-    return seed._replace(secure=bool(seed.secure))
+    """Parse an API address from the cluster configuration; without a scheme it has no TLS."""
+    source = parse_join_address(text)
+    return source._replace(secure=bool(source.secure))

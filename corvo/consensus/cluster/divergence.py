@@ -1,13 +1,13 @@
-"""Whether the nodes of a cluster have the same state.
+"""Divergence check: whether the nodes of a cluster have the same state.
 
-The state has a rolling hash of all that ever changed (`corvo.fsm`), which is the same on all nodes
-after the same entry. Every second each node tells the others which one it has after which entry.
-Who hears that compares it with its own after that entry: it still knows those of the newest
-entries, and waits for one that it has not applied yet.
+The state has a rolling hash of all changes (`corvo.fsm`), which is equal on all nodes at the same
+index. Every second each node sends its applied index and hash to the others. A node that receives a
+hash compares it with its own hash at the same index: it keeps the hashes of the newest entries, and
+defers the comparison if it has not applied the entry yet.
 
-A difference is a damaged disk, faulty memory or a fault of ours; it never goes away by itself. It
-is told loudly, and all data stays where it is. Who differs from a majority is wrong: it says that
-it is not ready, and does not want to lead.
+A difference means a damaged disk, faulty memory or a bug; it is permanent. It is logged as
+CRITICAL; no data is touched. A node that differs from a majority has the wrong state: it reports
+that it is not ready, and it does not become leader.
 """
 
 import logging
@@ -16,12 +16,12 @@ from typing import Final, Protocol
 
 logger = logging.getLogger(__name__)
 
-_KEPT: Final = 4096  # entries whose hash is known; a power of two
+_KEPT: Final = 4096  # number of hashes kept; a power of two
 NONE: Final = b""
 
 
 class State(Protocol):
-    """What has a hash."""
+    """The state machine, as far as the check needs it."""
 
     @property
     def applied_index(self) -> int: ...
@@ -30,38 +30,38 @@ class State(Protocol):
 
 
 class DivergenceCheck:
-    """Compares the hash of this node's state with those of others."""
+    """Compares the state hash of this node with those of other nodes."""
 
-    def __init__(self, state: State, tell: Callable[[int, bytes], None]) -> None:
-        """`tell` takes what to say to all others: an index and the hash after it."""
+    def __init__(self, state: State, send: Callable[[int, bytes], None]) -> None:
+        """`send` sends an index and the hash after it to all other nodes."""
         self._state = state
-        self._tell = tell
-        self._told_index = -1
+        self._send = send
+        self._sent_index = -1
         self._known: list[tuple[int, bytes]] = [(-1, NONE)] * _KEPT
-        self._awaited: dict[str, tuple[int, bytes]] = {}  # what others have, further on
-        self._due_index = 0  # the first of those; 0 = none
+        self._awaited: dict[str, tuple[int, bytes]] = {}  # node -> hash at an index not applied yet
+        self._due_index = 0  # lowest index in `_awaited`; 0 = none
         self.compared = 0
         self.mismatches = 0
-        self.diverged: dict[str, int] = {}  # nodes whose state differs; after which entry
+        self.diverged: dict[str, int] = {}  # node -> first index with another hash
 
-    def note(self, index: int) -> None:
-        """An entry was applied, or the state has jumped to it."""
+    def record(self, index: int) -> None:
+        """Record the hash at an index after an apply or a restore."""
         self._known[index & (_KEPT - 1)] = (index, self._state.hash)
         if 0 < self._due_index <= index:
             awaited, self._awaited = self._awaited, {}
             self._due_index = 0
             for node_id, (at, hash) in awaited.items():
-                self.heard(node_id, at, hash)
+                self.compare(node_id, at, hash)
 
     def tick(self) -> None:
-        """Tell the others, if there is news."""
+        """Send the hash to the other nodes if the index has changed."""
         index = self._state.applied_index
-        if index != self._told_index:
-            self._told_index = index
-            self._tell(index, self._state.hash)
+        if index != self._sent_index:
+            self._sent_index = index
+            self._send(index, self._state.hash)
 
-    def heard(self, node_id: str, index: int, hash: bytes) -> None:
-        """Another node has this hash after that entry."""
+    def compare(self, node_id: str, index: int, hash: bytes) -> None:
+        """Compare the hash of another node at an index with the hash of this node."""
         if index > self._state.applied_index:
             if node_id not in self._awaited:
                 self._awaited[node_id] = (index, hash)
@@ -69,7 +69,7 @@ class DivergenceCheck:
             return
         known_index, own = self._known[index & (_KEPT - 1)]
         if known_index != index:
-            return  # too long ago
+            return  # the hash is not kept any more
         self.compared += 1
         if own == hash:
             self.diverged.pop(node_id, None)
@@ -78,17 +78,17 @@ class DivergenceCheck:
         if node_id not in self.diverged:
             self.diverged[node_id] = index
             logger.critical(
-                "the state differs from that of node %s after entry %d: one of them is damaged",
+                "the state differs from node %s after entry %d: one of the two is damaged",
                 node_id,
                 index,
             )
 
     def forget(self, members: list[str]) -> None:
-        """Only these nodes belong to the cluster."""
+        """Forget nodes that are not members any more."""
         for node_id in [node_id for node_id in self.diverged if node_id not in members]:
             del self.diverged[node_id]
 
     def is_wrong(self, voters: list[str]) -> bool:
-        """Whether this node differs from a majority of the voters."""
+        """Whether the state of this node differs from a majority of the voters."""
         diverged = sum(voter in self.diverged for voter in voters)
         return diverged > len(voters) // 2

@@ -1,12 +1,12 @@
-"""The nodes of a cluster as people and the other nodes know them: names, addresses, joining.
+"""Cluster membership: node names, addresses and joining.
 
-In the log a member is `name/incarnation` (`corvo.consensus.raft_log.raft_id`): a node that has lost
-its data comes back as another one. What the configuration carries beside each id is where the node
-listens (`NodeAddresses`).
+In the log the id of a member is `name/incarnation` (`corvo.consensus.raft_log.raft_id`), so a node
+that lost its data is a new member. For each id the configuration has the addresses of the node
+(`NodeAddresses`).
 
-A node joins in three steps. It asks the node that it is told for the id of the cluster, and makes
-its data directory with it. It starts, and asks to be taken in; the leader adds it as a learner, so
-that it gets the log. When it has caught up the leader makes it a voter, by itself.
+A node joins in three steps. First it queries a configured node for the cluster id and creates its
+data directory with it. Then it starts and requests to join; the leader adds it as a learner, so
+that it receives the log. When it has caught up, the leader promotes it to voter automatically.
 """
 
 import asyncio
@@ -35,20 +35,21 @@ _PROMOTE_S: Final = 0.5
 
 
 class NodeAddresses(NamedTuple):
-    """Where a node listens: HOST:PORT for other nodes, and for the HTTP API, where https:// in
-    front says that it speaks TLS."""
+    """Addresses of a node: HOST:PORT of its peer port, and of its HTTP API.
+
+    The prefix https:// of `http` means TLS."""
 
     raft: str
     http: str
 
 
 def encode_addresses(where: NodeAddresses) -> bytes:
-    """What the configuration carries of a member."""
+    """Encode addresses for the configuration."""
     return encode_fields(_LAYOUT, tuple(where))
 
 
 def decode_addresses(data: bytes) -> NodeAddresses:
-    """Nowhere, if that is not what the bytes say."""
+    """Decode addresses; invalid bytes give empty addresses."""
     try:
         return NodeAddresses(*decode_fields(_LAYOUT, data))
     except CodecError:
@@ -56,31 +57,33 @@ def decode_addresses(data: bytes) -> NodeAddresses:
 
 
 def node_name(member_id: str) -> str:
-    """The name that people gave to a member."""
+    """The node name (--node-id) of a member id."""
     return member_id.rpartition("/")[0] or member_id
 
 
 def raft_address(config: Config) -> Address:
-    """Where this node listens for others."""
+    """The listen address for other nodes."""
     return config.raft_bind or Address("", _RAFT_PORT_DEFAULT)
 
 
 def addresses(config: Config, http: Address) -> NodeAddresses:
-    """What this node tells others of itself. `http` has the port that it really listens on."""
+    """The advertised addresses of this node; `http` has the actual port of the listener."""
     bind = raft_address(config)
     raft = config.raft_advertise or bind
     if not raft.host or raft.host in ("0.0.0.0", "::"):
         raft = Address(_own_host(config), raft.port)
-    shown = config.http_advertise or http
-    if not shown.host or shown.host in ("0.0.0.0", "::"):
-        shown = Address(raft.host, shown.port)
-    return NodeAddresses(str(raft), f"https://{shown}" if config.tls_cert else str(shown))
+    advertised = config.http_advertise or http
+    if not advertised.host or advertised.host in ("0.0.0.0", "::"):
+        advertised = Address(raft.host, advertised.port)
+    return NodeAddresses(str(raft), f"https://{advertised}" if config.tls_cert else str(advertised))
 
 
 def _own_host(config: Config) -> str:
-    """The address of this machine as other nodes see it; the loopback when none is named."""
+    """The address of this machine as other nodes see it; loopback if no other node is
+    configured."""
     if config.join:
-        host, port = (seed := parse_join_address(config.join).address).host, seed.port
+        target = parse_join_address(config.join).address
+        host, port = target.host, target.port
     elif config.discover:
         host, port = config.discover_name, config.discover_port
     else:
@@ -94,13 +97,13 @@ def _own_host(config: Config) -> str:
 
 
 def proof(secret: str, *facts: str) -> str:
-    """Shows that who says these facts knows the secret of the cluster, without saying it."""
+    """An HMAC over facts; it proves knowledge of the cluster secret without sending it."""
     text = "\n".join(("join", *facts))
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 class Members:
-    """Changes of the members, and the wish of this node to be one."""
+    """Changes the members of the cluster, and lets this node join."""
 
     def __init__(
         self, config: Config, cluster_id: str, log: RaftLog, loop: Any, discovery: Discovery
@@ -115,48 +118,49 @@ class Members:
         self._where = NodeAddresses("", "")
 
     def start(self, where: NodeAddresses) -> None:
-        """Begin to look after the members; `where` is what others are told of this node."""
+        """Start automatic promotion and joining; `where` has the advertised addresses of this
+        node."""
         self._where = where
         self._promoter.start()
         self._promote()
         members = self._log.conf.members
         if members and self._log.node_id not in members:
             logger.warning(
-                "this node was removed from the cluster: start it with an empty directory"
+                "this node was removed from the cluster: start it with an empty data directory"
             )
         elif not self._is_known():
             self._task = self._loop.create_task(self._join())
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the timer and the join."""
         self._promoter.close()
         if self._task is not None:
             self._task.cancel()
 
-    # The leader's side.
+    # Changes by the leader.
 
     def _promote(self) -> None:
-        """Let learners vote as soon as they have caught up."""
+        """Promote learners that have caught up."""
         if self._log.leading:
             for member_id in self._log.conf.learners:
                 self._log.change(Change(PROMOTE, member_id), noop)
 
     def find(self, name: str) -> str:
-        """The id of a member, by name or id. Raises NotFound."""
+        """Find the id of a member by name or id. Raises NotFound."""
         for member_id in self._log.conf.members:
             if name in (member_id, node_name(member_id)):
                 return member_id
         raise NotFound(f"node {name!a} is not a member of the cluster")
 
     def check_proof(self, given: str, *facts: str) -> None:
-        """Raises Forbidden when they do not come from somebody who knows the secret."""
+        """Verify the HMAC of a join request. Raises Forbidden."""
         if not hmac.compare_digest(given, proof(self._config.cluster_secret, *facts)):
-            raise Forbidden("this join does not prove that it knows the secret of the cluster")
+            raise Forbidden("the join request has a wrong proof: the cluster secrets differ")
 
     def add(
         self, member_id: str, where: NodeAddresses, answer: Callable[[bool | CorvoError], None]
     ) -> None:
-        """Add a learner; answers whether it is new. Leader only."""
+        """Add a learner; `answer` gets whether it is new, or an error. Leader only."""
         conf = self._log.conf
         context = encode_addresses(where)
         if member_id in conf.members:
@@ -169,8 +173,8 @@ class Members:
         for other in conf.members:
             if node_name(other) == name:
                 raise Conflict(
-                    f"there is another node {name!a} in the cluster: give this one another"
-                    " --node-id, or remove the other first if its data is lost"
+                    f"another node {name!a} is already in the cluster: use another --node-id, or"
+                    " remove the existing node first if its data is lost"
                 )
         self._change(Change(ADD_LEARNER, member_id, context), True, answer)
 
@@ -192,20 +196,22 @@ class Members:
         self._log.change(Change(PROMOTE, member_id), answer)
 
     def transfer(self, name: str) -> str:
-        """Let another member lead, the best one if none is named; its name. Raises Conflict."""
+        """Transfer the leadership, by default to the most up-to-date voter; return the node name.
+
+        Raises Conflict if this is not possible."""
         self._log.transfer(self.find(name) if name else "")
         return node_name(self._log.status().transferee)
 
-    # The newcomer's side.
+    # Joining by a new node.
 
     def _is_known(self) -> bool:
-        """Whether this node is a member, and found where it is."""
+        """Whether this node is a member with its present addresses."""
         conf = self._log.conf
         context = conf.contexts.get(self._log.node_id)
         return context is not None and context == encode_addresses(self._where)
 
     async def _join(self) -> None:
-        """Ask until this node is a member, and known to be where it is."""
+        """Send join requests until this node is a member with its present addresses."""
         log, where = self._log, self._where
         facts = self._cluster_id, log.node_id, where.raft, where.http
         body = {
@@ -219,13 +225,13 @@ class Members:
         logger.info("this node is a member of the cluster")
 
     def _known_apis(self) -> list[str]:
-        """Those of the members, and this node's own: it may lead."""
+        """The API addresses of all members and of this node, which may be the leader."""
         known = [http_address(self._log.conf, member) for member in self._log.conf.members]
         return [*filter(None, known), self._where.http]
 
 
 def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:
-    """Addresses of the other members."""
+    """The peer addresses of the other members."""
     return {
         member_id: decode_addresses(context).raft
         for member_id, context in conf.contexts.items()
@@ -234,5 +240,5 @@ def peers_of(conf: ConfState, own_id: str) -> dict[str, str]:
 
 
 def http_address(conf: ConfState, member_id: str) -> str:
-    """Where a member serves HTTP; empty when that is not known."""
+    """The API address of a member, or "" if unknown."""
     return decode_addresses(conf.contexts.get(member_id, b"")).http

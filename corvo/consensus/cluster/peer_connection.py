@@ -1,8 +1,8 @@
-"""One connection between two nodes: the handshake of `peers`, then frames in both directions.
+"""One connection between two nodes: a handshake (`peer_protocol`), then frames in both directions.
 
-A `Link` belongs to an `Owner` which knows who may come in. The side that dialled sends a PING now
-and then, which the other side answers: both notice a connection that is only half there, and the
-dialler learns how long a round trip takes.
+A `Link` belongs to an `Owner`, which decides which peers are accepted. The dialing side sends a
+PING regularly, and the other side replies with PONG: both detect a half-open connection, and the
+dialer measures the round-trip time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from corvo.consensus.cluster.peer_protocol import (
     PONG,
     REFUSAL,
     Accepting,
-    Dialling,
+    Dialing,
     FrameReader,
     Hello,
     PeerRefused,
@@ -30,42 +30,42 @@ from corvo.platform.noop import noop
 
 _STAMP_SIZE: Final = 8
 CHANNEL_UNSENT_SIZE_MAX: Final = 256 * 1024
-CHANNEL_FRAMES_MAX: Final = 8  # that wait to be read; then the other side is not read from
+CHANNEL_FRAMES_MAX: Final = 8  # unread frames; at this number the socket is not read any more
 
 
 class Tls(NamedTuple):
-    """Both sides of TLS between nodes."""
+    """TLS contexts for both sides of connections between nodes."""
 
     accepting: ssl.SSLContext
-    dialling: ssl.SSLContext
+    dialing: ssl.SSLContext
 
     def renew(self, certificate: str, key: str) -> None:
-        """Show this certificate on the connections to come (paths of PEM files)."""
+        """Use another certificate for new connections (paths of PEM files)."""
         for context in self:
             context.load_cert_chain(certificate, key)
 
 
 def mutual_tls(certificate: str, key: str, authority: str) -> Tls:
-    """TLS in which both sides must show a certificate of this authority (paths of PEM files).
+    """Mutual TLS: both sides need a certificate of this CA (paths of PEM files).
 
-    Host names are not compared: the authority signs for nodes of this cluster and nobody else, and
-    which node it is the handshake tells.
+    Host names are not verified: the CA signs only for nodes of this cluster, and the handshake
+    identifies the node.
     """
     accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    dialling.check_hostname = False
-    for context in (accepting, dialling):
+    dialing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    dialing.check_hostname = False
+    for context in (accepting, dialing):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
-    return Tls(accepting, dialling)
+    return Tls(accepting, dialing)
 
 
-async def ask_where(
+async def query_api_address(
     host: str, port: int, secret: bytes, nonce: bytes, tls: ssl.SSLContext | None
 ) -> str:
-    """Where the node that listens for others here serves HTTP. Raises OSError or PeerRefused."""
+    """Query a peer port for the API address of its node. Raises OSError or PeerRefused."""
     reader, writer = await asyncio.open_connection(
         host, port, ssl=tls, server_hostname=None if tls is None else host
     )
@@ -75,70 +75,70 @@ async def ask_where(
         while data := await reader.read(PEER_GREETING_SIZE_MAX):
             for kind, payload in frames.feed(data):
                 return decode_here(secret, nonce, kind, payload)
-        raise ConnectionResetError("no answer")
+        raise ConnectionResetError("no response")
     finally:
         writer.close()
 
 
 class Owner(Protocol):
-    """What links need of the transport."""
+    """The transport, as far as links need it."""
 
     def monotonic_ns(self) -> int:
-        """The time."""
+        """The monotonic time."""
 
     def judge(self, hello: Hello) -> str:
-        """Why a node that dialled and has proved itself is refused, or ""."""
+        """Why an authenticated node that connected is refused, or ""."""
 
     def judge_incarnation(self, node_id: str, incarnation: str) -> str:
-        """The same of a node that was dialled."""
+        """Why a node with this incarnation, which this node connected to, is refused, or ""."""
 
     def established(self, link: "Link") -> None:
-        """The handshake is over."""
+        """Handle the end of the handshake."""
 
     def refused(self, link: "Link", error: PeerRefused) -> None:
-        """The link broke a rule and is being closed."""
+        """Handle a protocol violation; the link is being closed."""
 
     def lost(self, link: "Link") -> None:
-        """The connection is gone."""
+        """Handle the end of the connection."""
 
 
 class Link(asyncio.Protocol):
-    """A connection, dialled or accepted as its handshake says."""
+    """A connection, dialed or accepted according to its handshake."""
 
-    def __init__(self, owner: Owner, handshake: Dialling | Accepting, timeout_s: float) -> None:
+    def __init__(self, owner: Owner, handshake: Dialing | Accepting, timeout_s: float) -> None:
         self.owner = owner
         self.handshake = handshake
-        self.dialled = isinstance(handshake, Dialling)
+        self.dialed = isinstance(handshake, Dialing)
         self.established = False
-        self.node_id = handshake.hello.target if isinstance(handshake, Dialling) else ""
-        self.channel = handshake.hello.channel if isinstance(handshake, Dialling) else MESSAGES
+        self.node_id = handshake.hello.target if isinstance(handshake, Dialing) else ""
+        self.channel = handshake.hello.channel if isinstance(handshake, Dialing) else MESSAGES
         self.round_trip_ns = 0
         self.sent_size = 0
         self.received_size = 0
-        # Frames other than those of the handshake and of the link itself.
+        # Called with all frames except those of the handshake and pings.
         self.receive: Callable[[int, bytes], None] = noop
         self.on_writable: Callable[[], None] = noop
-        # Ends with the handshake: None, or why it failed.
+        # Completed at the end of the handshake: None, or an exception.
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
         self._timeout = asyncio.get_running_loop().call_later(timeout_s, self._too_slow)
         self._made = False
-        self._silence = 0  # pings since something was heard
+        self._silence = 0  # pings since the last received bytes
         self._reading = True
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
 
-    # Called by the loop.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bytes can flow, over TLS if there is any: begin, if it is on us."""
+        """asyncio: connected, including TLS; the dialing side starts the handshake."""
         self._made = True
         self._transport = cast(asyncio.Transport, transport)
-        if isinstance(self.handshake, Dialling):
+        if isinstance(self.handshake, Dialing):
             self.write(self.handshake.begin())
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, unless it breaks a rule."""
+        """asyncio: bytes of frames."""
         self._silence = 0
         self.received_size += len(data)
         try:
@@ -150,7 +150,7 @@ class Link(asyncio.Protocol):
             self.refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
+        """asyncio: closed by either side."""
         self._transport = None
         self._timeout.cancel()
         self._fail(ConnectionResetError("closed during the handshake"))
@@ -159,7 +159,7 @@ class Link(asyncio.Protocol):
         self.owner.lost(self)
 
     def resume_writing(self) -> None:
-        """The other side has taken most of what was written."""
+        """asyncio: the write buffer has drained."""
         self.on_writable()
 
     # Called by the owner.
@@ -170,30 +170,30 @@ class Link(asyncio.Protocol):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that the other side has not taken."""
+        """Number of bytes in the write buffer."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Send frames. What is written in a turn of the loop leaves together."""
+        """Send encoded frames; asyncio joins the writes of one event-loop turn."""
         if self._transport is not None:
             self.sent_size += len(data)
             self._transport.write(data)
 
     def ping(self, silence_max: int) -> None:
-        """Ask whether the other side is there, or give up when so many pings brought nothing.
+        """Send a PING, or abort after more than `silence_max` pings without any received bytes.
 
-        They are counted, not timed: a process that did not run for a while has not listened.
+        Pings are counted instead of timed: a process that was paused has not read its sockets.
         """
         if self._reading:
             self._silence += 1
         if self._silence > silence_max:
             self.abort()
-        elif self.dialled:
+        elif self.dialed:
             now_ns = self.owner.monotonic_ns()
             self.write(encode_frame(PING, now_ns.to_bytes(_STAMP_SIZE, "big")))
 
     def read_more(self, wanted: bool) -> None:
-        """Take bytes from the socket, or leave them there."""
+        """Resume or pause reading from the socket."""
         if self._transport is None or wanted == self._reading:
             return
         self._reading = wanted
@@ -204,12 +204,12 @@ class Link(asyncio.Protocol):
             self._transport.pause_reading()
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Close after the written data is sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, or never begin."""
+        """Close at once, or cancel a connection that is not open yet."""
         if self._transport is not None:
             self._transport.abort()
         elif not self._made:
@@ -217,7 +217,7 @@ class Link(asyncio.Protocol):
             self.gone.set()
 
     def refuse(self, error: PeerRefused) -> None:
-        """Say why, if the other side waits for it, and close."""
+        """Send the reason if the handshake is not over, and close."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -225,13 +225,13 @@ class Link(asyncio.Protocol):
             transport.abort()
         else:
             self._fail(error)
-            if not self.dialled:
+            if not self.dialed:
                 transport.write(encode_frame(REFUSAL, error.reason.encode()))
             transport.close()
         self.owner.refused(self, error)
 
     def _fail(self, error: Exception) -> None:
-        """Tell who waits for the end of the handshake, if anybody does."""
+        """Fail the future of the handshake."""
         if not self.greeted.done():
             self.greeted.set_exception(error)
             self.greeted.exception()
@@ -239,28 +239,28 @@ class Link(asyncio.Protocol):
     def _too_slow(self) -> None:
         if self._made:
             self.refuse(PeerRefused("slow", "the handshake took too long"))
-        elif not self.dialled:
-            # Nobody tells us when TLS fails on a connection that was accepted.
+        elif not self.dialed:
+            # asyncio does not report a failed TLS handshake of an accepted connection.
             self.owner.refused(self, PeerRefused("certificate", "no TLS"))
             self.owner.lost(self)
 
     def _take(self, kind: int, payload: bytes) -> None:
         if self.established:
-            if kind == PING and not self.dialled and len(payload) == _STAMP_SIZE:
+            if kind == PING and not self.dialed and len(payload) == _STAMP_SIZE:
                 self.write(encode_frame(PONG, payload))
-            elif kind == PONG and self.dialled and len(payload) == _STAMP_SIZE:
+            elif kind == PONG and self.dialed and len(payload) == _STAMP_SIZE:
                 sent_ns = int.from_bytes(payload, "big")
                 self.round_trip_ns = self.owner.monotonic_ns() - sent_ns
             elif kind > PONG:
                 self.receive(kind, payload)
             else:
-                raise PeerRefused("frame", f"type {kind} is out of turn")
+                raise PeerRefused("frame", f"unexpected type {kind}")
             return
         self._greet(kind, payload)
 
     def _greet(self, kind: int, payload: bytes) -> None:
         handshake = self.handshake
-        if isinstance(handshake, Dialling):
+        if isinstance(handshake, Dialing):
             answer = handshake.take(kind, payload)
             if handshake.done and handshake.peer is not None:
                 reason = self.owner.judge_incarnation(self.node_id, handshake.peer.incarnation)
@@ -282,8 +282,9 @@ class Link(asyncio.Protocol):
 
 
 class Channel:
-    """A link whose frames are read and written one after the other, by one coroutine. Both sides
-    wait for each other: nothing piles up."""
+    """A link whose frames one coroutine reads and writes in order.
+
+    Both directions have backpressure, so buffers are bounded."""
 
     def __init__(self, link: Link) -> None:
         self.node_id = link.node_id
@@ -294,7 +295,7 @@ class Channel:
         link.on_writable = self._changed.set
 
     async def receive(self) -> tuple[int, bytes]:
-        """Type and payload of the next frame. ConnectionResetError: there will be none."""
+        """Return type and payload of the next frame. Raises ConnectionResetError at the end."""
         while not self._frames:
             await self._change()
         frame = self._frames.popleft()
@@ -303,7 +304,7 @@ class Channel:
         return frame
 
     async def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send a frame, once the ones before are mostly gone. Raises ConnectionResetError."""
+        """Send a frame when the write buffer has room. Raises ConnectionResetError."""
         while self._link.unsent_size > CHANNEL_UNSENT_SIZE_MAX:
             await self._change()
         if not self._link.open:
@@ -311,7 +312,7 @@ class Channel:
         self._link.write(encode_frame(kind, payload))
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Close after the written data is sent."""
         self._link.close()
 
     async def _change(self) -> None:

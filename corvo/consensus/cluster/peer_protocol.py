@@ -1,50 +1,51 @@
-"""What nodes say to each other on a connection, without the connection: frames and the handshake.
+"""Sans-I/O peer protocol: framing and handshake.
 
 A frame, integers big-endian:
 
     length:4  type:1  payload  crc:4
 
-`length` is that of the payload, `crc` the CRC32C of all that is in front of it. Who dials begins:
+`length` is the size of the payload; `crc` is the CRC32C of everything before it. The dialer starts:
 
-    dialler                               acceptor
-    HELLO      who am I, whom I want  ->
-                                      <-  CHALLENGE  who am I
+    dialer                                acceptor
+    HELLO      own id, wanted node    ->
+                                      <-  CHALLENGE  own id
     PROOF                             ->
-                                      <-  WELCOME    my proof, too
-    then frames of the channel that HELLO asked for
+                                      <-  WELCOME    proof of the acceptor
+    then frames of the channel in HELLO
 
-A proof is the HMAC-SHA256, keyed with the secret of the cluster, of a label for the side and of
-the digests of both HELLO and CHALLENGE, which each hold 32 random bytes of their sender. So it
-is good for one connection, one direction and exactly what was said on it. The dialler proves
-itself first: who does not know the secret gets nothing to guess it from by knocking at the door.
-Instead of HELLO a node that only knows this port may ask where the HTTP API of the node is: WHERE
-with 32 random bytes and their proof, answered by HERE with an address and its proof.
+A proof is the HMAC-SHA256, keyed with the cluster secret, of a label for the side and of the
+digests of HELLO and CHALLENGE, which each contain 32 random bytes of their sender. So a proof is
+valid only for one connection, one direction and exactly these messages. The dialer sends its proof
+first, so a client without the secret receives nothing that helps to guess it.
 
-At any point the acceptor may send REFUSAL with a reason and close; until WELCOME nothing that
-came from the other side has left this module.
+Instead of HELLO, a node that knows only this port can query the address of the HTTP API: WHERE with
+32 random bytes and a proof; the response is HERE with an address and a proof.
 
-Who is let in. The acceptor compares, in this order:
+At any point the acceptor can send REFUSAL with a reason and close. Until WELCOME this module passes
+no data of the other side on.
 
-    version        of the wire, the same
-    cluster        the same id: data of two clusters never mixes
-    target         the node that is wanted is this one
-    secret         the proof is right
-    incarnation    of a member: as the configuration has it, or as first seen. A node that lost its
-                   disk is not the one that it was, whatever its name
-    unknown        the node is a member; or it knows a newer configuration than we do
+The acceptor checks, in this order:
 
-The last rule is what lets nodes join. A newcomer is given the secret by its operator and learns the
-id of the cluster and the addresses of the members from whoever let it join, over HTTP. The leader
-appends the configuration that names it and from then on has it among its peers, and dials it: the
-newcomer knows no configuration, so that everybody knows a newer one. Members that the leader's
-entry has not reached find an unknown node which names the index of a configuration that they do
-not have; its proof shows that it belongs to the cluster, so they believe that it is they who are
-behind. For the same reason a member that was away for long lets in a leader that it never heard of.
-A node that was removed names a configuration that we have, in which it is not, and stays outside.
-Answers to a node whose address is not known here go out on the connection that it made.
+    version        the wire version is the same
+    cluster        the cluster id is the same: data of two clusters never mixes
+    target         the wanted node is this node
+    secret         the proof is valid
+    incarnation    it equals that of the member in the configuration, or the first one seen. A node
+                   that lost its disk is another node, in spite of its name
+    unknown        the node is a member, or it has a newer configuration than this node
 
-The secret shows who is at the other end. It neither hides nor protects what follows: on a network
-that others can tamper with, use TLS beneath.
+The last rule lets nodes join. A new node gets the secret from its operator, and the cluster id and
+the addresses of the members over HTTP from the node that it joins through. The leader appends a
+configuration with the new node and then dials it: the new node has no configuration, so that of the
+leader is newer. A member without this entry sees an unknown node with a higher configuration index.
+The proof shows that the node belongs to the cluster, so the member concludes that its own
+configuration is outdated. For the same reason a member that was down for a long time accepts an
+unknown leader. A removed node has a configuration index that the members have, too, but is not in
+that configuration; it is refused. Replies to a node with an unknown address use the connection that
+the node opened.
+
+The secret authenticates the other side. It neither encrypts nor protects later frames: on an
+untrusted network use TLS.
 """
 
 import hashlib
@@ -66,10 +67,10 @@ CHALLENGE: Final = 2
 PROOF: Final = 3
 WELCOME: Final = 4
 REFUSAL: Final = 5
-PING: Final = 6  # 8 bytes of the sender's own, which PONG repeats
+PING: Final = 6  # 8 opaque bytes, which PONG repeats
 PONG: Final = 7
-MESSAGE: Final = 8  # of `raft.messages`
-OFFER: Final = 9  # of snapshots, see `snapshots`
+MESSAGE: Final = 8  # a message, see `raft.messages`
+OFFER: Final = 9  # this and the next three: see `snapshots`
 RESUME: Final = 10
 CHUNK: Final = 11
 DONE: Final = 12
@@ -82,7 +83,7 @@ _TYPE_MAX: Final = STATE
 MESSAGES: Final = 1
 SNAPSHOTS: Final = 2
 
-# Why a connection is refused: the names under which it is counted.
+# Reasons why a connection is refused; also labels of its counters.
 REASONS: Final = (
     "version",
     "cluster",
@@ -90,10 +91,10 @@ REASONS: Final = (
     "secret",
     "incarnation",
     "unknown",
-    "frame",  # garbage: a length, type or checksum that cannot be, or a frame out of turn
-    "message",  # it does not decode, or was written by or for another node
-    "slow",  # the handshake did not end in time
-    "crowded",  # too many handshakes at once
+    "frame",  # invalid length, type or checksum, or an unexpected frame
+    "message",  # it cannot be decoded, or has another sender or receiver
+    "slow",  # handshake timeout
+    "crowded",  # too many concurrent handshakes
     "certificate",  # TLS failed
 )
 
@@ -101,15 +102,15 @@ _HEAD_SIZE: Final = 5
 _CRC_SIZE: Final = 4
 _HELLO: Final = "uussssub"
 _CHALLENGE: Final = "ussb"
-_DIALLER: Final = b"corvo peer dialler"
+_DIALER: Final = b"corvo peer dialler"  # wire format, hence the spelling
 _ACCEPTOR: Final = b"corvo peer acceptor"
-_ASKER: Final = b"corvo peer asker"
-_TELLER: Final = b"corvo peer teller"
+_QUERY: Final = b"corvo peer asker"
+_RESPONSE: Final = b"corvo peer teller"
 _PROOF_SIZE: Final = 32
 
 
 class PeerRefused(Exception):
-    """The connection ends here; `reason` is one of REASONS."""
+    """The connection is refused and closed; `reason` is one of REASONS."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -117,7 +118,7 @@ class PeerRefused(Exception):
 
 
 class Hello(NamedTuple):
-    """What a dialler says of itself, and of whom it wants."""
+    """First frame of a dialer: its own identity and the wanted node."""
 
     version: int
     channel: int
@@ -125,12 +126,12 @@ class Hello(NamedTuple):
     node_id: str
     incarnation: str
     target: str
-    configuration: int  # index of the newest configuration it knows, 0 = none
+    configuration: int  # index of its newest configuration, 0 = none
     nonce: bytes
 
 
 class Challenge(NamedTuple):
-    """What an acceptor says of itself. The dialler has named cluster and node already."""
+    """Reply of an acceptor to HELLO: its own identity."""
 
     version: int
     node_id: str
@@ -138,28 +139,28 @@ class Challenge(NamedTuple):
     nonce: bytes
 
 
-# Says why a node that has proved itself is refused all the same, or "".
+# Returns why an authenticated node is refused, or "".
 Judge = Callable[[Hello], str]
 
 
 def encode_frame(kind: int, payload: bytes = b"") -> bytes:
-    """A frame as it travels."""
+    """Encode a frame."""
     head = len(payload).to_bytes(4, "big") + bytes((kind,))
     crc = crc32c(crc32c(0, head), payload)
     return b"".join((head, payload, crc.to_bytes(4, "big")))
 
 
 class FrameReader:
-    """Cuts what arrives into frames. Holds at most one frame that is not complete."""
+    """Splits received bytes into frames; buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
-        self.size_max = PEER_GREETING_SIZE_MAX  # until the other side is known
+        self.size_max = PEER_GREETING_SIZE_MAX  # until the handshake is over
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Type and payload of the frames that are complete now. Raises PeerRefused.
+        """Yield type and payload of the complete frames. Raises PeerRefused.
 
-        `size_max` may be changed between two of them; all of them must be taken.
+        `size_max` can change between two frames; the caller must consume all frames.
         """
         rest = self._rest
         rest += data
@@ -167,9 +168,9 @@ class FrameReader:
         while len(rest) - at >= _HEAD_SIZE:
             size = int.from_bytes(rest[at : at + 4], "big")
             kind = rest[at + 4]
-            # Checked before the payload has come: nothing is collected for a length of garbage.
+            # Checked before the payload arrives: an invalid length allocates no buffer.
             if size > self.size_max:
-                raise PeerRefused("frame", f"{size} bytes are over the limit of {self.size_max}")
+                raise PeerRefused("frame", f"{size} bytes exceed the limit of {self.size_max}")
             if not 0 < kind <= _TYPE_MAX:
                 raise PeerRefused("frame", f"unknown type {kind}")
             end = at + _HEAD_SIZE + size
@@ -184,8 +185,8 @@ class FrameReader:
         del rest[:at]
 
 
-class Dialling:
-    """The handshake of the side that dials."""
+class Dialing:
+    """The handshake of the dialing side."""
 
     def __init__(self, hello: Hello, secret: bytes) -> None:
         assert len(hello.nonce) == NONCE_SIZE
@@ -193,35 +194,38 @@ class Dialling:
         self.hello = hello
         self.peer: Challenge | None = None
         self._secret = secret
-        self._said = encode_fields(_HELLO, tuple(hello))
-        self._answered = b""
+        self._hello = encode_fields(_HELLO, tuple(hello))
+        self._challenge_bytes = b""
 
     def begin(self) -> bytes:
-        """What to send first."""
-        return encode_frame(HELLO, self._said)
+        """Return the first frame to send."""
+        return encode_frame(HELLO, self._hello)
 
     def take(self, kind: int, payload: bytes) -> bytes:
-        """What to send in answer to a frame. Raises PeerRefused; `done` says when it is over."""
+        """Handle a frame and return the reply to send. Raises PeerRefused; sets `done` at the
+        end."""
         if kind == REFUSAL:
             reason = payload.decode("ascii", "replace")
-            raise PeerRefused(reason if reason in REASONS else "frame", "says the other side")
+            raise PeerRefused(reason if reason in REASONS else "frame", "reported by the peer")
         if kind == CHALLENGE and self.peer is None:
             self.peer = challenge = _decode_challenge(payload)
             if challenge.version != WIRE_VERSION:
-                raise PeerRefused("version", f"the other side speaks {challenge.version}")
+                raise PeerRefused("version", f"the peer has version {challenge.version}")
             if challenge.node_id != self.hello.target:
-                raise PeerRefused("target", f"{challenge.node_id!r} answers")
-            self._answered = payload
-            return encode_frame(PROOF, _prove(self._secret, _DIALLER, self._said, self._answered))
+                raise PeerRefused("target", f"{challenge.node_id!r} responded")
+            self._challenge_bytes = payload
+            return encode_frame(
+                PROOF, _prove(self._secret, _DIALER, self._hello, self._challenge_bytes)
+            )
         if kind == WELCOME and self.peer is not None:
-            _check(self._secret, _ACCEPTOR, self._said, self._answered, payload)
+            _check(self._secret, _ACCEPTOR, self._hello, self._challenge_bytes, payload)
             self.done = True
             return b""
-        raise PeerRefused("frame", f"type {kind} is out of turn")
+        raise PeerRefused("frame", f"unexpected type {kind}")
 
 
 class Accepting:
-    """The handshake of the side that is called."""
+    """The handshake of the accepting side."""
 
     def __init__(
         self,
@@ -232,7 +236,7 @@ class Accepting:
         nonce: bytes,
         api: str = "",
     ) -> None:
-        """`api` is the address of the HTTP API of this node."""
+        """`api` is the API address of this node."""
         assert len(nonce) == NONCE_SIZE
         self.done = False
         self._api = api
@@ -241,62 +245,63 @@ class Accepting:
         self._secret = secret
         self._challenge = Challenge(WIRE_VERSION, node_id, incarnation, nonce)
         self._answer = encode_fields(_CHALLENGE, tuple(self._challenge))
-        self._heard = b""
+        self._hello = b""
 
     def take(self, kind: int, payload: bytes, judge: Judge) -> bytes:
-        """What to send in answer to a frame. Raises PeerRefused; `done` says when it is over. Only
-        then `peer` is who it says."""
+        """Handle a frame and return the reply to send. Raises PeerRefused.
+
+        `done` is set at the end; only then `peer` is authenticated."""
         if kind == HELLO and self.peer is None:
             self.peer = hello = _decode_hello(payload)
             if hello.version != WIRE_VERSION:
-                raise PeerRefused("version", f"the other side speaks {hello.version}")
+                raise PeerRefused("version", f"the peer has version {hello.version}")
             if hello.cluster_id != self._cluster_id:
                 raise PeerRefused("cluster", f"{hello.node_id!r} belongs to {hello.cluster_id!r}")
             if hello.target != self._challenge.node_id:
                 raise PeerRefused("target", f"{hello.node_id!r} wants {hello.target!r}")
             if hello.channel not in (MESSAGES, SNAPSHOTS):
                 raise PeerRefused("frame", f"unknown channel {hello.channel}")
-            self._heard = payload
+            self._hello = payload
             return encode_frame(CHALLENGE, self._answer)
         if kind == PROOF and self.peer is not None:
-            _check(self._secret, _DIALLER, self._heard, self._answer, payload)
+            _check(self._secret, _DIALER, self._hello, self._answer, payload)
             reason = judge(self.peer)
             if reason:
                 raise PeerRefused(reason, f"node {self.peer.node_id!r}")
             self.done = True
-            return encode_frame(WELCOME, _prove(self._secret, _ACCEPTOR, self._heard, self._answer))
+            return encode_frame(WELCOME, _prove(self._secret, _ACCEPTOR, self._hello, self._answer))
         if kind == WHERE and self.peer is None:
             nonce, proof = payload[:NONCE_SIZE], payload[NONCE_SIZE:]
             _check_nonce(nonce)
-            _check(self._secret, _ASKER, nonce, b"", proof)
+            _check(self._secret, _QUERY, nonce, b"", proof)
             api = self._api.encode()
-            return encode_frame(HERE, _prove(self._secret, _TELLER, nonce, api) + api)
-        raise PeerRefused("frame", f"type {kind} is out of turn")
+            return encode_frame(HERE, _prove(self._secret, _RESPONSE, nonce, api) + api)
+        raise PeerRefused("frame", f"unexpected type {kind}")
 
 
 def encode_where(secret: bytes, nonce: bytes) -> bytes:
-    """The question where the HTTP API is, as it travels."""
-    return encode_frame(WHERE, nonce + _prove(secret, _ASKER, nonce, b""))
+    """Encode a query for the address of the HTTP API."""
+    return encode_frame(WHERE, nonce + _prove(secret, _QUERY, nonce, b""))
 
 
 def decode_here(secret: bytes, nonce: bytes, kind: int, payload: bytes) -> str:
-    """The answer to that question. Raises PeerRefused."""
+    """Decode the response to `encode_where`. Raises PeerRefused."""
     if kind != HERE:
         reason = payload.decode("ascii", "replace") if kind == REFUSAL else "frame"
-        raise PeerRefused(reason if reason in REASONS else "frame", "says the other side")
+        raise PeerRefused(reason if reason in REASONS else "frame", "reported by the peer")
     proof, api = payload[:_PROOF_SIZE], payload[_PROOF_SIZE:]
-    _check(secret, _TELLER, nonce, api, proof)
+    _check(secret, _RESPONSE, nonce, api, proof)
     return api.decode("utf-8", "replace")
 
 
 def _prove(secret: bytes, side: bytes, hello: bytes, challenge: bytes) -> bytes:
-    said = hashlib.sha256(hello).digest() + hashlib.sha256(challenge).digest()
-    return hmac.digest(secret, side + said, "sha256")
+    transcript = hashlib.sha256(hello).digest() + hashlib.sha256(challenge).digest()
+    return hmac.digest(secret, side + transcript, "sha256")
 
 
 def _check(secret: bytes, side: bytes, hello: bytes, challenge: bytes, proof: bytes) -> None:
     if not hmac.compare_digest(_prove(secret, side, hello, challenge), proof):
-        raise PeerRefused("secret", "the other side does not know it")
+        raise PeerRefused("secret", "the proof of the peer is wrong")
 
 
 def _decode_hello(payload: bytes) -> Hello:

@@ -1,40 +1,38 @@
-"""Snapshots: copies of the base on their way to a node whose next entries are gone.
+"""Snapshots: copies of the state store for followers whose next log entries are trimmed.
 
-A snapshot is a compact copy of the base as of one flush (`corvo.storage.backup`, a program of its
-own, so that the loop never waits for it). It carries its own label: the meta row in it says up to
-which entry it goes. All rows of the base are replicated, but for the outbox of the node that made
-it (`corvo.storage.records.outbox`), which the node that goes on from it removes.
+A snapshot is a compact copy of the state store as of one flush. A separate process creates it
+(`corvo.storage.backup`), so that the event loop does not wait. Its meta row contains the index of
+its last entry. All rows of the state store are replicated, except the outbox of the node that
+created the snapshot (`corvo.storage.records.outbox`); the receiver removes it.
 
-    <data-dir>/outgoing
-            the copy that can be sent
-    <data-dir>/state.<n + 1>/received-<digest>
-            a copy that is arriving, in what may become the next generation of the base
-            (`corvo.storage.generations`)
+<data-dir>/outgoing the snapshot to send <data-dir>/state.<n + 1>/received-<digest> a snapshot being
+received, in the directory of the next generation of the state store (`corvo.storage.generations`)
 
-It travels on a channel of its own (`peers`), in frames, each with a checksum:
+It is sent on its own channel (`peer_connection`), in frames with a checksum:
 
     sender                                       receiver
     OFFER   format, size, digest, message  ->
                                            <-    RESUME  offset:8
-    CHUNK   offset:8 data                  ->            (all of one size, but the last)
-                                           <-    DONE    empty, or why not
+    CHUNK   offset:8 data                  ->            (equal sizes, except the last)
+                                           <-    DONE    empty, or the reason of a refusal
 
-`message` is the SNAPSHOT of the Raft core: the index, term and members that the copy stands for,
-and what its reply needs. The receiver's core sees it when the copy is complete, on disk, and proved
-to be what was offered. If the connection breaks, the sender offers again and goes on where the
-receiver is. The rate is limited. A newer offer of the same sender takes the place of one that is
-arriving, one of an older term is not taken.
+`message` is the SNAPSHOT message of the Raft core: index, term and members of the snapshot, and the
+data for its reply. The receiver passes it to its core when the snapshot is complete, on disk and
+verified. After a broken connection the sender repeats the offer and continues at the offset of the
+receiver. The rate is limited. A newer offer of the same sender replaces a transfer in progress; an
+offer of an older term is refused.
 
-A copy is deleted when its last transfer is over: a later one would begin with an old state. One
-that nobody asks for is deleted after half a minute.
+A snapshot is deleted after its last transfer, because a later transfer would start with an old
+state. An unused snapshot is deleted after 30 seconds.
 
-Installing is synchronous and short, for the bytes are on disk already. After a crash at any step a
-start finds the old base or the new one, as CURRENT says, and removes what is left of the other:
+Installation is synchronous and short, because the bytes are already on disk. After a crash at any
+step, a start opens the old or the new state store according to CURRENT, and removes the rest of the
+other one:
 
-    1. the received file becomes data.mdb of its directory, which is flushed, as is its name
-    2. CURRENT.new is written and flushed
-    3. it becomes CURRENT, and the data directory is flushed
-    4. the server goes on from the new base, and removes the old one
+    1. rename the received file to data.mdb; flush its directory and the data directory
+    2. write and flush CURRENT.new
+    3. rename it to CURRENT; flush the data directory
+    4. open the new state store; remove the old one
 """
 
 import asyncio
@@ -79,29 +77,29 @@ RECEIVED: Final = "received-"
 _OFFER: Final = "uubb"
 _OFFSET_SIZE: Final = 8
 _DIGEST_SIZE: Final = 32
-_TRIES: Final = 5  # in a row that bring not one byte more
+_TRIES: Final = 5  # consecutive attempts without progress
 _RETRY_S: Final = 0.2
 _PREPARE_AGAIN_NS: Final = 5 * SECOND_NS
 
 
 class Log(Protocol):
-    """What snapshots need of the log."""
+    """The log, as far as snapshots need it."""
 
     def offer(self, index: int, term: int) -> None:
-        """A copy of the state as of this applied entry can be sent."""
+        """Announce a snapshot at this applied entry, ready to be sent."""
 
     def withdraw_offer(self) -> None:
-        """The copy is gone."""
+        """Withdraw the announced snapshot, which is deleted."""
 
     def snapshot_sent(self, node_id: str, ok: bool) -> None:
-        """A transfer is over. If it went well the peer answers itself."""
+        """Handle the end of a transfer; after success the peer confirms the snapshot itself."""
 
     def take_message(self, message: Message) -> None:
-        """A message of another node has arrived, and what it stands for."""
+        """Process a SNAPSHOT message after its data has been received."""
 
 
 class Offer(NamedTuple):
-    """What is on its way: a file, and the message that belongs to it."""
+    """Offer of a snapshot: its file and its message."""
 
     format: int
     size: int
@@ -110,7 +108,7 @@ class Offer(NamedTuple):
 
 
 class _Copy:
-    """A copy that can be sent."""
+    """A snapshot that is ready to be sent."""
 
     def __init__(self, index: int, term: int, size: int, digest: bytes) -> None:
         self.index = index
@@ -120,19 +118,19 @@ class _Copy:
         self.users = 0
 
 
-class _NotTaken(Exception):
-    """The snapshot is of no use here, as the sender will hear."""
+class _SnapshotRefused(Exception):
+    """The receiver refuses the snapshot; the text is sent to the sender."""
 
 
 class Progress(NamedTuple):
-    """How far a transfer is, in bytes."""
+    """Progress of a transfer, in bytes."""
 
     offset: int
     size: int
 
 
 class Snapshots:
-    """Prepares, sends, receives and installs."""
+    """Creates, sends, receives and installs snapshots."""
 
     def __init__(
         self,
@@ -145,8 +143,9 @@ class Snapshots:
         rate_max: int = SNAPSHOT_RATE_MAX,
         cluster_id: str = "",
     ) -> None:
-        """`node_id` is that of this node in messages. Copies of another cluster than `cluster_id`
-        are not taken."""
+        """`node_id` is the id of this node in messages.
+
+        Snapshots of another cluster than `cluster_id` are refused."""
         self._cluster_id = cluster_id
         self.sending: dict[str, Progress] = {}  # by node
         self.receiving: Progress | None = None
@@ -154,7 +153,7 @@ class Snapshots:
         self.sent = 0
         self.received = 0
         self.installed = 0
-        self.failed = 0  # transfers to others
+        self.failed = 0  # failed transfers to other nodes
         self._data_dir = data_dir
         self._node_id = node_id
         self._log = log
@@ -164,18 +163,20 @@ class Snapshots:
         self._rate_max = rate_max
         self._copy: _Copy | None = None
         self._preparing = False
-        self._prepare_at_ns = 0  # not before, because the last time failed
+        self._prepare_at_ns = 0  # earliest time of the next attempt after a failure
         self._incoming: tuple[Message, asyncio.Task[None]] | None = None
-        self._received: list[tuple[int, int, str]] = []  # index, term, path: not installed
+        self._received: list[tuple[int, int, str]] = []  # index, term, path; not installed yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwanted: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # ---- life ----
+    # ---- start and stop ----
 
     def clean(self) -> None:
-        """Remove what counts no more: older generations, copies of an earlier life. A half that was
-        received stays, to be gone on with. Call it when the base is open."""
+        """Remove older generations and outgoing snapshots of an earlier run.
+
+        A partly received snapshot stays, so that its transfer can continue. Call this when the
+        state store is open."""
         files, root = self._files, self._data_dir
         name = generations.current(Path(root))
         keep = (name, generations.following(name))
@@ -185,8 +186,8 @@ class Snapshots:
                 continue
             for file in files.names(f"{root}/{other}"):
                 path = f"{root}/{other}/{file}"
-                useless = other not in keep or (other == name) == file.startswith(RECEIVED)
-                if useless and path not in needed:
+                obsolete = other not in keep or (other == name) == file.startswith(RECEIVED)
+                if obsolete and path not in needed:
                     files.unlink(path)
             if other not in keep:
                 files.remove_directory(f"{root}/{other}")
@@ -209,11 +210,12 @@ class Snapshots:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # ---- preparing ----
+    # ---- creation ----
 
     def prepare(self) -> None:
-        """Make a copy that can be sent, and offer it to the log; nothing happens while one is
-        being made, or right after one could not be."""
+        """Start to create a snapshot and announce it to the log.
+
+        Does nothing while one is being created, or shortly after a failure."""
         if self._preparing or self._clock.monotonic_ns() < self._prepare_at_ns:
             return
         self._preparing = True
@@ -224,10 +226,10 @@ class Snapshots:
         state = f"{root}/{generations.current(Path(root))}"
         try:
             found = await _run("copy", state, f"{root}/{OUTGOING}.new")
-            # Not flushed: after a crash nobody wants it.
+            # Not flushed: it is not needed after a crash.
             self._files.rename(f"{root}/{OUTGOING}.new", f"{root}/{OUTGOING}")
         except (OSError, StorageError) as error:
-            logger.error("cannot make a snapshot: %s", error)
+            logger.error("cannot create a snapshot: %s", error)
             self._prepare_at_ns = self._clock.monotonic_ns() + _PREPARE_AGAIN_NS
             return
         finally:
@@ -241,7 +243,7 @@ class Snapshots:
         self._unwanted = loop.call_later(SNAPSHOT_UNWANTED_NS / SECOND_NS, self._drop, copy)
 
     def _drop(self, copy: _Copy) -> None:
-        """The copy has served, unless somebody uses it."""
+        """Delete a snapshot unless a transfer uses it."""
         if copy is self._copy and not copy.users:
             self._copy = None
             self._log.withdraw_offer()
@@ -250,8 +252,9 @@ class Snapshots:
     # ---- sending ----
 
     def send(self, message: Message) -> None:
-        """Send the copy that the message names, then let the peer step the message. Ends with
-        `Log.snapshot_sent`."""
+        """Send the snapshot that the message names, then the message.
+
+        Calls `Log.snapshot_sent` at the end."""
         assert message.type == SNAPSHOT and message.snapshot is not None
         self._spawn(self._send(message, message.snapshot))
 
@@ -282,7 +285,7 @@ class Snapshots:
                 self._drop(copy)
 
     async def _try_to_send(self, message: Message, copy: _Copy, fd: int) -> bool:
-        """Again and again, as long as each time brings something."""
+        """Send the snapshot; retry as long as attempts make progress."""
         offer = Offer(FORMAT, copy.size, copy.digest, encode_message(message))
         node_id = message.to_id
         reached = -1
@@ -293,10 +296,10 @@ class Snapshots:
                 channel = await self._open_channel(node_id)
                 refusal = await self._stream(channel, offer, fd)
                 if refusal:
-                    logger.warning("node %s does not take the snapshot: %s", node_id, refusal)
+                    logger.warning("node %s refuses the snapshot: %s", node_id, refusal)
                 return not refusal
             except OSError as error:
-                logger.info("sending a snapshot to node %s: %s", node_id, error)
+                logger.info("cannot send a snapshot to node %s, trying again: %s", node_id, error)
             finally:
                 if channel is not None:
                     channel.close()
@@ -307,17 +310,17 @@ class Snapshots:
         return False
 
     async def _stream(self, channel: Channel, offer: Offer, fd: int) -> str:
-        """One try; why the receiver does not want it, or ""."""
+        """Make one attempt; return the receiver's reason of refusal, or ""."""
         await channel.send(OFFER, encode_fields(_OFFER, tuple(offer)))
         kind, payload = await channel.receive()
         if kind == RESUME and len(payload) == _OFFSET_SIZE:
             offset = int.from_bytes(payload, "big")
             due_ns = 0
             while offset < offer.size:
-                # Read in the loop: it was written a moment ago, and lies in the page cache.
+                # Read on the event loop: the file is new and in the page cache.
                 data = self._files.pread(fd, SNAPSHOT_CHUNK_SIZE, offset)
                 if not data:
-                    raise OSError("the snapshot is shorter than it was")
+                    raise OSError("the snapshot file is shorter than before")
                 await channel.send(CHUNK, offset.to_bytes(_OFFSET_SIZE, "big") + data)
                 offset += len(data)
                 self.sending[channel.node_id] = Progress(offset, offer.size)
@@ -326,13 +329,13 @@ class Snapshots:
                 await asyncio.sleep((due_ns - now_ns) / SECOND_NS)
             kind, payload = await channel.receive()
         if kind != DONE:
-            raise ConnectionResetError(f"frame of type {kind} is out of turn")
+            raise ConnectionResetError(f"unexpected frame of type {kind}")
         return payload.decode("utf-8", "replace")
 
     # ---- receiving ----
 
     def accept(self, channel: Channel) -> None:
-        """Somebody has opened a channel to send a snapshot."""
+        """Handle a channel that a peer opened to send a snapshot."""
         if self._closed:
             channel.close()
         else:
@@ -347,11 +350,11 @@ class Snapshots:
             self._incoming = (message, task)
             await self._receive(channel, offer)
             await channel.send(DONE)
-        except _NotTaken as error:
-            logger.warning("snapshot from node %s: %s", channel.node_id, error)
-            await _say(channel, str(error))
+        except _SnapshotRefused as error:
+            logger.warning("snapshot from node %s refused: %s", channel.node_id, error)
+            await _send_refusal(channel, str(error))
         except OSError as error:
-            logger.info("snapshot from node %s: %s", channel.node_id, error)
+            logger.info("snapshot from node %s interrupted: %s", channel.node_id, error)
         finally:
             if self._incoming is not None and self._incoming[1] is asyncio.current_task():
                 self._incoming = None
@@ -362,25 +365,27 @@ class Snapshots:
         kind, payload = await channel.receive()
         try:
             if kind != OFFER:
-                raise _NotTaken(f"a frame of type {kind} is no offer")
+                raise _SnapshotRefused(f"a frame of type {kind} is not an offer")
             offer = Offer._make(decode_fields(_OFFER, payload))
             message = decode_message(offer.message)
         except CodecError as error:
-            raise _NotTaken(f"the offer: {error}") from None
+            raise _SnapshotRefused(f"invalid offer: {error}") from None
         if message.type != SNAPSHOT or len(offer.digest) != _DIGEST_SIZE:
-            raise _NotTaken("the offer is not one of a snapshot")
+            raise _SnapshotRefused("the offer has no snapshot message")
         if message.from_id != channel.node_id or message.to_id != self._node_id:
-            raise _NotTaken(f"the offer is from {message.from_id!r} to {message.to_id!r}")
+            raise _SnapshotRefused(f"the offer is from {message.from_id!r} to {message.to_id!r}")
         if offer.format != FORMAT:
-            raise _NotTaken(f"format {offer.format} of the base; this version reads {FORMAT}")
+            raise _SnapshotRefused(
+                f"state store format {offer.format}; this version reads format {FORMAT}"
+            )
         return offer, message
 
     async def _make_room_for(self, message: Message) -> None:
-        """One snapshot arrives at a time: that of the newest leader, and its latest offer."""
+        """Receive one snapshot at a time: the latest offer of the newest leader."""
         while self._incoming is not None:
             other, task = self._incoming
             if other.term > message.term:
-                raise _NotTaken("there is a newer leader")
+                raise _SnapshotRefused("there is a newer leader")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -396,9 +401,11 @@ class Snapshots:
                 kind, payload = await channel.receive()
                 data = payload[_OFFSET_SIZE:]
                 if kind != CHUNK or int.from_bytes(payload[:_OFFSET_SIZE], "big") != offset:
-                    raise _NotTaken(f"a frame of type {kind} is not the chunk at {offset}")
+                    raise _SnapshotRefused(f"a frame of type {kind} is not the chunk at {offset}")
                 if not data or offset + len(data) > offer.size:
-                    raise _NotTaken(f"a chunk of {len(data)} bytes at {offset} of {offer.size}")
+                    raise _SnapshotRefused(
+                        f"a chunk of {len(data)} bytes at {offset} of {offer.size}"
+                    )
                 self._write(fd, data, offset)
                 offset += len(data)
         finally:
@@ -406,15 +413,15 @@ class Snapshots:
         self.receiving = Progress(offset, offer.size)
         message = decode_message(offer.message)
         meta = message.snapshot
-        assert meta is not None, "which makes the message one of a snapshot"
+        assert meta is not None, "a SNAPSHOT message has it"
         await self._check(path, offer, meta)
         self.received += 1
-        # The one before may be about to be installed, not the one before that.
+        # Keep the previous snapshot, which may be about to be installed.
         self._received = [*self._received[-1:], (meta.index, meta.term, path)]
         self._log.take_message(message)
 
     def _open_received(self, directory: str, path: str, size: int) -> tuple[int, int]:
-        """The file to write to, and how much of it is there."""
+        """Open the file to write to; return it and the size already received."""
         files = self._files
         files.make_directory(directory)
         name = path.rpartition("/")[2]
@@ -429,40 +436,42 @@ class Snapshots:
         if offset > size or stat.f_bavail * stat.f_frsize < size - offset + DISK_FREE_REFUSE:
             files.close(fd)
             files.unlink(path)
-            raise _NotTaken("there is no disk space for it")
+            raise _SnapshotRefused("there is no disk space for the snapshot")
         return fd, offset
 
     def _write(self, fd: int, data: bytes, offset: int) -> None:
-        """Into the page cache; it is flushed with the check of the whole."""
+        """Write into the page cache; the final check flushes the file."""
         while data:
             written = self._files.pwrite(fd, data, offset)
             data = data[written:]
             offset += written
 
     async def _check(self, path: str, offer: Offer, meta: SnapshotMeta) -> None:
-        """That the file is on disk, and what was offered. What is not is deleted."""
+        """Flush and verify the received file; delete it if it differs from the offer."""
         try:
             found = await _run("check", path)
         except StorageError as error:
             self._files.unlink(path)
-            raise _NotTaken(str(error)) from None
+            raise _SnapshotRefused(str(error)) from None
         if bytes.fromhex(found["digest"]) != offer.digest:
             self._files.unlink(path)
-            raise _NotTaken("damaged on its way")
+            raise _SnapshotRefused("the digest differs: damaged in transit")
         if found["cluster_id"] not in ("", self._cluster_id):
             self._files.unlink(path)
-            raise _NotTaken(f"it is of cluster {found['cluster_id']}, not {self._cluster_id}")
+            raise _SnapshotRefused(
+                f"it belongs to cluster {found['cluster_id']}, not {self._cluster_id}"
+            )
         if (found["index"], found["term"]) != (meta.index, meta.term):
             self._files.unlink(path)
-            raise _NotTaken(f"it goes to entry {found['index']}, not {meta.index}")
+            raise _SnapshotRefused(f"its last entry is {found['index']}, not {meta.index}")
 
-    # ---- installing ----
+    # ---- installation ----
 
     def install(self, meta: SnapshotMeta) -> None:
-        """Put the received copy in the place of the base, durably and as a whole.
+        """Replace the state store by the received snapshot, durably and atomically.
 
-        The base that is open now stays as it is. The next one that is opened is the new one; then
-        `clean` removes the old. A failure is final for the node (OSError, StorageError).
+        The open state store is not changed. The next start or restore opens the new one, and
+        `clean` removes the old one. A failure (OSError, StorageError) stops the node.
         """
         files, root = self._files, self._data_dir
         wanted = [
@@ -497,7 +506,7 @@ class Snapshots:
 
 
 async def _run(*words: str) -> dict[str, Any]:
-    """Have `corvo.storage.backup` do something. Raises StorageError with what it says."""
+    """Run a command of `corvo.storage.backup`. Raises StorageError with its error text."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -508,21 +517,21 @@ async def _run(*words: str) -> dict[str, Any]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, complaint = await process.communicate()
+        out, err = await process.communicate()
     except BaseException:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
-        text = complaint.decode("utf-8", "replace").strip()
-        last = text.rpartition("\n")[2] or f"it died with status {process.returncode}"
-        raise StorageError(f"{words[0]} of the base: {last}")
+        text = err.decode("utf-8", "replace").strip()
+        last = text.rpartition("\n")[2] or f"exit status {process.returncode}"
+        raise StorageError(f"{words[0]} of the state store: {last}")
     found: dict[str, Any] = json.loads(out)
     return found
 
 
-async def _say(channel: Channel, reason: str) -> None:
-    """Tell the sender why not, if it is still there."""
+async def _send_refusal(channel: Channel, reason: str) -> None:
+    """Send the reason of a refusal, if the channel is open."""
     try:
         await channel.send(DONE, reason.encode())
     except OSError as error:

@@ -1,16 +1,17 @@
-"""The transport: carries messages between the nodes of a cluster over TCP.
+"""Transport: Raft messages between the nodes of a cluster, over TCP.
 
-Each node dials every peer and keeps dialling (back-off doubling to a second). On the connection it
-made it sends; what it receives comes on connections that others made. Frames, the handshake, and
-who is let in, newcomers and strangers included, are described in `peers`.
+Each node dials every peer and retries with backoff, doubling up to a second. A node sends on the
+connections that it opened and receives on the connections that peers opened. `peer_protocol`
+describes the frames, the handshake and which nodes are accepted.
 
-It promises nothing but authenticity: messages may be lost or late, which Raft lives with. What
-cannot be sent (no connection, or a peer so slow that PEER_UNSENT_SIZE_MAX bytes wait for it) is
-dropped, counted, and reported by `on_unreachable`. Nothing here waits: `send` hands bytes to the
-socket, and everything `send` is given at once leaves in one write per peer.
+The transport guarantees only authenticity: messages can be lost or late, which Raft tolerates. A
+message that cannot be sent (no connection, or PEER_UNSENT_SIZE_MAX unsent bytes for a slow peer) is
+dropped, counted and reported by `on_unreachable`. `send` never waits: it writes all messages of a
+call to the sockets, with one write per peer.
 
-A node that left the configuration is dialled no more. Connections it made stay for a moment, so
-that a leader which removed itself can still commit that, and are judged anew if it comes again.
+A node that left the configuration is not dialed any more. Connections that it opened stay for a
+short time, so that a leader that removed itself can still commit its removal; new connections are
+checked again.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from corvo.consensus.cluster.peer_protocol import (
     STATE,
     WIRE_VERSION,
     Accepting,
-    Dialling,
+    Dialing,
     Hello,
     PeerRefused,
     encode_frame,
@@ -49,32 +50,32 @@ _LOG_AGAIN_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient the transport is, in seconds."""
+    """Timing of the transport."""
 
     connect_s: float = 2.0
     greeting_s: float = 3.0
     ping_s: float = 1.0
-    silence_max: int = 4  # pings without an answer; then a connection is taken for dead
+    silence_max: int = 4  # pings without a response before a connection counts as dead
     retry_min_s: float = 0.05
     retry_max_s: float = 1.0
-    leaving_s: float = 10.0  # how long connections of a node that left may stay
+    leaving_s: float = 10.0  # how long connections of a removed node stay
 
 
 class PeerStatus(NamedTuple):
-    """What operators see of a peer. Counters are of this process's life."""
+    """Status of a peer for operators; counters start with this process."""
 
     node_id: str
     address: str
-    connected: bool  # messages can be sent to it
-    error: str  # why not
+    connected: bool  # whether messages can be sent to it
+    error: str  # why it is not connected
     connects: int
-    refusals: dict[str, int]  # of connections to it, by reason
+    refusals: dict[str, int]  # refused connections to it, by reason
     sent: int  # messages
     received: int
     dropped: int
     sent_size: int
     received_size: int
-    round_trip_ns: int  # 0 = not known
+    round_trip_ns: int  # 0 = unknown
 
 
 class _Peer:
@@ -83,7 +84,7 @@ class _Peer:
     def __init__(self, node_id: str, address: str, incarnation: str) -> None:
         self.node_id = node_id
         self.address = address
-        self.incarnation = incarnation  # "" = not known yet
+        self.incarnation = incarnation  # "" = unknown
         self.link: Link | None = None
         self.task: asyncio.Task[None] | None = None
         self.error = "not connected yet"
@@ -92,13 +93,13 @@ class _Peer:
         self.sent = 0
         self.received = 0
         self.dropped = 0
-        self.sent_size = 0  # by connections that have ended, as the next one
+        self.sent_size = 0  # this and the next: of closed connections
         self.received_size = 0
         self.round_trip_ns = 0
 
 
-class _Way:
-    """Messages of one turn to one peer."""
+class _PeerBatch:
+    """Frames of one `send` call to one peer."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -124,15 +125,16 @@ class Transport:
         tls: Tls | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """`bind` is host:port. The callbacks run on the loop, never inside `send`: messages as
-        they come, the id of a peer to which messages are being lost, and channels that peers have
-        opened for snapshots."""
+        """`bind` is host:port.
+
+        The callbacks run on the event loop, never inside `send`. They get received messages, ids of
+        peers to which messages are lost, and channels that peers opened for snapshots."""
         assert len(secret) >= SECRET_SIZE_MIN
         self.node_id = node_id
         self.port = 0
         self.on_state: Callable[[str, int, bytes], None] = _ignore_state
-        self.api = ""  # where this node serves HTTP; told to who asks and knows the secret
-        self.refusals = dict.fromkeys(REASONS, 0)  # of connections that others made
+        self.api = ""  # API address of this node, the response to WHERE
+        self.refusals = dict.fromkeys(REASONS, 0)  # refused connections of other nodes
         self._peers: dict[str, _Peer] = {}
         self._cluster_id = cluster_id
         self._incarnation = incarnation
@@ -145,19 +147,19 @@ class Transport:
         self._tls = tls
         self._pace = pace or Pace()
         self._configuration = 0
-        self._greeting: dict[Link, None] = {}  # accepted, in order, and not yet known
+        self._greeting: dict[Link, None] = {}  # accepted links in the handshake, in order
         self._accepted: dict[tuple[str, int], Link] = {}  # by node and channel
-        self._channels: dict[Link, None] = {}  # dialled
-        self._lost_to: dict[str, None] = {}  # peers to be reported as unreachable
+        self._channels: dict[Link, None] = {}  # dialed channels
+        self._lost_to: dict[str, None] = {}  # peers to report as unreachable
         self._logged_ns: dict[tuple[str, str], int] = {}
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # ---- what the driver calls ----
+    # ---- calls of the driver ----
 
     async def start(self) -> None:
-        """Listen, and begin to dial the peers. Raises OSError when the address cannot be had."""
+        """Listen, and start to dial the peers. Raises OSError if the address is unavailable."""
         self._loop = asyncio.get_running_loop()
         host, port = split_address(self._bind)
         tls = None if self._tls is None else self._tls.accepting
@@ -176,11 +178,11 @@ class Transport:
         configuration: int,
         incarnations: dict[str, str] | None = None,
     ) -> None:
-        """Who else belongs to the cluster (this node itself is left out), and where.
+        """Set the members of the cluster and their addresses; this node itself is ignored.
 
-        `configuration` is the index of the log entry that says so, 0 = none yet (a newcomer that
-        has the addresses from elsewhere). `incarnations` holds those that are known; others are
-        taken from the first connection.
+        `configuration` is the index of the log entry with this configuration; 0 = none (a new node
+        that has the addresses from its settings). `incarnations` are the known incarnations; others
+        are taken from the first connection.
         """
         self._configuration = configuration
         known = incarnations or {}
@@ -204,31 +206,31 @@ class Transport:
                 self._hang_up(peer.link)
 
     def send(self, messages: list[Message]) -> None:
-        """Send what can be sent, drop the rest."""
-        ways: dict[str, _Way] = {}
+        """Send the messages that can be sent, and drop the rest."""
+        batches: dict[str, _PeerBatch] = {}
         for message in messages:
             node_id = message.to_id
-            way = ways.get(node_id)
-            if way is None:
+            batch = batches.get(node_id)
+            if batch is None:
                 link = self._link_to(node_id)
                 if link is None:
                     self._lose(node_id)
                     continue
-                way = ways[node_id] = _Way(link)
+                batch = batches[node_id] = _PeerBatch(link)
             frame = encode_frame(MESSAGE, encode_message(message))
-            if len(frame) > way.room:
+            if len(frame) > batch.room:
                 self._lose(node_id)
                 continue
-            way.room -= len(frame)
-            way.frames.append(frame)
-        for node_id, way in ways.items():
-            way.link.write(b"".join(way.frames))
+            batch.room -= len(frame)
+            batch.frames.append(frame)
+        for node_id, batch in batches.items():
+            batch.link.write(b"".join(batch.frames))
             peer = self._peers.get(node_id)
             if peer is not None:
-                peer.sent += len(way.frames)
+                peer.sent += len(batch.frames)
 
-    def tell_state(self, index: int, hash: bytes) -> None:
-        """Tell all peers, as far as they can be reached, the hash of the state after an entry."""
+    def send_state_hash(self, index: int, hash: bytes) -> None:
+        """Send the state hash after an entry to all reachable peers."""
         frame = encode_frame(STATE, index.to_bytes(_INDEX_SIZE, "big") + hash)
         for node_id in self._peers:
             link = self._link_to(node_id)
@@ -236,7 +238,7 @@ class Transport:
                 link.write(frame)
 
     def status(self) -> list[PeerStatus]:
-        """What is known of each peer, in the order of their ids."""
+        """The status of each peer, in the order of their ids."""
         return [self._status(peer) for _, peer in sorted(self._peers.items())]
 
     def _status(self, peer: _Peer) -> PeerStatus:
@@ -257,11 +259,12 @@ class Transport:
         )
 
     async def open_channel(self, node_id: str) -> Channel:
-        """A connection of its own to a peer, for a snapshot. Raises OSError (a refusal or a
-        time-out is one, too)."""
+        """Open a separate connection to a peer for a snapshot.
+
+        Raises OSError, also for a refusal or a timeout."""
         peer = self._peers.get(node_id)
         if peer is None:
-            raise ConnectionRefusedError(f"node {node_id!r} is no peer")
+            raise ConnectionRefusedError(f"node {node_id!r} is not a peer")
         try:
             link = await self._dial(peer, SNAPSHOTS)
         except PeerRefused as error:
@@ -271,7 +274,7 @@ class Transport:
         return Channel(link)
 
     async def close(self) -> None:
-        """Hang up. No callback comes after this."""
+        """Close all connections; no callback is called after this."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -288,7 +291,7 @@ class Transport:
         for link in links:
             await link.gone.wait()
 
-    # ---- what links call ----
+    # ---- calls of links ----
 
     def monotonic_ns(self) -> int:
         """See `Owner`."""
@@ -313,7 +316,7 @@ class Transport:
 
     def established(self, link: Link) -> None:
         """See `Owner`."""
-        if link.dialled:
+        if link.dialed:
             return
         self._greeting.pop(link, None)
         key = (link.node_id, link.channel)
@@ -328,7 +331,7 @@ class Transport:
 
     def refused(self, link: Link, error: PeerRefused) -> None:
         """See `Owner`."""
-        if not link.dialled:
+        if not link.dialed:
             self.refusals[error.reason] += 1
         self._log_refusal(link, error)
 
@@ -337,19 +340,19 @@ class Transport:
         self._greeting.pop(link, None)
         self._channels.pop(link, None)
         key = (link.node_id, link.channel)
-        if not link.dialled and self._accepted.get(key) is link:
+        if not link.dialed and self._accepted.get(key) is link:
             del self._accepted[key]
         peer = self._peers.get(link.node_id)
         if peer is not None:
             peer.sent_size += link.sent_size
             peer.received_size += link.received_size
 
-    # ---- dialling ----
+    # ---- dialing ----
 
     def _dial_forever(self, peer: _Peer) -> None:
-        peer.task = self._loop.create_task(self._keep_dialling(peer))
+        peer.task = self._loop.create_task(self._keep_dialing(peer))
 
-    async def _keep_dialling(self, peer: _Peer) -> None:
+    async def _keep_dialing(self, peer: _Peer) -> None:
         pace = self._pace
         pause_s = pace.retry_min_s
         while True:
@@ -371,13 +374,13 @@ class Transport:
                 peer.error = "connection lost"
                 self._report(peer.node_id)
                 logger.info("lost the connection to node %s", peer.node_id)
-            # Between half and the whole, so that nodes do not dial in step.
+            # Jitter between 0.5 and 1, so that nodes do not dial at the same time.
             spread = self._clock.random_bytes(1)[0] / 255
             await asyncio.sleep(pause_s * (1 + spread) / 2)
             pause_s = min(2 * pause_s, pace.retry_max_s)
 
     async def _dial(self, peer: _Peer, channel: int) -> Link:
-        """A link whose handshake is over. Raises OSError or PeerRefused."""
+        """Connect and complete the handshake. Raises OSError or PeerRefused."""
         host, port = split_address(peer.address)
         hello = Hello(
             WIRE_VERSION,
@@ -389,11 +392,11 @@ class Transport:
             self._configuration,
             self._clock.random_bytes(NONCE_SIZE),
         )
-        link = Link(self, Dialling(hello, self._secret), self._pace.greeting_s)
-        tls = None if self._tls is None else self._tls.dialling
+        link = Link(self, Dialing(hello, self._secret), self._pace.greeting_s)
+        tls = None if self._tls is None else self._tls.dialing
         name = None if tls is None else host
         try:
-            # Not `wait_for`, which may swallow that the task was cancelled.
+            # Not `wait_for`, which can swallow the cancellation of the task.
             async with asyncio.timeout(self._pace.connect_s):
                 await self._loop.create_connection(
                     lambda: link, host, port, ssl=tls, server_hostname=name
@@ -478,7 +481,7 @@ class Transport:
         self._report(node_id)
 
     def _report(self, node_id: str) -> None:
-        """Tell the driver, in the next turn of the loop."""
+        """Report a peer as unreachable to the driver, in the next event-loop turn."""
         if not self._lost_to:
             self._loop.call_soon(self._report_all)
         self._lost_to[node_id] = None
@@ -501,17 +504,17 @@ class Transport:
         self._timer = self._loop.call_later(self._pace.ping_s, self._tick)
 
     def _log_refusal(self, link: Link, error: PeerRefused) -> None:
-        """Once a minute for each sort: whoever knocks at the port cannot fill the log."""
+        """Log each kind of refusal at most once a minute, so that a client cannot fill the log."""
         key = (link.node_id, error.reason)
         now_ns = self.monotonic_ns()
         if now_ns - self._logged_ns.get(key, now_ns - _LOG_AGAIN_NS - 1) > _LOG_AGAIN_NS:
             self._logged_ns[key] = now_ns
-            whom = f"node {link.node_id}" if link.node_id else "a connection"
-            logger.warning("refused %s: %s", whom, error)
+            peer = f"node {link.node_id}" if link.node_id else "a connection"
+            logger.warning("refused %s: %s", peer, error)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port", the host without brackets. Raises OSError."""
+    """Split "host:port" into host, without brackets, and port. Raises OSError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise OSError(f"{address!r} is not host:port")

@@ -1,4 +1,4 @@
-"""Committed entries on their way to the state machine, which may be slower than the log."""
+"""Flow control for committed entries, because the state machine can be slower than the log."""
 
 from collections import deque
 from typing import final
@@ -8,7 +8,9 @@ from corvo.consensus.log import Entry
 
 @final
 class ApplyQueue:
-    """`applied <= handed_out`. The bytes in between are bounded."""
+    """Tracks entries that are handed out but not applied, and limits their bytes.
+
+    Invariant: `applied <= handed_out`."""
 
     __slots__ = ("_batches", "_size", "_size_max", "applied", "handed_out")
 
@@ -20,16 +22,16 @@ class ApplyQueue:
         self._size = 0
 
     def has_room(self) -> bool:
-        """Whether more may be handed out. To a state machine at rest always."""
+        """Whether more entries may be handed out; an idle state machine always gets one."""
         return not self._batches or self._size < self._size_max
 
     @property
     def room(self) -> int:
-        """Bytes that may be handed out."""
+        """Number of bytes that may be handed out."""
         return self._size_max - self._size
 
     def hand_out(self, entries: list[Entry]) -> None:
-        """These follow what was handed out before."""
+        """Record entries as handed out; they follow the earlier ones."""
         size = 0
         for entry in entries:
             size += len(entry.data)
@@ -38,14 +40,16 @@ class ApplyQueue:
         self._size += size
 
     def done(self, index: int) -> None:
-        """Applied up to index. What a snapshot has overtaken meanwhile is no news."""
+        """Record that everything up to index is applied; ignore indexes below a restored
+        snapshot."""
         assert index <= self.handed_out, "only what was handed out"
         self.applied = max(self.applied, index)
         while self._batches and self._batches[0][0] <= index:
             self._size -= self._batches.popleft()[1]
 
     def restore(self, index: int) -> None:
-        """A snapshot takes the place of everything up to index; `done` says when."""
+        """Hand out a snapshot at index instead of entries; `done` reports the end of the
+        restore."""
         self._batches.clear()
         self._size = 0
         self.handed_out = index

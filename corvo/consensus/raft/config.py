@@ -1,4 +1,4 @@
-"""How a node behaves, as far as it may be chosen. Times are counted in ticks of the driver."""
+"""Settings of a Raft node; times are in ticks of the driver."""
 
 from typing import Final, final
 
@@ -17,7 +17,7 @@ _U64: Final = (1 << 64) - 1
 
 @final
 class RaftConfig:
-    """Refuses, rather than repairs, what cannot work."""
+    """Settings of a node; assertions reject invalid values."""
 
     def __init__(
         self,
@@ -40,23 +40,23 @@ class RaftConfig:
         assert inflight_max > 0
         assert uncommitted_max > 0
         self.node_id = node_id
-        # Of the election time-outs. Nodes of a cluster need different ones.
+        # Seed of the random election timeouts; it must differ between nodes.
         self.seed = seed
-        # Without word from a leader for this long, up to twice this long, a node stands for
-        # election; for this long after a word from a leader it votes for nobody else; a leader
-        # that did not hear from a quorum for this long steps down.
+        # Election timeout: without messages of a leader for one to two times this long, a node
+        # starts an election. For this long after a message of a leader, it grants no votes. A
+        # leader without messages of a quorum for this long steps down.
         self.election_ticks = election_ticks
         self.heartbeat_ticks = heartbeat_ticks
-        # Bytes of entries in one append. An entry that is larger travels alone.
+        # Bytes of entries in one append. A larger entry is sent alone.
         self.append_size_max = append_size_max
-        # Appends, and bytes of entries in them, on the way to one follower.
+        # In-flight appends to one follower: number, and bytes of entries.
         self.inflight_max = inflight_max
         self.inflight_size_max = inflight_size_max
-        # Own proposals that are not committed: number and bytes. More are refused.
+        # Uncommitted proposals of a leader: number and bytes. Further ones are refused.
         self.uncommitted_max = uncommitted_max
         self.uncommitted_size_max = uncommitted_size_max
-        # Bytes of committed entries that were handed out and not yet applied. At least one
-        # entry is always handed out.
+        # Bytes of committed entries that are handed out and not applied. An idle state machine
+        # always gets at least one entry.
         self.applying_size_max = applying_size_max
-        # A learner may be promoted when it lacks at most this many entries.
+        # A learner may be promoted if it lacks at most this many entries.
         self.promote_lag_max = promote_lag_max

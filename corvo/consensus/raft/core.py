@@ -47,31 +47,31 @@ _U64: Final = (1 << 64) - 1
 
 @final
 class _Write:
-    """Handed out, and not known to be durable."""
+    """A write that is handed out and not yet durable."""
 
     __slots__ = ("hard_state", "messages", "number")
 
     def __init__(self, number: int, hard_state: HardState | None) -> None:
         self.number = number
         self.hard_state = hard_state
-        self.messages: list[Message] = []  # may leave when it is
+        self.messages: list[Message] = []  # sent when the write is durable
 
 
 @final
 class Raft:
-    """See README.md. One call at a time; every call returns at once.
+    """One Raft node, see README.md. Calls do not overlap and return at once.
 
-    The driver's turn: `step` what arrived, `tick` when time has passed, `propose` what clients
-    want; then, while `has_ready()`: take `ready()` and do what it says (`Ready`). The calls
-    `persisted` and `applied` come when that work is done, in the order in which it was given.
+    The driver calls `step` for received messages, `tick` at regular times and `propose` for
+    clients. Then, while `has_ready()`, it takes `ready()` and executes the work in it (`Ready`). It
+    calls `persisted` and `applied` when that work is done, in the same order.
     """
 
     def __init__(self, config: RaftConfig, storage: Storage, applied: int = 0) -> None:
-        """A node as it comes back from a stop: a follower with what `storage` has.
+        """Start a node as a follower with the content of `storage`.
 
-        `applied` is the last entry whose effect the state machine has; entries above it are
-        handed out again. It is at least `storage.base().index`. Members are those of the newest
-        CONFIGURATION entry in the log, else of the base.
+        `applied` is the last applied entry, at least `storage.base().index`; later committed
+        entries are handed out again. The configuration is that of the newest CONFIGURATION entry in
+        the log, or of the base.
         """
         base = storage.base()
         hard_state = storage.hard_state()
@@ -82,33 +82,33 @@ class Raft:
         self.vote = hard_state.vote
         last_term = storage.term(storage.last_index())
         if self.term < last_term:
-            # The end of a torn write: its entries are here, the term they came with is not.
+            # A write was torn: its entries are on disk, but their term is not.
             self.term = last_term
             self.vote = ""
         self.role = FOLLOWER
-        self.leader_id = ""  # who leads this term; empty: unknown
+        self.leader_id = ""  # leader of this term; empty: unknown
         self.log = LogView(storage, max(hard_state.commit, applied))
-        assert base.index <= applied <= self.log.commit, "the state machine ends in the log"
+        assert base.index <= applied <= self.log.commit, "the applied index is inside the log"
         self.membership = Membership(base.index, base.conf)
         if storage.last_index() > base.index:
-            self._learn_members(storage.entries(base.index + 1, storage.last_index() + 1, NO_LIMIT))
+            self._append_confs(storage.entries(base.index + 1, storage.last_index() + 1, NO_LIMIT))
         self.membership.applied(applied)
         self._queue = ApplyQueue(applied, config.applying_size_max)
-        self._leader: Leader | None = None  # while this node leads
-        self._votes: dict[str, bool] = {}  # while it stands for election
-        self._force = False  # it stands because the leader asked it to
-        self._ticks = 0  # since the last word from a leader, vote, or attempt to be elected
-        self._election_timeout = 0  # ticks after which it stands for election
+        self._leader: Leader | None = None  # set while this node is the leader
+        self._votes: dict[str, bool] = {}  # votes of the present election
+        self._force = False  # whether the election is a leadership transfer
+        self._ticks = 0  # since the last message of a leader, granted vote, or election
+        self._election_timeout = 0  # ticks until this node starts an election
         self._draws = 0
         self._writes: deque[_Write] = deque()
         self._write_number = 0
-        self._write_ticks = 0  # since a write was outstanding and none was finished
+        self._write_ticks = 0  # with a pending write, since the last completed one
         self._durable_state = (self.term, self.vote)
         self._handed_state = (self.term, self.vote)
         self._handed_commit = self.log.commit
         self._messages: list[Message] = []
-        self._messages_after: list[Message] = []  # once all up to now is durable
-        self._reads: list[ReadState] = []  # confirmed, waiting for the apply
+        self._messages_after: list[Message] = []  # sent when everything so far is durable
+        self._reads: list[ReadState] = []  # confirmed reads that wait for the apply
         self._reads_refused: list[ReadState] = []
         self._reported = (self.role, self.term, self.leader_id)
         self._draw_election_timeout()
@@ -120,13 +120,13 @@ class Raft:
 
     @property
     def applied_index(self) -> int:
-        """The newest entry that the state machine has applied."""
+        """Index of the last applied entry."""
         return self._queue.applied
 
     # Inputs
 
     def step(self, message: Message) -> None:
-        """Take a message that came over the network."""
+        """Process a message from the network."""
         kind = message.type
         if message.to_id != self.node_id:
             return
@@ -162,12 +162,12 @@ class Raft:
             self.read_confirmed(message.context, 0 if message.reject else message.index)
 
     def tick(self) -> None:
-        """Some time has passed: the same for every tick."""
+        """Advance time by one tick."""
         if self._writes:
             self._write_ticks += 1
         if self._leader is not None:
             if self._write_ticks >= 2 * self.config.election_ticks and len(self.conf.voters) > 1:
-                # The disk does not answer. Others can go on; this node cannot.
+                # The disk does not respond: step down, so that another node can lead.
                 self.step_down()
             else:
                 self._leader.tick()
@@ -179,10 +179,9 @@ class Raft:
                 self.campaign()
 
     def campaign(self) -> None:
-        """Stand for election now, without waiting for the time-out.
+        """Start an election now, without waiting for the timeout.
 
-        Others are asked first whether they would agree, so that a node that cannot win disturbs
-        nobody.
+        A pre-vote comes first, so that a node that cannot win does not disturb the cluster.
         """
         if self.role == LEADER or not self._may_stand():
             return
@@ -193,31 +192,33 @@ class Raft:
         self.role = PRE_CANDIDATE
         self.leader_id = ""
         self._votes = {}
-        self._ask_for_votes(PRE_VOTE, self.term + 1)
+        self._request_votes(PRE_VOTE, self.term + 1)
         self._count_vote(self.node_id, granted=True)
 
     def propose(self, data: bytes) -> tuple[int, int]:
-        """Append an entry; returns its (index, term). Leader only.
+        """Append an entry; return its (index, term). Leader only.
 
-        It is committed if it comes back in `Ready.committed` with this term; if another entry
-        comes back at this index, it is lost. Raises Refused, with nothing kept: not leader,
-        leadership being handed over, too much uncommitted.
+        The entry is committed when `Ready.committed` has an entry with this index and term; it is
+        lost when the entry at this index has another term. Raises Refused, without any effect, if
+        this node is not the leader, if a leadership transfer is in progress, or if too much is
+        uncommitted.
         """
         return self._leading().propose(data), self.term
 
     def propose_change(self, change: Change) -> tuple[int, int]:
-        """Append the configuration with this change; it is in force at once.
+        """Append a changed configuration; it is in force at once.
 
-        Raises Refused: as `propose`; also before the leader has committed an entry of its term,
-        while an earlier change is not applied, for a learner that lags, for the last voter.
+        Raises Refused like `propose`, and also before the leader has committed an entry of its
+        term, while an earlier change is not applied, to promote a learner that lags, or to remove
+        the last voter.
         """
         return self._leading().propose_change(change), self.term
 
     def read_index(self, context: bytes) -> bool:
-        """Ask for a linearizable read; a ReadState with this context follows.
+        """Request a linearizable read; a ReadState with this context follows.
 
-        False if no leader is known. The request, or its answer, may be lost on the way to
-        another leader: ask again after a while with a new context.
+        Returns False if no leader is known. The request to another leader, or its reply, can be
+        lost: retry after a timeout with a new context.
         """
         if self._leader is not None:
             self._leader.read(Read(context, ""))
@@ -228,15 +229,15 @@ class Raft:
         return True
 
     def transfer(self, to_id: str) -> None:
-        """Hand leadership over to this voter.
+        """Transfer the leadership to another voter.
 
-        Proposals are refused until it leads, or for one election time-out. Raises Refused: not
-        leader, not another voter.
+        Proposals are refused until the transfer is done, at most for one election timeout. Raises
+        Refused if this node is not the leader or the target is not another voter.
         """
         self._leading().transfer(to_id)
 
     def persisted(self, number: int) -> None:
-        """Everything of the Readys up to this number is durable."""
+        """Record that the writes up to this number are durable."""
         while self._writes and self._writes[0].number <= number:
             write = self._writes.popleft()
             self._messages += write.messages
@@ -253,27 +254,27 @@ class Raft:
             self._count_vote(self.node_id, granted=True)
 
     def applied(self, index: int) -> None:
-        """The state machine has applied everything up to index."""
+        """Record that everything up to index is applied."""
         self._queue.done(index)
         self.membership.applied(self.applied_index)
 
     def snapshot_failed(self, to_id: str) -> None:
-        """The snapshot for this member could not be sent, or was refused.
+        """Record that the snapshot for a member could not be sent or was refused.
 
-        Every SNAPSHOT message ends in this or in the member's reply.
+        Every SNAPSHOT message ends with this call or with the reply of the member.
         """
         if self._leader is not None:
             self._leader.snapshot_failed(to_id)
 
     def unreachable(self, to_id: str) -> None:
-        """Messages to this member are being lost: do not pipeline."""
+        """Record that messages to a member are lost; stops pipelining to it."""
         if self._leader is not None:
             self._leader.unreachable(to_id)
 
     # Outputs
 
     def has_ready(self) -> bool:
-        """Whether `ready` would give the driver anything to do."""
+        """Whether `ready` has work for the driver."""
         return bool(
             self._messages
             or self._messages_after
@@ -287,7 +288,7 @@ class Raft:
         )
 
     def ready(self) -> Ready:
-        """What has come up since the last call."""
+        """Take the work that has come up since the last call."""
         if self._leader is not None and self._leader.work:
             self._leader.send()
         ready = Ready()
@@ -331,7 +332,7 @@ class Raft:
             self._queue.hand_out(ready.committed)
 
     def _may_apply(self) -> int:
-        """The newest entry that may be applied: committed, and on this node's own disk."""
+        """Index of the newest entry that may be applied: committed, and durable on this node."""
         return min(self.log.commit, self.log.durable)
 
     def _take_reads(self, ready: Ready) -> None:
@@ -350,11 +351,11 @@ class Raft:
         return index
 
     def trim_limit(self) -> int:
-        """Entries above this index must be kept: a snapshot that ends there is on its way."""
+        """Entries after this index must be retained, for a snapshot in transfer that ends there."""
         return NO_LIMIT if self._leader is None else self._leader.trim_limit(NO_LIMIT)
 
     def status(self) -> RaftStatus:
-        """A copy of what operators look at."""
+        """A copy of the status for operators."""
         peers: dict[str, PeerStatus] = {}
         transferee = ""
         if self._leader is not None:
@@ -374,10 +375,10 @@ class Raft:
             peers=peers,
         )
 
-    # For the leader
+    # Calls of the leader
 
     def send(self, message: Message) -> None:
-        """Send, in the name of this node and term, as soon as both are durable."""
+        """Send a message of this node and term, as soon as term and vote are durable."""
         message.from_id = self.node_id
         if message.term == 0:
             message.term = self.term
@@ -387,21 +388,21 @@ class Raft:
             self._messages_after.append(message)
 
     def read_confirmed(self, context: bytes, index: int) -> None:
-        """A read may be served when index is applied; 0: it could not be confirmed."""
+        """Record that a read may be served when index is applied; 0 = it was not confirmed."""
         if index:
             self._reads.append(ReadState(context, index))
         else:
             self._reads_refused.append(ReadState(context, 0))
 
     def step_down(self) -> None:
-        """Stop leading, in the same term."""
+        """Stop being the leader, in the same term."""
         self._become_follower(self.term, "")
 
     # Roles
 
     def _leading(self) -> Leader:
         if self._leader is None:
-            raise Refused(f"not the leader; that is {self.leader_id or 'not known'}")
+            raise Refused(f"not the leader; the leader is {self.leader_id or 'unknown'}")
         return self._leader
 
     def _become_follower(self, term: int, leader_id: str) -> None:
@@ -423,9 +424,9 @@ class Raft:
         self.term += 1
         self.vote = self.node_id
         self._votes = {}
-        # Its own vote counts when it is on disk: see `persisted`.
+        # The vote of this node for itself counts when it is durable, see `persisted`.
         self._force = force
-        self._ask_for_votes(VOTE, self.term)
+        self._request_votes(VOTE, self.term)
 
     def _become_leader(self) -> None:
         self.role = LEADER
@@ -434,7 +435,7 @@ class Raft:
         self._leader = Leader(self)
 
     def _draw_election_timeout(self) -> None:
-        """A new time-out from now on, between one and two times the configured one."""
+        """Draw a random election timeout, between one and two times the configured one."""
         self._draws += 1
         z = (self.config.seed + self._draws * 0x9E3779B97F4A7C15) & _U64
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _U64
@@ -446,19 +447,19 @@ class Raft:
     # Elections
 
     def _may_stand(self) -> bool:
-        """A voter that has its log together. What it does not know it cannot lead."""
+        """Whether this node may start an election: it is a voter and has a complete log."""
         return self.membership.may_lead(self.node_id) and not self.log.is_restoring()
 
     def _is_state_durable(self) -> bool:
         return self._durable_state == (self.term, self.vote)
 
     def _follows_a_leader(self) -> bool:
-        """Whether a leader is known to be at work: then there is no need to elect another."""
+        """Whether there is a live leader; then this node helps no other candidate."""
         if self.role == LEADER:
             return True
         return self.leader_id != "" and self._ticks < self.config.election_ticks
 
-    def _ask_for_votes(self, kind: int, term: int) -> None:
+    def _request_votes(self, kind: int, term: int) -> None:
         for node_id in self.conf.voters:
             if node_id != self.node_id:
                 message = Message(kind, node_id, term=term, index=self.log.last_index())
@@ -467,14 +468,17 @@ class Raft:
                 self.send(message)
 
     def _handle_pre_vote(self, message: Message) -> None:
-        """Say what the vote would be. Nothing changes here, no time-out is prolonged."""
+        """Reply to a pre-vote; this changes no state and no timeout."""
         if message.term > self.term and self.log.is_current(message.index, message.log_term):
             self.send(Message(PRE_VOTE_REPLY, message.from_id, term=message.term))
         else:
             self._refuse_vote(message)
 
     def _handle_vote(self, message: Message) -> None:
-        """Also for candidates that are no voters here: this node's configuration may be old."""
+        """Reply to a vote request.
+
+        The candidate need not be a voter here, because this node's configuration may be
+        outdated."""
         is_free = self.vote == message.from_id or (self.vote == "" and self.leader_id == "")
         if is_free and self.log.is_current(message.index, message.log_term):
             self.vote = message.from_id
@@ -511,7 +515,7 @@ class Raft:
     # Following
 
     def _step_older(self, message: Message) -> None:
-        """The sender lives in an older term, and is told so where it would go on for ever."""
+        """Reply to a stale term only where silence would make the sender retry for ever."""
         kind = message.type
         if kind in (APPEND, SNAPSHOT):
             self.send(Message(APPEND_REPLY, message.from_id, reject=True))
@@ -519,7 +523,7 @@ class Raft:
             self._refuse_vote(message)
 
     def _follow(self, message: Message) -> None:
-        """This is the leader of the term."""
+        """Follow the sender, which is the leader of the term."""
         assert self.role != LEADER, "one leader in a term"
         if self.role != FOLLOWER or self.leader_id != message.from_id:
             self._become_follower(self.term, message.from_id)
@@ -532,11 +536,11 @@ class Raft:
         last_index = previous + len(message.entries)
         entries = message.entries
         if previous < log.commit:
-            # What is committed here is what the leader has there.
+            # Committed entries are equal on the leader, so they are skipped.
             entries = entries[log.commit - previous :]
             last_index = max(last_index, log.commit)
         elif log.term(previous) != message.log_term:
-            hint = log.agreement(previous, message.log_term)
+            hint = log.find_match(previous, message.log_term)
             reply = self._append_reply(message, previous)
             reply.reject = True
             reply.reject_hint = hint
@@ -548,25 +552,25 @@ class Raft:
         self._confirm(message, last_index, bool(entries))
 
     def _append_new(self, entries: list[Entry]) -> None:
-        """Take what is not in the log; what contradicts it, and all behind that, goes."""
+        """Append new entries; a conflicting entry and everything after it is truncated."""
         for i in range(len(entries)):
             if self.log.term(entries[i].index) != entries[i].term:
                 new = entries[i:] if i else entries
                 self.membership.truncate(new[0].index - 1)
                 self.log.append(new)
-                self._learn_members(new)
+                self._append_confs(new)
                 return
 
-    def _learn_members(self, entries: list[Entry]) -> None:
+    def _append_confs(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.kind == CONFIGURATION:
                 self.membership.append(entry.index, decode_conf_state(entry.data))
 
     def _confirm(self, message: Message, index: int, wait: bool) -> None:
-        """The log is the leader's up to index: say so as far as it is durable, or wait till it is.
+        """Confirm that the log matches the leader's up to index.
 
-        Heartbeats are answered at once, however slow the disk is. They prove no more than
-        an append would.
+        With `wait` the reply is sent when the entries are durable. Otherwise it is sent at once for
+        the durable part, so heartbeats get a reply even if the disk is slow.
         """
         if wait and index > self.log.durable:
             reply = self._append_reply(message, index)
@@ -583,7 +587,7 @@ class Raft:
         return reply
 
     def _handle_snapshot(self, message: Message) -> None:
-        """Its data is here. Take it if it is ahead of what is committed and not in the log."""
+        """Handle a snapshot whose data is received; restore it if it is ahead of the log."""
         self._follow(message)
         snapshot = message.snapshot
         assert snapshot is not None

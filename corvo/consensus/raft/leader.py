@@ -1,8 +1,7 @@
-"""What a node does only while it leads: replicate, commit, confirm reads, change members.
+"""Leader state: replication, commit, read confirmation, membership changes.
 
-Nothing is sent where it comes up. Events leave marks (`work`), and `send` turns them into at most
-a few messages for each member when the driver takes the next Ready: what was proposed in one turn
-of the driver travels together.
+Messages are not sent immediately. Events set `work`, and `send` creates at most a few messages per
+member when the driver takes the next Ready, so all proposals of one driver turn are batched.
 """
 
 from collections import deque
@@ -30,15 +29,16 @@ if TYPE_CHECKING:
 
 @final
 class Leader:
-    """One leadership: made when an election is won, thrown away when it ends."""
+    """One leadership; created when an election is won and dropped when it ends."""
 
     def __init__(self, raft: "Raft") -> None:
-        """Begins with a no-op: only an entry of its own term tells a leader what is committed."""
-        self.transferee = ""  # who is to lead next
+        """Append a no-op: a leader can determine the commit index only with an entry of its own
+        term."""
+        self.transferee = ""  # target of a leadership transfer
         self.work = True  # `send` may have something to do
         self._raft = raft
         self._log = raft.log
-        self._peers: list[Progress] = []  # every member but this node, in the order of their ids
+        self._peers: list[Progress] = []  # all members except this node, ordered by id
         self._reads = ReadRounds()
         self._ticks = 0  # since the last check of the quorum
         self._heartbeat_ticks = 0
@@ -52,7 +52,7 @@ class Leader:
     # Members
 
     def _update_peers(self) -> None:
-        """Follow the configuration in force."""
+        """Update the peers to the configuration in force."""
         peers: list[Progress] = []
         for node_id in sorted(self._raft.membership.conf.members):
             if node_id != self._raft.node_id:
@@ -73,7 +73,7 @@ class Leader:
         return None
 
     def _of_voters(self, mine: int, rounds: bool) -> list[int]:
-        """One number of each voter: its confirmed round of reads, or its durable index."""
+        """One number per voter: its confirmed read round, or its durable index."""
         values: list[int] = []
         membership = self._raft.membership
         if membership.is_voter(self._raft.node_id):
@@ -88,25 +88,25 @@ class Leader:
     def propose(self, data: bytes) -> int:
         """Append an entry and return its index. Raises Refused."""
         if self.transferee:
-            raise Refused(f"leadership is being handed to {self.transferee!r}")
+            raise Refused(f"a leadership transfer to {self.transferee!r} is in progress")
         config = self._raft.config
         size = len(data)
         if self._uncommitted and (
             len(self._uncommitted) >= config.uncommitted_max
             or self._uncommitted_size + size > config.uncommitted_size_max
         ):
-            raise Refused("too much is waiting to be committed")
+            raise Refused("too many entries are uncommitted")
         return self._append_entry(data, FRAME)
 
     def propose_change(self, change: Change) -> int:
         """Append a new configuration, in force at once. Raises Refused."""
         raft = self._raft
         if self.transferee:
-            raise Refused(f"leadership is being handed to {self.transferee!r}")
+            raise Refused(f"a leadership transfer to {self.transferee!r} is in progress")
         if not self._is_established():
             raise Refused("no entry of this term is committed yet")
         if raft.membership.index > raft.applied_index:
-            raise Refused("the change before is not applied yet")
+            raise Refused("the previous change is not applied yet")
         conf = changed(raft.membership.conf, change)
         if change.kind == PROMOTE:
             peer = self._peer(change.node_id)
@@ -131,14 +131,14 @@ class Leader:
         return peer.active and peer.state == REPLICATE and lag <= self._raft.config.promote_lag_max
 
     def _is_established(self) -> bool:
-        """Whether an entry of this term is committed, and with it all before."""
+        """Whether an entry of this term is committed, and so all entries before it."""
         return self._log.commit >= self._start_index
 
     def commit(self) -> None:
-        """Commit what a majority has on disk. This node counts only as far as its own disk."""
+        """Commit entries that are durable on a majority of the voters, including this node."""
         index = majority_has(self._of_voters(self._log.durable, rounds=False))
-        # An entry of an older term is never committed by counting: another leader could still
-        # overwrite it. It is committed with the first entry of this term behind it.
+        # An entry of an older term is not committed by counting replicas, because another leader
+        # could overwrite it. It is committed with the first later entry of this term.
         if self._log.term(index) != self._raft.term or not self._log.commit_to(index):
             return
         while self._uncommitted and self._uncommitted[0][0] <= index:
@@ -148,7 +148,7 @@ class Leader:
     # Replies
 
     def handle_append_reply(self, message: Message) -> None:
-        """A member has answered an append, a heartbeat or a snapshot."""
+        """Handle the reply of a member to an append, a heartbeat or a snapshot."""
         peer = self._peer(message.from_id)
         if peer is None or message.session != peer.session:
             return
@@ -158,32 +158,32 @@ class Leader:
             peer.round = message.round
             self._confirm_reads()
         if message.reject:
-            hint = self._log.agreement(message.reject_hint, message.log_term)
+            hint = self._log.find_match(message.reject_hint, message.log_term)
             peer.refused(message.index, hint)
             return
         if message.index > self._log.last_index():
             return
-        news = peer.confirmed(message.index)
+        is_new = peer.confirmed(message.index)
         if peer.state == IN_SNAPSHOT and (
             peer.match >= peer.snapshot_index or peer.match + 1 >= self._log.first_index()
         ):
             peer.become(PROBE)
             peer.confirmed(peer.match)
-        if news:
+        if is_new:
             self.commit()
             if peer.node_id == self.transferee:
                 self._hand_over(peer)
 
     def snapshot_failed(self, node_id: str) -> None:
-        """Try again from what the member is known to have."""
+        """Retry from the confirmed entries of a member after a failed snapshot."""
         peer = self._peer(node_id)
         if peer is not None and peer.state == IN_SNAPSHOT:
             peer.become(PROBE)
-            peer.active = False  # not before it is heard of again
+            peer.active = False  # until its next message
             self.work = True
 
     def unreachable(self, node_id: str) -> None:
-        """Appends are being lost: find out what arrived."""
+        """Probe a member after lost appends, to find out what it received."""
         peer = self._peer(node_id)
         if peer is not None and peer.state == REPLICATE:
             peer.become(PROBE)
@@ -192,7 +192,7 @@ class Leader:
     # Reads
 
     def read(self, read: Read) -> None:
-        """Confirm with the next round that this node leads."""
+        """Add a read to the next round, which confirms the leadership."""
         self._reads.add(read)
         self.work = True
 
@@ -217,14 +217,14 @@ class Leader:
         self._raft.send(reply)
 
     def end(self) -> None:
-        """The leadership is over."""
+        """Fail the pending reads at the end of the leadership."""
         for read in self._reads.drop():
             self._answer(read, 0)
 
-    # Handing over
+    # Leadership transfer
 
     def transfer(self, to_id: str) -> None:
-        """Let this voter lead as soon as it has the whole log. Raises Refused."""
+        """Transfer the leadership to a voter when it has the whole log. Raises Refused."""
         peer = self._peer(to_id)
         if peer is None or not self._raft.membership.is_voter(to_id):
             raise Refused(f"{to_id!r} is not another voter")
@@ -238,7 +238,7 @@ class Leader:
             self._raft.send(Message(TIMEOUT_NOW, peer.node_id))
 
     def _retire(self) -> None:
-        """This node is no voter any more, and that is committed: the best voter takes over."""
+        """Step down after the committed removal of this node; the best voter takes over."""
         best: Progress | None = None
         for peer in self._peers:
             is_better = best is None or peer.match > best.match
@@ -251,7 +251,7 @@ class Leader:
     # Time
 
     def tick(self) -> None:
-        """Heartbeats, and reasons to give up."""
+        """Advance time by one tick: heartbeats, and the check of the quorum."""
         config = self._raft.config
         self._ticks += 1
         self._heartbeat_ticks += 1
@@ -271,7 +271,7 @@ class Leader:
                 peer.heartbeat_due = True
 
     def _hears_quorum(self) -> bool:
-        """Whether a majority has been heard of since this was asked last."""
+        """Whether a majority has sent messages since the last check."""
         membership = self._raft.membership
         heard = 1 if membership.is_voter(self._raft.node_id) else 0
         for peer in self._peers:
@@ -282,7 +282,7 @@ class Leader:
     # Sending
 
     def send(self) -> None:
-        """Put into messages what has come up. May end the leadership."""
+        """Send the messages for all pending work. This can end the leadership."""
         self.work = False
         if self._reads.are_waiting and self._is_established():
             self._begin_round()
@@ -310,7 +310,7 @@ class Leader:
             self._send_heartbeat(peer)
 
     def _send_append(self, peer: Progress) -> None:
-        """Entries from `next` on, as many as fit."""
+        """Send entries from `next` on, as many as fit."""
         log = self._log
         entries: list[Entry] = []
         last_index = log.last_index()
@@ -323,9 +323,9 @@ class Leader:
         peer.sent(peer.next - 1 + len(entries), size)
 
     def _send_heartbeat(self, peer: Progress) -> None:
-        """An append without entries behind what the member should have.
+        """Send an append without entries, after the last entry that the member should have.
 
-        Where nothing is known, behind nothing: which every log agrees with.
+        If that is unknown, it is sent after index 0, which matches every log.
         """
         previous = peer.next - 1
         if peer.state == IN_SNAPSHOT or self._log.term(previous) == -1:
@@ -344,28 +344,28 @@ class Leader:
         peer.heartbeat_due = False
 
     def _send_snapshot(self, peer: Progress) -> None:
-        """The entry to send next is not in the log any more."""
+        """Send a snapshot, because the next entry of the member is trimmed."""
         snapshot = self._raft.storage.snapshot()
         if snapshot is None or not peer.active:
             return
-        assert snapshot.index + 1 >= self._log.first_index(), "the log goes on from the snapshot"
+        assert snapshot.index + 1 >= self._log.first_index(), "the log continues after the snapshot"
         message = Message(SNAPSHOT, peer.node_id, snapshot=snapshot)
         message.session = peer.session
         message.round = self._reads.number
         self._raft.send(message)
         peer.become_snapshot(snapshot.index)
 
-    # Looking at it
+    # Status
 
     def trim_limit(self, limit: int) -> int:
-        """The limit, or less if a snapshot that ends below is on its way."""
+        """Lower the limit to the lowest index of a snapshot in transfer."""
         for peer in self._peers:
             if peer.state == IN_SNAPSHOT:
                 limit = min(limit, peer.snapshot_index)
         return limit
 
     def status(self) -> dict[str, PeerStatus]:
-        """Every other member, by id."""
+        """The status of every other member, by id."""
         return {
             peer.node_id: PeerStatus(
                 learner=not self._raft.membership.is_voter(peer.node_id),

@@ -1,11 +1,11 @@
-"""What nodes say to each other, what a node must not forget, and both as bytes.
+"""Raft messages, hard state and configurations, and their encoding.
 
-Everything is encoded as fields (`corvo._fast.codec.layouts`): one version byte, then the fields of
-the layouts below. Decoding is strict and raises CodecError: these bytes come from the network.
+The encoding (`corvo._fast.codec.layouts`) is one version byte, then the fields of the layouts
+below. Decoding is strict and raises CodecError, because the bytes come from the network.
 
-A message carries every field of `Message`, most of them one byte. Its entries follow `index`
-without gaps, so only their terms, kinds and data are written. A configuration is also the data of
-the log entry that brings it into force.
+An encoded message has every field of `Message`; most take one byte. Its entries follow `index`
+without gaps, so only their terms, kinds and data are encoded. An encoded configuration is also the
+data of a CONFIGURATION entry.
 """
 
 from typing import Final, final
@@ -13,17 +13,17 @@ from typing import Final, final
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.consensus.log import CONFIGURATION, Entry
 
-# Types of messages. Every request of a leader is an APPEND: a heartbeat is one without entries.
-PRE_VOTE: Final = 1  # would you vote for me in `term`? (index, log_term): my last entry
+# Types of messages. A heartbeat is an APPEND without entries.
+PRE_VOTE: Final = 1  # asks for a vote in `term` without effect; (index, log_term): last entry
 PRE_VOTE_REPLY: Final = 2
-VOTE: Final = 3  # vote for me in `term`. `force`: the leader itself asked me to stand
+VOTE: Final = 3  # requests a vote in `term`; `force`: leadership transfer
 VOTE_REPLY: Final = 4
 APPEND: Final = 5  # after the entry (index, log_term) come `entries`; `commit` is committed
-APPEND_REPLY: Final = 6  # my log is yours up to `index`; or `reject`, see Message.reject_hint
-SNAPSHOT: Final = 7  # here is `snapshot`: its data comes, and came, by another way
-TIMEOUT_NOW: Final = 8  # stand for election at once: the leader hands over
-READ_INDEX: Final = 9  # follower to leader: up to where must I apply to answer the read `context`?
-READ_INDEX_REPLY: Final = 10  # `index`, or `reject`
+APPEND_REPLY: Final = 6  # the log matches up to `index`; or `reject`, see Message.reject_hint
+SNAPSHOT: Final = 7  # `snapshot` is sent; its data uses another channel and arrives first
+TIMEOUT_NOW: Final = 8  # start an election at once, for a leadership transfer
+READ_INDEX: Final = 9  # follower to leader: requests the read index for the read `context`
+READ_INDEX_REPLY: Final = 10  # `index` to apply before the read, or `reject`
 _TYPE_MAX: Final = READ_INDEX_REPLY
 
 TYPE_NAMES: Final = (
@@ -47,9 +47,9 @@ _SNAPSHOT: Final = "uub"
 
 @final
 class HardState:
-    """What a node must have on disk before it acts on it: its term, its vote in it.
+    """State that must be durable before a node acts on it: its term and its vote in that term.
 
-    `commit` is a hint that saves work after a restart; it may be stale, never too high.
+    `commit` is a hint that saves work after a restart; it can be too low, but never too high.
     """
 
     __slots__ = ("commit", "term", "vote")
@@ -67,8 +67,8 @@ class HardState:
 class ConfState:
     """The members of the cluster, in the order of their ids.
 
-    Voters decide; learners receive the log and decide nothing. `contexts` says of each member
-    what the layers above must know (addresses), opaque here.
+    Learners receive the log but do not vote or count for commits. `contexts` has opaque data of
+    each member for the layers above (addresses).
     """
 
     __slots__ = ("contexts", "learners", "voters")
@@ -83,7 +83,7 @@ class ConfState:
         self.learners = sorted(learners or [])
         known: dict[str, bytes] = contexts or {}
         self.contexts = {node_id: known.get(node_id, b"") for node_id in self.members}
-        assert len(self.contexts) == len(self.members), "nobody is a member twice"
+        assert len(self.contexts) == len(self.members), "the members are distinct"
 
     @property
     def members(self) -> list[str]:
@@ -96,7 +96,7 @@ class ConfState:
 
 @final
 class SnapshotMeta:
-    """What a snapshot stands for: the log up to (index, term), and the members at that point."""
+    """Metadata of a snapshot: index and term of its last entry, and the configuration there."""
 
     __slots__ = ("conf", "index", "term")
 
@@ -111,7 +111,7 @@ class SnapshotMeta:
 
 @final
 class Message:
-    """One message between two nodes. Fields that its type does not use are zero or empty."""
+    """One message between two nodes; fields that its type does not use are zero or empty."""
 
     __slots__ = (
         "commit",
@@ -153,20 +153,20 @@ class Message:
         self.type = type
         self.to_id = to_id
         self.from_id = from_id
-        # Of the sender; of a pre-vote and the grant of one: the term that would be.
+        # Term of the sender; in a pre-vote and its grant: the term of the future election.
         self.term = term
         self.index = index
         self.log_term = log_term
         self.commit = commit
         self.entries: list[Entry] = [] if entries is None else entries
         self.reject = reject
-        # Of a refused append: the largest index at which the logs may agree, as far as the
-        # follower can tell; `log_term` is the term of its entry there.
+        # In a rejected append: the largest index at which the logs may match, according to the
+        # follower; `log_term` is the term of its entry there.
         self.reject_hint = reject_hint
-        # Of appends and snapshots, repeated in the reply: which stay of the follower in the
-        # configuration they belong to. A node removed and added again gets a new one.
+        # In appends and snapshots, repeated in the reply: identifies one period of membership of
+        # the follower. A node that is removed and added again gets a new one.
         self.session = session
-        # Of appends, repeated in the reply: the newest round of read confirmations.
+        # In appends, repeated in the reply: number of the newest read round.
         self.round = round
         self.force = force
         self.context = context
@@ -189,7 +189,7 @@ class Message:
 
 
 def encode_message(message: Message) -> bytes:
-    """The message as it travels."""
+    """Encode a message."""
     terms: list[int] = []
     kinds: list[int] = []
     data: list[bytes] = []
@@ -223,7 +223,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes) -> Message:
-    """Raises CodecError."""
+    """Decode a message. Raises CodecError."""
     fields = decode_fields(_MESSAGE, data)
     kind: int = fields[0]
     index: int = fields[4]
@@ -234,11 +234,11 @@ def decode_message(data: bytes) -> Message:
     if not 0 < kind <= _TYPE_MAX:
         raise CodecError(f"unknown message type {kind}")
     if not len(terms) == len(kinds) == len(payloads):
-        raise CodecError("entries whose terms, kinds and data differ in number")
+        raise CodecError("terms, kinds and data of entries have different lengths")
     if (kind == SNAPSHOT) != (snapshot != b""):
-        raise CodecError("a snapshot belongs to a snapshot message, and to no other")
+        raise CodecError("exactly a snapshot message has a snapshot")
     if terms and kind != APPEND:
-        raise CodecError("entries belong to appends")
+        raise CodecError("only an append has entries")
     entries: list[Entry] = []
     for i in range(len(terms)):
         if kinds[i] > CONFIGURATION:
@@ -266,13 +266,15 @@ def decode_message(data: bytes) -> Message:
 
 
 def encode_conf_state(conf: ConfState) -> bytes:
-    """The data of a CONFIGURATION entry."""
+    """Encode a configuration, the data of a CONFIGURATION entry."""
     contexts: list[bytes] = [conf.contexts[node_id] for node_id in conf.members]
     return encode_fields(_CONFIGURATION, (conf.voters, conf.learners, contexts))
 
 
 def decode_conf_state(data: bytes) -> ConfState:
-    """Raises CodecError, also when the lists are not in order or a member is named twice."""
+    """Decode a configuration.
+
+    Raises CodecError, also if the lists are not sorted or have a duplicate member."""
     fields = decode_fields(_CONFIGURATION, data)
     voters: list[str] = fields[0]
     learners: list[str] = fields[1]
@@ -288,15 +290,15 @@ def decode_conf_state(data: bytes) -> ConfState:
 
 
 def encode_snapshot(snapshot: SnapshotMeta) -> bytes:
-    """What a snapshot stands for, for messages and for the head of the snapshot itself."""
+    """Encode the metadata of a snapshot."""
     conf = encode_conf_state(snapshot.conf)
     return encode_fields(_SNAPSHOT, (snapshot.index, snapshot.term, conf))
 
 
 def decode_snapshot(data: bytes) -> SnapshotMeta:
-    """Raises CodecError."""
+    """Decode the metadata of a snapshot. Raises CodecError."""
     fields = decode_fields(_SNAPSHOT, data)
     index: int = fields[0]
     if index == 0:
-        raise CodecError("a snapshot of nothing")
+        raise CodecError("a snapshot needs an index above 0")
     return SnapshotMeta(index, fields[1], decode_conf_state(fields[2]))

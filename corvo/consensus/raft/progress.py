@@ -1,11 +1,12 @@
-"""What a leader knows of one other member, and what it may send to it.
+"""Replication state of one member on the leader.
 
 State       sends                                       until
-PROBE       one append, then only heartbeats            the member confirms all before `next`
-REPLICATE   appends as long as the window allows        an append is refused, or messages get lost
-SNAPSHOT    only heartbeats                             the member confirms the snapshot, or fails
+PROBE       one append, then only heartbeats            the member confirms entries before `next`
+REPLICATE   appends while the window has room           an append is rejected, or messages are lost
+SNAPSHOT    only heartbeats                             the member confirms, or the transfer fails
 
-`match < next`. In PROBE `next` is a guess; in REPLICATE it runs ahead of what is confirmed.
+Invariant: `match < next`. In PROBE `next` is a guess; in REPLICATE it is ahead of the confirmed
+entries.
 """
 
 from collections import deque
@@ -19,7 +20,7 @@ STATE_NAMES: Final = ("probe", "replicate", "snapshot")
 
 @final
 class Progress:
-    """One member as the leader sees it."""
+    """Replication state of one member."""
 
     __slots__ = (
         "_inflight",
@@ -41,46 +42,46 @@ class Progress:
 
     def __init__(self, node_id: str, session: int, next: int) -> None:
         self.node_id = node_id
-        # The last entry of the log when the member was added, or the leader elected. Repeated in
-        # each reply: one of an earlier stay in the configuration proves nothing.
+        # The last index of the log when the member was added or the leader was elected. Replies
+        # repeat it, so that a reply from an earlier membership of the node is ignored.
         self.session = session
-        self.match = 0  # its log is known to be durable, and to be ours, up to here
-        self.next = next  # the entry to send next
+        self.match = 0  # its log matches and is durable up to this index
+        self.next = next  # index of the next entry to send
         self.state = PROBE
-        self.probing = False  # PROBE: an append is on its way
-        self.snapshot_index = 0  # SNAPSHOT: where the one on its way ends
-        self.commit = 0  # what it was last told
-        self.round = 0  # the newest round of read confirmations that it has answered
-        self.heard = False  # since the last check of the quorum
-        self.active = False  # heard of since the check before
+        self.probing = False  # PROBE: an append is in flight
+        self.snapshot_index = 0  # SNAPSHOT: last index of the snapshot in transfer
+        self.commit = 0  # last commit index sent to it
+        self.round = 0  # newest read round that it has confirmed
+        self.heard = False  # whether it sent a message since the last quorum check
+        self.active = False  # whether it sent a message since the check before that
         self.heartbeat_due = True
-        # It has refused what it once confirmed. Nothing is done about it here: a member that
-        # lost its disk has to be removed, and comes back as another one.
+        # Whether it rejected an entry that it had confirmed. The core only reports this: a member
+        # that lost its disk must be removed and joins again as a new member.
         self.lost = False
         self._inflight: deque[tuple[int, int]] = deque()  # last index and size of each append
         self._inflight_size = 0
 
     @property
     def inflight(self) -> int:
-        """Appends that are not answered."""
+        """Number of appends without a reply."""
         return len(self._inflight)
 
     def has_window(self, count_max: int, size_max: int) -> bool:
-        """Whether another append may be on its way."""
+        """Whether another append may be sent."""
         return len(self._inflight) < count_max and self._inflight_size < size_max
 
     def hear(self) -> None:
-        """A message of it has come."""
+        """Record a message of the member."""
         self.heard = self.active = True
 
     def check(self) -> bool:
-        """Whether it was heard of since this was asked last."""
+        """Whether the member sent a message since the last check."""
         heard = self.active = self.heard
         self.heard = False
         return heard
 
     def sent(self, last_index: int, size: int) -> None:
-        """Entries up to last_index have been sent, `size` bytes of them in this append."""
+        """Record a sent append with entries up to last_index, of `size` bytes."""
         if self.state == PROBE:
             self.probing = True
         else:
@@ -89,9 +90,9 @@ class Progress:
             self._inflight_size += size
 
     def confirmed(self, index: int) -> bool:
-        """The member has everything up to index. Whether that is news."""
-        news = index > self.match
-        if news:
+        """Record that the member has everything up to index; return whether `match` advanced."""
+        is_new = index > self.match
+        if is_new:
             self.match = index
             self.next = max(self.next, index + 1)
             self.probing = False
@@ -102,12 +103,12 @@ class Progress:
             self._inflight_size -= inflight.popleft()[1]
         if self.state == PROBE and index >= self.next - 1:
             self.become(REPLICATE)
-        return news
+        return is_new
 
     def refused(self, index: int, hint: int) -> bool:
-        """The append behind entry `index` was refused; the logs may agree up to `hint`.
+        """Handle a rejected append after entry `index`; the logs may match up to `hint`.
 
-        Whether that is news: an answer to something other than what was sent last is not.
+        Return False if the reply is outdated, because it does not refer to the last append.
         """
         if self.state == SNAPSHOT or (self.state == PROBE and index != self.next - 1):
             return False
@@ -120,7 +121,7 @@ class Progress:
         return True
 
     def become(self, state: int) -> None:
-        """Change the state, forgetting what is on its way."""
+        """Change the state and forget in-flight appends."""
         self.state = state
         self.probing = False
         self.snapshot_index = 0
@@ -130,7 +131,7 @@ class Progress:
             self.next = self.match + 1
 
     def become_snapshot(self, index: int) -> None:
-        """A snapshot that ends at index is on its way."""
+        """Record that a snapshot that ends at index is in transfer."""
         self.become(SNAPSHOT)
         self.snapshot_index = index
         self.next = index + 1

@@ -1,4 +1,4 @@
-"""What a majority of voters has, and what it has decided."""
+"""Majorities of voters, and the result of votes."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ LOST: Final = 2
 
 
 def majority(count: int) -> int:
-    """The smallest number of voters of which any two groups have one in common."""
+    """The smallest number of voters such that any two groups of that size overlap."""
     return count // 2 + 1
 
 
 def majority_has(values: list[int]) -> int:
-    """The largest number that a majority of the voters has reached; `values` holds one of each.
+    """The largest number that a majority has reached; `values` has one number per voter.
 
-    Nobody decides for a cluster without voters: 0.
+    The result for a cluster without voters is 0.
     """
     if not values:
         return 0
@@ -24,7 +24,7 @@ def majority_has(values: list[int]) -> int:
 
 
 def tally(voters: list[str], votes: dict[str, bool]) -> int:
-    """PENDING, WON or LOST. Votes of others than voters do not count."""
+    """Count votes; return PENDING, WON or LOST. Votes of non-voters are ignored."""
     granted = refused = 0
     for voter in voters:
         vote = votes.get(voter)

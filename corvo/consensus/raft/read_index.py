@@ -1,10 +1,11 @@
-"""Linearizable reads: a leader makes sure that it still leads before it answers.
+"""Linearizable reads (ReadIndex): a leader confirms its leadership before it serves a read.
 
-Reads wait until the leader has committed an entry of its own term; before, its commit index may
-be older than what a client has seen. Then all that wait share one round: the commit index is
-noted, and every append from then on carries the number of the round. A member that answers round
-n recognises the leader after round n began, so it confirms all rounds up to n, and none after. When
-a majority has answered, the reads may be served once the noted index is applied.
+Reads wait until the leader has committed an entry of its own term; before that its commit index can
+be older than a state that a client has seen. Then all waiting reads share one round: the leader
+records the commit index, and every later append has the number of the round. A reply to round n
+shows that the member followed the leader after the start of round n, so it confirms all rounds up
+to n. When a majority has confirmed the round, its reads may be served once the recorded index is
+applied.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from typing import final
 
 @final
 class Read:
-    """A request for a read index. `from_id` is empty if it was made on the leader itself."""
+    """A request for a read index; `from_id` is empty for a read of the leader itself."""
 
     __slots__ = ("context", "from_id")
 
@@ -36,39 +37,39 @@ class ReadRound:
 
 @final
 class ReadRounds:
-    """The reads of one leadership."""
+    """The read rounds of one leadership."""
 
     __slots__ = ("_running", "_waiting", "number")
 
     def __init__(self) -> None:
-        self.number = 0  # of the newest round
+        self.number = 0  # number of the newest round
         self._waiting: list[Read] = []
         self._running: deque[ReadRound] = deque()
 
     def add(self, read: Read) -> None:
-        """Wait for the next round."""
+        """Add a read to the next round."""
         self._waiting.append(read)
 
     @property
     def are_waiting(self) -> bool:
-        """Whether there is reason to begin a round."""
+        """Whether reads wait for a round."""
         return bool(self._waiting)
 
     def begin(self, commit: int) -> None:
-        """Begin a round with all that wait."""
+        """Start a round with all waiting reads."""
         self.number += 1
         self._running.append(ReadRound(self.number, commit, self._waiting))
         self._waiting = []
 
     def confirmed(self, number: int) -> list[ReadRound]:
-        """A majority has answered this round: the rounds that are over."""
-        over: list[ReadRound] = []
+        """Remove and return the rounds up to `number`, which a majority has confirmed."""
+        confirmed: list[ReadRound] = []
         while self._running and self._running[0].number <= number:
-            over.append(self._running.popleft())
-        return over
+            confirmed.append(self._running.popleft())
+        return confirmed
 
     def drop(self) -> list[Read]:
-        """The leadership has ended: all that were not answered."""
+        """Remove and return all pending reads at the end of the leadership."""
         dropped: list[Read] = []
         for running in self._running:
             dropped += running.reads

@@ -1,4 +1,4 @@
-"""What the core hands to its driver."""
+"""Work of the core for its driver, and status of a node."""
 
 from typing import Final, final
 
@@ -7,19 +7,19 @@ from corvo.consensus.raft.messages import ConfState, HardState, Message, Snapsho
 
 # Roles.
 FOLLOWER: Final = 0
-PRE_CANDIDATE: Final = 1  # asks whether it would win, changing nothing
+PRE_CANDIDATE: Final = 1  # requests pre-votes, which change no state
 CANDIDATE: Final = 2
 LEADER: Final = 3
 ROLE_NAMES: Final = ("follower", "pre-candidate", "candidate", "leader")
 
 
 class Refused(Exception):
-    """The node cannot take the proposal now, and nothing of it was kept. Says why."""
+    """The node refuses a proposal, without any effect; the text is the reason."""
 
 
 @final
 class RoleChange:
-    """Role, term or leader of this node are not what they were."""
+    """New role, term and leader after a change of any of them."""
 
     __slots__ = ("leader_id", "role", "term")
 
@@ -34,9 +34,9 @@ class RoleChange:
 
 @final
 class ReadState:
-    """The answer to `Raft.read_index`: the read may be served from the applied state now.
+    """Result of `Raft.read_index`: the read may be served from the applied state now.
 
-    `index` 0 means that nobody could confirm it; ask again.
+    `index` 0 means that no leader could confirm the read, so the caller must retry.
     """
 
     __slots__ = ("context", "index")
@@ -53,13 +53,13 @@ class ReadState:
 class Ready:
     """Work for the driver, in this order:
 
-    1. `messages`: send, in order, without waiting for anything.
-    2. `snapshot`, then `entries`, then `hard_state`: start to make them durable, in the order of
-       the Readys; when done call `Raft.persisted(number)`. `number` is 0 if there is nothing.
-       The first entry may overwrite: entries of the log from its index on are void. A snapshot
-       replaces the state machine and the whole log. The hard state comes last because its
-       commit index speaks of these entries: a write that is torn must not leave it without them.
-    3. `committed`: apply, in order; then call `Raft.applied`.
+    1. `messages`: send them in order, without waiting.
+    2. `snapshot`, then `entries`, then `hard_state`: start to write them, in the order of the
+       Readys, and call `Raft.persisted(number)` when they are durable. `number` is 0 if there is
+       nothing to write. The first entry can overwrite: log entries from its index on are void. A
+       snapshot replaces the state machine and the whole log. The hard state is last, because its
+       commit index refers to these entries: a torn write must not keep it without them.
+    3. `committed`: apply them in order, then call `Raft.applied`.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Ready:
 
 @final
 class PeerStatus:
-    """What a leader knows of one other member."""
+    """Replication status of one other member, on the leader."""
 
     __slots__ = ("active", "inflight", "learner", "lost", "match", "next", "snapshot", "state")
 
@@ -106,15 +106,15 @@ class PeerStatus:
         self.state = state
         self.match = match
         self.next = next
-        self.inflight = inflight  # appends that are not answered
-        self.snapshot = snapshot  # index of the snapshot on the way, 0: none
-        self.active = active  # heard of within the last two election time-outs
-        self.lost = lost  # it no longer has entries that it had confirmed
+        self.inflight = inflight  # appends without a reply
+        self.snapshot = snapshot  # index of the snapshot in transfer, 0: none
+        self.active = active  # sent a message within the last two election timeouts
+        self.lost = lost  # it lost entries that it had confirmed
 
 
 @final
 class RaftStatus:
-    """One node at one moment. `peers` is empty unless it leads."""
+    """Status of one node; `peers` is empty unless the node is the leader."""
 
     __slots__ = (
         "applied",
@@ -149,7 +149,7 @@ class RaftStatus:
         self.term = term
         self.vote = vote
         self.leader_id = leader_id
-        self.transferee = transferee  # who is to lead next; empty: nobody
+        self.transferee = transferee  # target of a leadership transfer, or empty
         self.last_index = last_index
         self.durable = durable
         self.commit = commit

@@ -1,4 +1,4 @@
-"""The durable log as the core reads it, and that log kept in memory."""
+"""The durable log: the interface for the core, and a copy in memory."""
 
 from typing import Protocol, final
 
@@ -7,47 +7,48 @@ from corvo.consensus.raft.messages import ConfState, HardState, SnapshotMeta
 
 
 class Storage(Protocol):
-    """Durable entries `first_index() .. last_index()` and what came before them.
+    """Durable entries `first_index() .. last_index()`, and the base before them.
 
-    The core asks only for what it has been told to be durable. Whoever holds the entries may
-    drop older ones at any time except while they are being read.
+    The core reads only entries that are reported as durable. The owner of the entries can drop
+    older ones at any time, except during a read.
     """
 
     def hard_state(self) -> HardState:
-        """What was stored last. Read once, at the start."""
+        """The last stored hard state; read once, at the start."""
 
     def base(self) -> SnapshotMeta:
-        """What stands for everything before `first_index()`: index, term and members there."""
+        """Index, term and configuration of the last entry before `first_index()`."""
 
     def first_index(self) -> int:
-        """`base().index + 1`."""
+        """Index of the first entry, `base().index + 1`."""
 
     def last_index(self) -> int:
-        """`first_index() - 1` when there are no entries."""
+        """Index of the last entry; `first_index() - 1` if there are no entries."""
 
     def term(self, index: int) -> int:
-        """Term of the entry; of base().index, too. -1: the entry is not here (any more)."""
+        """Term of the entry, also for base().index; -1 if the entry is not in the log."""
 
     def entries(self, low: int, high: int, size_max: int) -> list[Entry]:
-        """Entries low .. high - 1, or the first of them up to this many bytes of data.
+        """Entries low .. high - 1, limited to `size_max` bytes of data.
 
-        At least one if low < high.
+        At least one entry if low < high.
         """
 
     def snapshot(self) -> SnapshotMeta | None:
-        """The snapshot that can be sent now, at or above base(). None: it is being prepared."""
+        """The snapshot that can be sent now, at or after base(); None starts the creation of
+        one."""
 
 
 @final
 class MemoryStorage:
-    """Entries in memory. The driver mirrors into it what it has made durable."""
+    """Entries in memory; the driver adds entries when they are durable."""
 
     def __init__(self, conf: ConfState) -> None:
-        """An empty log of a cluster that begins with these members."""
+        """An empty log of a new cluster with these members."""
         self.state = HardState()
-        # Replaced by tests and drivers whose snapshots take time.
+        # Set by tests and drivers when a snapshot is ready.
         self.offered: SnapshotMeta | None = None
-        self.wanted = False  # somebody asked for a snapshot
+        self.wanted = False  # whether the core needs a snapshot
         self._base = SnapshotMeta(0, 0, conf)
         self._entries: list[Entry] = []
 
@@ -88,7 +89,7 @@ class MemoryStorage:
         return self.offered
 
     def append(self, entries: list[Entry]) -> None:
-        """Entries that are durable now; they overwrite what was there from the first on."""
+        """Add durable entries; they overwrite entries from the first index on."""
         if entries:
             keep = entries[0].index - self._base.index - 1
             assert 0 <= keep <= len(self._entries), "no gaps"
@@ -96,14 +97,14 @@ class MemoryStorage:
             self._entries += entries
 
     def install(self, snapshot: SnapshotMeta) -> None:
-        """A snapshot that is durable now replaces everything."""
+        """Replace everything by a durable snapshot."""
         self._base = snapshot
         self._entries = []
 
     def compact(self, base: SnapshotMeta) -> None:
-        """Forget the entries up to `base.index`, whose term and members `base` says."""
+        """Drop the entries up to `base.index`; `base` becomes the new base."""
         drop = base.index - self._base.index
         if drop > 0:
-            assert drop <= len(self._entries), "only what is in the log"
+            assert drop <= len(self._entries), "only entries in the log are dropped"
             del self._entries[:drop]
             self._base = base

@@ -1,7 +1,7 @@
 """The write-ahead log on disk.
 
-wal            segments, flushes, recovery; the contract for durability
-segment        format of one segment file
-clean_close    marker of a clean shutdown
-inline_thread  interpreted stand-in for the WAL thread, which writes at once
+wal            the log: writes, flushes, segments, recovery; the interface `Flusher`
+segment        format of one segment file, and which records are valid after a crash
+clean_close    clean-shutdown marker of a cluster node
+inline_thread  replacement of the WAL thread that writes on the event-loop thread
 """

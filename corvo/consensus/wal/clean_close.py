@@ -1,15 +1,15 @@
-"""Where the log of a node in a cluster ended when it was closed.
+"""The clean-shutdown marker: where the log of a cluster node ended at shutdown.
 
     <data-dir>/wal/closed     "<name of the newest segment> <offset of its end> <CRC of the last
                               record>", a space, the CRC32C of all that, as text
 
-It is written when a log has been closed cleanly, and goes with the next start. A log that ends
-elsewhere then has lost what was on disk: not only jobs, which the base has, too, but also entries
-that this node confirmed and does not know to be committed, and its vote. Others rely on both, so
-such a node must not go on as if nothing had happened; it has to be replaced. (A single server owes
-nothing to anybody, and needs no mark.)
+It is written after a clean shutdown and deleted by the next start. If the log then ends elsewhere,
+it has lost data that was on disk: not only jobs, which are also in the state store, but also
+entries that this node confirmed without knowing that they are committed, and its vote. Other nodes
+rely on both, so such a node must not continue; it must be replaced. (A single server needs no
+marker, because no other node relies on it.)
 
-A mark that cannot be written, or be read, is none: it only makes less sure.
+A marker that cannot be written or read is ignored: then only this check is missing.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ NAME: Final = "closed"
 
 
 class End(NamedTuple):
-    """The end of a log."""
+    """The end of a log: segment, offset, and CRC of the last record."""
 
     segment: str
     offset: int
     crc: int
 
 
-def write_mark(files: Files, directory: str, end: End) -> None:
-    """Say where the log ends. The last thing that is done to it."""
+def write_marker(files: Files, directory: str, end: End) -> None:
+    """Write the marker, as the last step of a shutdown."""
     text = f"{end.segment} {end.offset} {end.crc}"
     line = f"{text} {crc32c(0, text.encode())}\n".encode()
     with contextlib.suppress(OSError):
@@ -44,8 +44,8 @@ def write_mark(files: Files, directory: str, end: End) -> None:
         sync_directory(files, directory)
 
 
-def read_mark(files: Files, directory: str) -> End | None:
-    """Where the log ended, if that is known."""
+def read_marker(files: Files, directory: str) -> End | None:
+    """Read the marker; None if it is invalid."""
     fd = files.open(f"{directory}/{NAME}")
     try:
         line = files.pread(fd, files.size(fd), 0)

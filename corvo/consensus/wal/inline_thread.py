@@ -1,8 +1,8 @@
-"""The WAL thread's stand-in: the same interface, writing and flushing in the loop's own thread.
+"""Replacement of the WAL thread: the same interface, on the event-loop thread.
 
-For the interpreted build, and for tests that put faults into `Files`. A completion is delivered
-by a later turn of the loop, never from inside `submit`, so that the order of events is the one
-that the thread gives.
+It is used by the interpreted build, and by tests that inject faults into `Files`. A completion is
+delivered in a later event-loop turn, never inside `submit`, so the order of events is the same as
+with the thread.
 """
 
 import errno
@@ -16,7 +16,7 @@ _ZERO_SLICE = bytes(1024 * 1024)
 
 
 class InlineSync:
-    """See `corvo.consensus.wal.wal.Flusher` for the contract of each method."""
+    """Implementation of `corvo.consensus.wal.wal.Flusher` without a thread."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -41,8 +41,8 @@ class InlineSync:
         self._loop.call_soon(self._deliver, duration_ns)
 
     def zero(self, fd: int, size: int, directory_fd: int) -> None:
-        # Durable first: were the old name to come back after a crash, a segment of the log
-        # would be found full of zeros.
+        # The rename must be durable first: if the old name reappeared after a crash, the log would
+        # have a segment full of zeros.
         error = write_and_sync(self._files, directory_fd, 0, b"", SYNC_FULL)
         self._loop.call_soon(self._zero_slice, fd, 0, size, error)
 
@@ -67,7 +67,7 @@ class InlineSync:
 
 
 def write_and_sync(files: Files, fd: int, offset: int, data: bytes, sync: int) -> int:
-    """0, or the errno. A short write is an error: the disk has stopped keeping its word."""
+    """Write and flush; return 0 or the errno. A short write is an error, too."""
     try:
         if data and files.pwrite(fd, data, offset) != len(data):
             return errno.EIO

@@ -1,31 +1,30 @@
-"""One segment of the log as bytes: its head, and which of its records count after a crash.
+"""Format of a log segment: its head, and which records are valid after a crash.
 
-A segment is a file of fixed size that was filled with zeros before its first use, named
-`<number>-<first index>.wal` in decimal. Numbers rise by one; the first index may fall, when a
-truncation reached back into an older segment. The head is, in little-endian order:
+A segment is a file of fixed size, filled with zeros before its first use. Its name is
+`<number>-<first index>.wal` in decimal. Numbers increase by one; the first index can decrease after
+a truncation that reached into an older segment. The fields of the head are little-endian:
 
     offset  size  field
     0       8     "CORVOWAL"
     8       4     format       1
-    12      4     size         of the file
+    12      4     size         size of the file
     16      16    cluster id
-    32      8     incarnation  of the node
+    32      8     incarnation  incarnation of the node
     40      8     number
-    48      8     first index  of the first entry written to this segment
-    56      8     previous term   of the entry before it
-    64      4     previous CRC of the last record of the segment before; 0 in the first
-    68      4     salt         random, new for each life of the file
+    48      8     first index  index of the first entry written to this segment
+    56      8     previous term   term of the entry before it
+    64      4     previous CRC    CRC of the last record of the previous segment; 0 in the first
+    68      4     salt         random, new for each use of the file
     72      4     zero
     76      4     CRC32C of the head up to here
 
-Records (`corvo._fast.codec.wal_record`) follow from offset 80. The first is the hard state, so that
-old segments can go without the term and the vote going with them. A segment with a successor ends
-with a segment end record, and its successor's head repeats the CRC of that record.
+Records (`corvo._fast.codec.wal_record`) start at offset 80. The first is the hard state, so that
+the deletion of old segments does not delete term and vote. A segment with a successor ends with a
+segment end record, and the head of the successor repeats the CRC of that record.
 
-What follows the last valid record is a torn write, and may be cut off, only if it is in the
-newest segment and no record behind it says that this offset was already on disk when it was
-written. Anything else is damage: cutting there would lose acknowledged entries, so the server
-does not start.
+Bytes after the last valid record are a torn write, and are cut off, only in the newest segment, and
+only if no later record shows that this offset was on disk before it was written. Everything else is
+damage: cutting there would lose acknowledged entries, so the server does not start.
 """
 
 import re
@@ -44,7 +43,7 @@ _NAME = re.compile(r"(\d{8,})-(\d{20})\.wal")
 
 
 class Head(NamedTuple):
-    """What the head of a segment says, and its own CRC, which the first record continues."""
+    """The fields of the head of a segment, and its CRC, which the first record continues."""
 
     size: int
     number: int
@@ -56,14 +55,14 @@ class Head(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The valid records of a segment and where they end."""
+    """The valid records of a segment, and their end."""
 
     records: list[Record]
     end: int
     torn_end: int
-    """End of what a torn write left behind `end`; equal to `end` when there is nothing."""
+    """End of a torn write after `end`; equal to `end` if there is none."""
     crc: int
-    """CRC of the last record, or of the head."""
+    """CRC of the last record, or of the head if there is no record."""
     sealed: bool
 
 
@@ -73,7 +72,7 @@ def segment_name(number: int, first_index: int) -> str:
 
 
 def parse_segment_name(name: str) -> tuple[int, int] | None:
-    """Number and first index, or None for a file that is no segment."""
+    """Parse a file name into number and first index; None if it is not a segment."""
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -88,7 +87,7 @@ def encode_head(
     previous_crc: int,
     salt: int,
 ) -> tuple[Head, bytes]:
-    """The head of a new segment, as value and as bytes."""
+    """Create the head of a new segment, as a value and as bytes."""
     data = _HEAD.pack(
         _MAGIC,
         FORMAT,
@@ -108,15 +107,17 @@ def encode_head(
 
 
 def parse_head(data: bytes, path: str, identity: Identity) -> Head:
-    """Raises StorageError when the head is damaged, or of another format, cluster or node."""
+    """Parse a head.
+
+    Raises StorageError if it is damaged, or belongs to another format, cluster or node."""
     if len(data) < HEAD_SIZE or not data.startswith(_MAGIC):
-        raise _damage(path, 0, "this is no log segment")
+        raise _damage(path, 0, "this is not a log segment")
     (_, version, size, cluster, incarnation, number, first, term, previous_crc, salt, _) = (
         _HEAD.unpack_from(data)
     )
     if version != FORMAT:
         raise StorageError(
-            f"{path}: log format {version}; this version of the server knows format {FORMAT}",
+            f"{path}: log format {version}; this version of the server supports format {FORMAT}",
             path=path,
         )
     crc = crc32c(0, data[: _HEAD.size])
@@ -133,7 +134,7 @@ def parse_head(data: bytes, path: str, identity: Identity) -> Head:
 
 
 def scan(data: bytes, head: Head, path: str, *, newest: bool) -> Scan:
-    """Read a whole segment. Raises StorageError for damage; see the top of this module."""
+    """Parse a whole segment. Raises StorageError for damage, as the module docstring defines it."""
     if len(data) != head.size:
         raise _damage(path, len(data), f"the file should have {head.size} bytes")
     records: list[Record] = []
@@ -156,14 +157,14 @@ def scan(data: bytes, head: Head, path: str, *, newest: bool) -> Scan:
     later = find_written_after(data, offset, len(data), head.salt)
     if later >= 0:
         raise _damage(
-            path, offset, f"no valid record here, but the one at {later} was written after it"
+            path, offset, f"no valid record here, but the record at {later} was written later"
         )
     return Scan(records, offset, torn_end, crc, sealed=False)
 
 
-def _damage(path: str, offset: int, what: str) -> StorageError:
+def _damage(path: str, offset: int, reason: str) -> StorageError:
     return StorageError(
-        f"{path}: the log is damaged at offset {offset}: {what}; the server does not start, "
+        f"{path}: the log is damaged at offset {offset}: {reason}; the server does not start, "
         "because acknowledged jobs could be lost",
         path=path,
         offset=offset,

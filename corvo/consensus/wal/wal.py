@@ -1,25 +1,24 @@
-"""The write-ahead log: segments on disk, written through a flush thread.
+"""The write-ahead log: segments on disk, written by a flush thread.
 
-    <data-dir>/wal/<number>-<first index>.wal   segments; formats: `segment`, `_fast.record`
+    <data-dir>/wal/<number>-<first index>.wal   segments; formats: `segment`, `wal_record`
     <data-dir>/wal/spare                        the next segment, being filled with zeros
-    <data-dir>/wal/next                         a segment before it has got its name
-    <data-dir>/wal/closed                       where it ended when it was closed (`closed`)
+    <data-dir>/wal/next                         a segment before it gets its name
+    <data-dir>/wal/closed                       clean-shutdown marker (`clean_close`)
 
-Rules, in the order in which a crash would find out:
+Invariants:
 
-- A segment gets its name when its head and first records are on disk. The name is flushed (the
-  directory is) before anything in the segment counts.
-- Disk space is reserved a segment ahead. An append never runs out of space: it is refused before
-  it is written.
-- A segment that is no longer needed becomes the spare: renamed, the directory flushed, and only
-  then filled with zeros. While a former spare waits for its name as a segment there is no other:
-  it would take its place in the directory.
-- A failed write or flush is final: flushing again would report success for pages the kernel has
-  dropped. Only a restart reads the truth.
+- A segment gets its name when its head and first records are on disk. Nothing in the segment counts
+  before its directory is flushed.
+- Disk space is reserved one segment ahead. An append without space is refused before it is written.
+- A segment that is not needed any more becomes the spare: it is renamed, the directory is flushed,
+  and only then it is filled with zeros. There is no new spare while the previous one still has that
+  name in the directory.
+- A failed write or flush is final: another flush would report success for pages that the kernel has
+  dropped. Only a restart reads the actual content.
 
-Writes are *jobs* in a queue. Those that need a flush go to the flusher, one at a time; others, and
-before `attach` and after the flusher is closed all, are done on the spot. What waits for the disk
-at one time shares one write and one flush, as far as it goes to one segment.
+Writes are *jobs* in a queue. Jobs with a flush go to the flusher, one at a time. Jobs without a
+flush are executed at once, and so are all jobs before `attach` and after the flusher is closed.
+Waiting jobs for the same segment share one write and one flush.
 """
 
 import errno
@@ -67,15 +66,16 @@ try:
 except ImportError:
     WalThread = None  # type: ignore[assignment, misc]
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)  # there may be some again
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)  # temporary errors
 _NEVER = 1 << 62
-# Kept free at the end of each segment: a clean close, then a segment end.
+# Reserved at the end of each segment: a clean close record and a segment end record.
 _END_SIZE = 2 * RECORD_SIZE_MIN
-_JOINED_SIZE_MAX = 4 * MIB  # jobs that wait longer than others share a write up to here
+_JOINED_SIZE_MAX = 4 * MIB  # maximum size of a write shared by several jobs
 
 
 class Flusher(Protocol):
-    """Writes and flushes beside the loop: one submission at a time, and zeros when idle."""
+    """Writes and flushes in parallel with the event loop: one submission at a time; zeros when
+    idle."""
 
     def attach(
         self,
@@ -83,36 +83,36 @@ class Flusher(Protocol):
         flushed: Callable[[int, int], None],
         zeroed: Callable[[int], None],
     ) -> None:
-        """Call flushed(errno, duration_ns) and zeroed(errno) from the loop; errno 0 is success."""
+        """Set the callbacks flushed(errno, duration_ns) and zeroed(errno); errno 0 is success."""
 
     def submit(self, fd: int, offset: int, data: bytes, sync: int) -> None:
-        """Write data at offset and flush; ends with `flushed`. One at a time."""
+        """Write data at offset and flush; calls `flushed` at the end. One call at a time."""
 
     def zero(self, fd: int, size: int, directory_fd: int) -> None:
-        """Flush the directory, fill the file with zeros, flush it; ends with `zeroed`."""
+        """Flush the directory, fill the file with zeros, flush it; calls `zeroed` at the end."""
 
     def close(self) -> int:
-        """Wait for the submission, drop the zeroing, call nothing any more.
+        """Wait for the submission, stop the zeroing, and make no more callbacks.
 
-        Returns the errno of a submission whose end was not reported yet, else 0.
+        Returns the errno of a submission whose end is not reported yet, otherwise 0.
         """
 
 
 def new_flusher(files: Files) -> Flusher:
-    """The C thread where it is built, else its stand-in."""
+    """The C thread if it is built, otherwise `InlineSync`."""
     return InlineSync(files) if WalThread is None else WalThread()
 
 
 class Recovered(NamedTuple):
-    """What a start found. `entries` are those above the applied index, or all that there are."""
+    """Result of the recovery; `entries` are those after the applied index, or all entries."""
 
     entries: list[Entry]
     term: int
     clean: bool
-    """The last thing written was a clean close."""
+    """Whether the last record is a clean close."""
     base_index: int
     base_term: int
-    """The entry before the first of `entries`."""
+    """Index and term of the entry before the first of `entries`."""
 
 
 class _Segment:
@@ -125,12 +125,12 @@ class _Segment:
         self.fd = fd
         self.head = head
         self.writer = writer
-        self.durable = 0  # offset below which all is on disk; what each record carries
+        self.durable = 0  # offset up to which everything is on disk; every record contains it
         self.limit = head.size - _END_SIZE
 
 
 class _Job:
-    """A write, a flush, or both, and what to do when it is done."""
+    """A write, a flush or both, with a callback for its completion."""
 
     __slots__ = ("data", "done", "offset", "segment", "sync")
 
@@ -142,7 +142,7 @@ class _Job:
         sync: int,
         done: Callable[[], None],
     ) -> None:
-        self.segment = segment  # None: the directory
+        self.segment = segment  # None: flush of the directory
         self.offset = offset
         self.data = data
         self.sync = sync
@@ -150,7 +150,9 @@ class _Job:
 
 
 class Wal:
-    """The log of one node. Knows records and files, nothing of terms' or commits' meaning."""
+    """The log of one node, in terms of records and files.
+
+    It does not interpret terms or commit indexes."""
 
     def __init__(
         self,
@@ -163,7 +165,7 @@ class Wal:
         new_salt: Callable[[], int],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`new_salt` gives 32 random bits."""
+        """`new_salt` returns 32 random bits."""
         self.path = path
         self.failed: Exception | None = None
         self.full = False
@@ -181,32 +183,33 @@ class Wal:
         self._on_failed = on_failed
         self._attached = False
         self._in_flight = False
-        self._held = False  # more is about to follow
-        self._together_size = 0  # bytes that are to go into one segment, this record included
-        self._running = 0  # jobs that are in flight together
+        self._held = False  # jobs are held back until the whole write is queued
+        self._together_size = 0  # bytes of a write that must go into one segment
+        self._running = 0  # number of jobs in flight together
         self._jobs: deque[_Job] = deque()
         self._directory_fd = -1
-        self._wanted_index = 0  # entries above are collected at the start
+        self._wanted_index = 0  # the recovery collects entries after this index
         self._base_index = 0
         self._base_term = 0
         self._active: _Segment
-        self._retiring: _Segment | None = None  # being sealed, while `_active` gets its name
+        self._retiring: _Segment | None = None  # previous segment, while it is being sealed
         self._sealed: list[tuple[str, int]] = []  # path and first index, oldest first
         self._trim_index = 0
         self._spare_fd = -1
         self._spare_ready = False
         self._reserve_at = _NEVER
-        self._relied_on = False  # other nodes rely on what this one has confirmed
+        self._in_cluster = False  # whether other nodes rely on the log (cluster)
 
     # Start
 
     def open(self, applied_index: int, applied_term: int, *, keep_older: bool = False) -> Recovered:
-        """Recover. A base that is ahead of the log wins: the log then starts right above it.
+        """Recover the log. If the state store is ahead, the log restarts right after it.
 
-        With `keep_older` entries that the base covers are returned, too: others may need them. Then
-        a log that ends before where it was closed is refused.
+        With `keep_older` (cluster) entries that the state store covers are also returned, because
+        followers can need them, and a log that does not end at its clean-shutdown marker is an
+        error.
         """
-        self._relied_on = keep_older
+        self._in_cluster = keep_older
         try:
             self._wanted_index = 0 if keep_older else applied_index
             return self._open(applied_index, applied_term, keep_older)
@@ -214,7 +217,7 @@ class Wal:
             raise _io_error(self.path, error) from error
 
     def attach(self, loop: AbstractEventLoop) -> None:
-        """From now on, flush beside this loop."""
+        """Use the flusher, in parallel with this event loop, from now on."""
         self._flusher.attach(loop, self._flushed, self._zeroed)
         self._attached = True
 
@@ -232,9 +235,9 @@ class Wal:
                 files.unlink(f"{self.path}/{name}")
         found.sort()
         if applied_index and not found:
-            raise StorageError(f"{self.path}: there is no log, but a base of one", path=self.path)
+            raise StorageError(f"{self.path}: there is a state store, but no log", path=self.path)
         self._sealed = [(f"{self.path}/{segment_name(*names)}", names[1]) for names in found]
-        # A segment is needed unless the next one begins at or below the first entry wanted.
+        # A segment is needed unless the next one starts at or before the first wanted entry.
         first = 0
         while (
             not keep_older and first + 1 < len(found) and found[first + 1][1] <= applied_index + 1
@@ -253,20 +256,22 @@ class Wal:
             number = found[-1][0] + 1 if found else 1
             crc = newest[1].crc if newest is not None and newest[1].sealed else 0
             if is_behind:
-                self._begin_at(applied_index, applied_term, entries)
+                self._set_base(applied_index, applied_term, entries)
             self._begin_segment(number, crc)
         else:
             self._reopen_segment(*newest)
         if keep_older and applied_index and self._term_of(applied_index, entries) != applied_term:
-            # A snapshot was installed, and the log did not get to know it.
-            self._begin_at(applied_index, applied_term, entries)
+            # A crash came between the installation of a snapshot and its BASE record.
+            self._set_base(applied_index, applied_term, entries)
             self.begin_above(applied_index, applied_term, noop)
             self._raise_if_failed()
         return Recovered(entries, self.term, clean, self._base_index, self._base_term)
 
     def _check_closed(self, newest: tuple[Head, Scan] | None) -> None:
-        """The log ends where it was closed. Its directory is flushed before anything is added."""
-        mark = clean_close.read_mark(self._files, self.path)
+        """Check that the log ends at its clean-shutdown marker, and delete the marker.
+
+        The directory is flushed before anything is appended."""
+        mark = clean_close.read_marker(self._files, self.path)
         if mark is not None:
             end = clean_close.End("", 0, 0)
             if newest is not None:
@@ -277,21 +282,21 @@ class Wal:
             if end != mark:
                 raise StorageError(
                     f"{self.path}: the log is damaged: it was closed at offset {mark.offset} of "
-                    f"{mark.segment}, and ends at {end.offset} of {end.segment or 'nothing'}; "
-                    "the server does not start, because others rely on what is missing",
+                    f"{mark.segment}, but ends at {end.offset} of {end.segment or 'nothing'}; "
+                    "the server does not start, because other nodes rely on the missing entries",
                     path=self.path,
                     offset=end.offset,
                 )
         self._files.unlink(f"{self.path}/{clean_close.NAME}")
 
-    def _begin_at(self, index: int, term: int, entries: list[Entry]) -> None:
-        """The log has nothing up to this entry."""
+    def _set_base(self, index: int, term: int, entries: list[Entry]) -> None:
+        """Set the base: the log has no entries up to this one."""
         self.last_index = self._base_index = index
         self.last_term = self._base_term = term
         entries.clear()
 
     def _term_of(self, index: int, entries: list[Entry]) -> int:
-        """The term of an entry, -1 when it is not there."""
+        """The term of an entry, or -1 if the log does not have it."""
         if index == self._base_index:
             return self._base_term
         position = index - self._base_index - 1
@@ -312,22 +317,22 @@ class Wal:
             self._files.close(fd)
         head = parse_head(data, path, self._identity)
         if segment_name(head.number, head.first_index) != path.rpartition("/")[2]:
-            raise StorageError(f"{path}: the file has been renamed", path=path)
+            raise StorageError(f"{path}: the file name does not match its head", path=path)
         if before is None:
             if head.first_index > applied_index + 1:
                 raise StorageError(
-                    f"{path}: the oldest log segment begins with entry {head.first_index}, "
+                    f"{path}: the oldest log segment starts with entry {head.first_index}, "
                     f"entries from {applied_index + 1} on are missing",
                     path=path,
                 )
-            self._begin_at(head.first_index - 1, head.previous_term, entries)
+            self._set_base(head.first_index - 1, head.previous_term, entries)
         elif not head.previous_crc and head.first_index <= applied_index + 1:
-            # The base was ahead of the log, which began anew.
-            self._begin_at(head.first_index - 1, head.previous_term, entries)
+            # The state store was ahead of the log, and the log restarted after it.
+            self._set_base(head.first_index - 1, head.previous_term, entries)
         elif head.number != before[0].number + 1 or head.previous_crc != before[1].crc:
             raise StorageError(
-                f"{path}: does not continue segment {before[0].number}; one is missing or of "
-                "another origin",
+                f"{path}: does not continue segment {before[0].number}; a segment is missing or "
+                "belongs to another log",
                 path=path,
             )
         found = scan(data, head, path, newest=position == len(self._sealed) - 1)
@@ -354,12 +359,12 @@ class Wal:
             if record.index < self._base_index:
                 self._base_index, self._base_term = record.index, record.term
         elif record.kind == BASE:
-            self._begin_at(record.index, record.term, entries)
+            self._set_base(record.index, record.term, entries)
         self.last_index = record.index
         self.last_term = record.term
 
     def _begin_segment(self, number: int, previous_crc: int) -> None:
-        """Without a predecessor to seal; blocking."""
+        """Start a segment without sealing a previous one; blocking."""
         fd, path = self._take_spare()
         self._active, start = self._new_segment(fd, path, number, previous_crc)
         self._enqueue(_Job(self._active, 0, start, SYNC_DATA, self._name_segment))
@@ -373,7 +378,7 @@ class Wal:
         if found.torn_end > found.end:
             zeros = bytes(found.torn_end - found.end)
             self._enqueue(_Job(self._active, found.end, zeros, SYNC_DATA, noop))
-        # What a killed process wrote, or named, may still be in the page cache only.
+        # Writes and names of a killed process may still be only in the page cache.
         self._enqueue(_Job(self._active, found.end, b"", SYNC_DATA, noop))
         self._enqueue(_Job(None, 0, b"", SYNC_FULL, noop))
         self._active.durable = found.end
@@ -385,25 +390,26 @@ class Wal:
     def append(
         self, index: int, term: int, data: bytes, sync: int, done: Callable[[], None]
     ) -> None:
-        """Write an entry. Raises DiskFull, with nothing written, if there is no room for it."""
+        """Write an entry. Raises DiskFull, with nothing written, if there is no space."""
         self._append(ENTRY, index, term, data, sync, done)
         self.last_index = index
         self.last_term = term
 
     def truncate(self, index: int, term: int, done: Callable[[], None]) -> None:
-        """Make the entries above index void. `term` is the term of the entry at index."""
+        """Invalidate the entries after index; `term` is the term of the entry at index."""
         self._append(TRUNCATE, index, term, b"", SYNC_DATA, done)
         self.last_index = index
         self.last_term = term
 
     def set_hard_state(self, term: int, vote: str, done: Callable[[], None]) -> None:
-        """Store term and vote; always flushed."""
+        """Write term and vote; always flushed."""
         self._append(HARD_STATE, self.last_index, term, vote.encode(), SYNC_DATA, done)
         self.term = term
         self.vote = vote
 
     def begin_above(self, index: int, term: int, done: Callable[[], None]) -> None:
-        """Make all entries void: the log goes on behind this one, which a snapshot stands for."""
+        """Invalidate all entries; the log continues after this index, the last one of a
+        snapshot."""
         self._append(BASE, index, term, b"", SYNC_DATA, done)
         self.last_index = index
         self.last_term = term
@@ -416,10 +422,10 @@ class Wal:
         sync: int,
         done: Callable[[], None],
     ) -> None:
-        """Write entries, then term and vote, in one go, into one segment: they must fit there.
+        """Write entries, then term and vote, with one write into one segment, where they must fit.
 
-        The first entry may take the place of another one; `previous_term` is that of the entry
-        before it. Entries are flushed as `sync` says, term and vote always. Raises DiskFull, with
+        The first entry can overwrite another one; `previous_term` is the term of the entry before
+        it. Entries are flushed according to `sync`, term and vote always. Raises DiskFull, with
         nothing written.
         """
         left = len(entries) + (hard_state is not None)
@@ -451,11 +457,11 @@ class Wal:
 
     @property
     def rolling(self) -> bool:
-        """A segment is being sealed: no other can be before that is over."""
+        """Whether a segment is being sealed; only one can be sealed at a time."""
         return self._retiring is not None
 
     def sync(self) -> None:
-        """Block until all that was written without a flush is on disk."""
+        """Block until all writes without a flush are on disk."""
         segment = self._retiring or self._active
         offset = segment.writer.offset
         self._raise_if_failed()
@@ -466,7 +472,7 @@ class Wal:
         segment.durable = offset
 
     def close(self) -> None:
-        """Finish what is in flight, mark the log as cleanly closed, let go of the files."""
+        """Finish the writes in flight, write the clean-shutdown records, and close the files."""
         error = self._flusher.close()
         self._attached = False
         try:
@@ -475,10 +481,10 @@ class Wal:
             if self.failed is None:
                 self._append(CLEAN_CLOSE, self.last_index, self.last_term, b"", SYNC_DATA, noop)
             self._raise_if_failed()
-            if self._relied_on:
+            if self._in_cluster:
                 writer, name = self._active.writer, os.path.basename(self._active.path)
                 mark = clean_close.End(name, writer.offset, writer.previous)
-                clean_close.write_mark(self._files, self.path, mark)
+                clean_close.write_marker(self._files, self.path, mark)
         finally:
             for segment in (self._retiring, self._active):
                 if segment is not None:
@@ -501,7 +507,7 @@ class Wal:
         writer = segment.writer
         offset = writer.offset
         size = max(record_size(len(data)), self._together_size)
-        self._together_size = 0  # where the first goes, the rest goes
+        self._together_size = 0  # the rest of the write follows the first record
         if kind != CLEAN_CLOSE and offset + size > segment.limit:
             self._roll(kind, index, term, data, done)
             return
@@ -513,7 +519,7 @@ class Wal:
     def _roll(
         self, kind: int, index: int, term: int, data: bytes, done: Callable[[], None]
     ) -> None:
-        """Seal the active segment and begin the next one with this record."""
+        """Seal the active segment and start the next one with this record."""
         assert self._retiring is None, "one roll at a time"
         if failpoints.armed:
             failpoints.reach("wal.roll")
@@ -531,7 +537,7 @@ class Wal:
             self._sealed.append((old.path, old.head.first_index))
             self._retiring = None
             done()
-            if self._reserve_at == _NEVER:  # somebody wanted it meanwhile
+            if self._reserve_at == _NEVER:  # a spare was requested in the meantime
                 self.reserve()
 
         self._enqueue(_Job(old, offset, end, SYNC_DATA, noop))
@@ -541,7 +547,7 @@ class Wal:
     def _new_segment(
         self, fd: int, path: str, number: int, previous_crc: int
     ) -> tuple[_Segment, bytes]:
-        """A segment to begin, with its first bytes: the head and the hard state."""
+        """Create a segment and its first bytes: the head and the hard state."""
         head, start = encode_head(
             self._identity,
             size=self._segment_size,
@@ -588,7 +594,7 @@ class Wal:
             self._finish(write_and_sync(self._files, fd, job.offset, data, sync))
 
     def _join_jobs(self) -> tuple[bytes, int]:
-        """What waits for the same segment goes in one write: the bytes, and how to flush them."""
+        """Join the waiting jobs of one segment into one write; return its bytes and flush mode."""
         first = self._jobs[0]
         parts: list[bytes] = []
         sync = 0
@@ -610,7 +616,7 @@ class Wal:
             self._run()
 
     def _finish(self, error: int) -> None:
-        """The jobs that were in flight are done."""
+        """Complete the jobs in flight."""
         jobs: list[_Job] = [self._jobs.popleft() for _ in range(self._running)]
         segment = jobs[0].segment
         if error:
@@ -623,7 +629,7 @@ class Wal:
                 segment.durable = job.offset + len(job.data)
         try:
             for job in jobs:
-                job.done()  # what it writes waits until all have been told
+                job.done()  # new writes wait until all callbacks have run
         finally:
             self._in_flight = False
 
@@ -641,7 +647,7 @@ class Wal:
     # Space
 
     def reserve(self) -> bool:
-        """Have the next segment at hand, or being prepared. False when the disk is full."""
+        """Make sure that a spare exists or is being prepared; return False if the disk is full."""
         self._reserve_at = _NEVER
         if self._retiring is not None:
             return not self.full
@@ -652,10 +658,10 @@ class Wal:
         return not self.full
 
     def trim(self, index: int) -> None:
-        """Entries up to index are no longer needed.
+        """Trim entries up to index, which are not needed any more.
 
-        One segment that has become free is kept to become the next spare, and at most one is
-        deleted in a call: giving 64 MiB of pages back to the kernel takes 20 ms.
+        One free segment becomes the next spare, and each call deletes at most one more: to return
+        64 MiB of pages to the kernel takes 20 ms.
         """
         self._trim_index = max(self._trim_index, index)
         if self.failed is not None:
@@ -666,7 +672,7 @@ class Wal:
             self._unlink(self._sealed.pop(0)[0])
 
     def _is_free(self, position: int) -> bool:
-        """Whether the sealed segment at this position holds nothing that is needed."""
+        """Whether the sealed segment at this position has no needed entries."""
         following = position + 1
         if following < len(self._sealed):
             return self._sealed[following][1] <= self._trim_index + 1
@@ -676,7 +682,7 @@ class Wal:
         )
 
     def _recycle(self) -> bool:
-        """Make the spare out of the oldest segment, if that is free."""
+        """Turn the oldest segment into the spare, if it is free."""
         if not self._attached or self._retiring is not None or not self._is_free(0):
             return False
         path, _ = self._sealed[0]
@@ -716,11 +722,11 @@ class Wal:
         self._unlink(f"{self.path}/spare")
 
     def _take_spare(self) -> tuple[int, str]:
-        """A file of zeros for the next segment. Raises DiskFull."""
+        """Take a file of zeros for the next segment. Raises DiskFull."""
         if self._spare_ready:
             fd, self._spare_fd, self._spare_ready = self._spare_fd, -1, False
             return fd, f"{self.path}/spare"
-        # Reserved space reads as zeros, too; writing to it is only slower.
+        # Allocated space also reads as zeros; writing to it is only slower.
         fd = self._create("next")
         if fd < 0:
             self._raise_if_failed()
@@ -728,7 +734,7 @@ class Wal:
         return fd, f"{self.path}/next"
 
     def _create(self, name: str) -> int:
-        """A new file with its space reserved; -1 when there is no room or the log failed."""
+        """Create a file with allocated space; return -1 if there is no space or the log failed."""
         path = f"{self.path}/{name}"
         fd = -1
         try:

@@ -137,7 +137,7 @@ class Gate:
 
     def _look(self) -> None:
         if self._reads:
-            self._log.forget_reads()  # whoever was asked may not be able to tell
+            self._log.fail_reads()  # whoever was asked may not be able to tell
         if self._leadership.serving or self._log.leader_id:
             self._leaderless_ns = 0
         elif not self._leaderless_ns:
@@ -168,7 +168,7 @@ class Gate:
         self._timer = None
         now_ns = self._elapsed_ns()
         if self._reads and min(self._reads.values()) <= now_ns:
-            self._log.forget_reads()
+            self._log.fail_reads()
         self._retry(now_ns)
         self._arm()
 

@@ -79,7 +79,7 @@ def test_percentile_is_a_value_at_its_place(values: list[int], permille: int) ->
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
 def test_summary_agrees_with_the_library(values: list[int]) -> None:
     random.Random(1).shuffle(values)
-    summary = report.summarise(array("q", values), len(values), 2_000_000_000)
+    summary = report.summarize(array("q", values), len(values), 2_000_000_000)
     assert summary is not None
     assert summary.ops_per_sec == len(values) / 2
     assert summary.avg_us == pytest.approx(statistics.mean(values) / 1000, abs=0.51)
@@ -89,7 +89,7 @@ def test_summary_agrees_with_the_library(values: list[int]) -> None:
 
 
 def test_summary_of_nothing() -> None:
-    assert report.summarise(array("q"), 0, 5) is None
+    assert report.summarize(array("q"), 0, 5) is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_refusal_ends_the_load(server: Any) -> None:
 def test_unexpected_answer_ends_the_load(server: Any, body: bytes) -> None:
     server.put({"queue": "q"})
     server.can("POST", "/api/v1/fetch/batch", body)
-    with pytest.raises(CorvoError, match="unexpected answer"):
+    with pytest.raises(CorvoError, match="unexpected response"):
         Load(make_plan(server), produce=False, work=True).run(lambda completed: None)
 
 
@@ -298,7 +298,7 @@ def test_pauses_of_the_server_are_shown_if_known(server: Any, run: Any, tmp_path
     out = run("bench", *SMALL, "--save", str(file)).out
     assert "  flush gaps:     1, longest <= 20ms\n" in out
     assert "  loop turns:     31, 3.23% above 1ms, longest <= 20ms\n" in out
-    assert "  loop turns:     2, 100.00% above 1ms, longest beyond all bounds\n" in out
+    assert "  loop turns:     2, 100.00% above 1ms, longest above the largest bucket\n" in out
     assert report.load(file).enqueue.server_pauses.flushes == 1  # type: ignore[union-attr]
 
 

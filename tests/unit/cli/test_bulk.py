@@ -43,7 +43,7 @@ def test_no_ids(text: str) -> None:
 
 @pytest.mark.parametrize("text", [b"[1]", b'{"id": 1}', b"[", b"\xff"])
 def test_what_is_no_id(text: bytes) -> None:
-    with pytest.raises(ValidationError, match="cannot be read"):
+    with pytest.raises(ValidationError, match="cannot parse the job ids"):
         bulk.read_ids(text)
 
 
@@ -115,7 +115,7 @@ def test_an_interrupt_leaves_it_going(
     server.can("POST", BULK, {"bulk_operation_id": "bulk_1", "status": "processing"}, 202)
     server.can("GET", "/api/v1/bulk/bulk_1", {**DONE, "status": "running"})
     status, _, err = run("bulk", "retry", "--all", "--yes", "--async", "--output-json")
-    assert status == 1 and "goes on with bulk_1" in err
+    assert status == 1 and "the server continues operation bulk_1" in err
 
 
 def test_undo(server: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,15 +135,15 @@ def test_undo(server: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_people_are_told_how_to_undo(
     server: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_for_people", lambda: True)
+    monkeypatch.setattr(bulk, "_interactive", lambda: True)
     for action, told in (("retry", True), ("delete", False)):
         server.can("POST", BULK, DONE)
         err = run("bulk", action, "--all", "--yes").err
-        assert (err == "To take it back: corvo bulk undo bulk_1\n") is told
+        assert (err == "To undo: corvo bulk undo bulk_1\n") is told
 
 
 def test_a_target_where_there_is_none(run: Any) -> None:
-    assert run("bulk", "retry", "other", "--all", "--yes").err.startswith("Error: retry has no")
+    assert run("bulk", "retry", "other", "--all", "--yes").err.startswith("Error: retry takes no")
 
 
 def test_drain_waits(server: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -355,7 +355,7 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "/api/v1/cluster/promote",
         {"node_id": "n2"},
         {"status": "ok"},
-        "Node n2 votes\n",
+        "Node n2 is a voter\n",
     ),
     (
         "cluster transfer",
@@ -363,7 +363,7 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "/api/v1/cluster/transfer",
         {},
         {"status": "ok", "node_id": "n3"},
-        "Node n3 is to lead\n",
+        "Node n3 takes over the leadership\n",
     ),
     (
         "cluster transfer n2",
@@ -371,7 +371,7 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "/api/v1/cluster/transfer",
         {"node_id": "n2"},
         {"status": "ok", "node_id": "n2"},
-        "Node n2 is to lead\n",
+        "Node n2 takes over the leadership\n",
     ),
     (
         "cluster snapshot",
@@ -379,7 +379,7 @@ SIMPLE: list[tuple[str, str, str, Any, Any, str]] = [
         "/api/v1/cluster/snapshot",
         {},
         {"status": "ok", "index": 7},
-        "The state is written up to entry 7\n",
+        "The state is written up to log entry 7\n",
     ),
     (
         "release j1 --token t --delay 10 --checkpoint '{}'",
@@ -496,7 +496,7 @@ def test_queues(server: Any, run: Any) -> None:
     limits |= {"group_concurrency": 1, "aging_after": 90.5}
     server.can("GET", "/api/v1/queues", [QUEUE | limits])
     row = run("queues").out.splitlines()[1]
-    assert row.endswith("  5 active, 10/1m, 1 a group, aging 1m30s500ms")
+    assert row.endswith("  5 active, 10/1m, 1 per group, aging 1m30s500ms")
     server.can("GET", "/api/v1/queues", [QUEUE])
     assert json.loads(run("queues", "--output-json").out) == [QUEUE]
     server.can("GET", "/api/v1/queues", [])
@@ -540,7 +540,7 @@ def test_a_batch(server: Any, run: Any) -> None:
         "BATCH    TOTAL  PENDING  SUCCEEDED  FAILED  CREATED               FINISHED",
         "batch_1  9      3        5          1       2026-01-02T00:00:00Z",
         "",
-        "Waits for:",
+        "Pending jobs:",
         "  j1",
         "  j2",
         "  and 1 more",
@@ -621,7 +621,7 @@ def test_ack_of_several(server: Any, run: Any) -> None:
     assert answer == (0, "Acked: 1 jobs\nJob job-1: the lease is lost\n", "")
     assert server.bodies == [{"acks": [{"job_id": f"job-{n}", "result": [1]} for n in range(2)]}]
     answer = run("ack", "job-0", "job-1", "--token", "t")
-    assert answer.status == 1 and "--token is the token of one job" in answer.err
+    assert answer.status == 1 and "--token works with a single job" in answer.err
     assert len(server.bodies) == 1
 
 
@@ -724,7 +724,7 @@ def test_server_that_never_answers(run: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         err = run("queues", "--server", url, "--timeout", "20ms").err
-    assert err.startswith("Error: request failed: no answer within 0.02 s\n")
+    assert err.startswith("Error: request failed: no response within 0.02 s\n")
 
 
 @pytest.mark.parametrize(
@@ -750,8 +750,8 @@ def test_server_without_scheme(server: Any, run: Any) -> None:
         (b'{"error": ""}', 500, "Error: 500 Internal Server Error"),
         (b'{"error":"x","self":1,"message":2}', 400, "Error: x"),
         (b"", 302, "Error: 302 Found"),
-        (b"<html>", 200, "Error: request failed: the answer is not what was expected"),
-        (b'{"job_id": 5}', 200, "Error: request failed: the answer is not what was expected"),
+        (b"<html>", 200, "Error: request failed: unexpected response"),
+        (b'{"job_id": 5}', 200, "Error: request failed: unexpected response"),
     ],
 )
 def test_strange_answers(server: Any, run: Any, body: bytes, status: int, says: str) -> None:

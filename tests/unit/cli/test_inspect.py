@@ -63,7 +63,7 @@ def test_wait_asks_again_until_the_job_has_ended(server: Any, run: Any) -> None:
     [
         (job("dead", errors=[{"error": "boom"}]), "Error: job j1 is dead: boom\n"),
         (job("cancelled"), "Error: job j1 is cancelled\n"),
-        (job("active"), "Error: job j1 has not ended yet, it is active\n"),
+        (job("active"), "Error: job j1 has not ended yet (state: active)\n"),
     ],
 )
 def test_wait_for_what_does_not_complete(server: Any, run: Any, answer: Any, error: str) -> None:
@@ -90,7 +90,7 @@ def test_events_of_all_pages(server: Any, run: Any) -> None:
         "TIME  EVENT     DATA",
         't1    enqueued  {"a": "\\u001b"}',
         "t5    dead",
-        "Older events are gone; what the job itself still knows of them is shown.",
+        "Older events were trimmed; the events that the job record implies are shown.",
     ]
     shown = json.loads(run("events", "j1", "--output", "json").out)
     assert [row["seq"] for row in shown["events"]] == [1, 5]

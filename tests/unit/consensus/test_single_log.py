@@ -284,7 +284,7 @@ def test_close_without_start_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "00000001-00000000000000000001.wal").write_bytes(b"no segment")
     driver = Driver(tmp_path)
     driver.log.close()
-    with pytest.raises(StorageError, match="no log segment"):
+    with pytest.raises(StorageError, match="not a log segment"):
         driver.log.start(0, 0, asyncio.new_event_loop())
     driver.log.close()
 

@@ -52,7 +52,7 @@ def test_what_join_may_say() -> None:
 
 def test_nobody_to_join() -> None:
     discovery = Discovery(load({"join": "127.0.0.1:1"}, SECRET), os.urandom)
-    with pytest.raises(ConfigError, match="cannot join the cluster of 127.0.0.1:1: "):
+    with pytest.raises(ConfigError, match="cannot join the cluster at 127.0.0.1:1: "):
         asyncio.run(discovery.cluster_id(0))
 
 
@@ -77,7 +77,7 @@ def test_the_port_for_other_nodes_tells_where_the_api_is() -> None:
         flags = {"join": f"127.0.0.1:{transport.port}"}
         assert await Discovery(load(flags, SECRET), os.urandom).cluster_id(0) == ID
         other = {"CORVO_CLUSTER_SECRET": "another secret of 32 bytes"}
-        with pytest.raises(ConfigError, match="does not speak HTTP"):
+        with pytest.raises(ConfigError, match="the response is not HTTP"):
             await Discovery(load(flags, other), os.urandom).cluster_id(0)
         assert transport.refusals["secret"] == 1
         await transport.close()
@@ -120,7 +120,7 @@ def test_the_first_node_begins_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
 
         assert await discovery().cluster_id() == ""
         with pytest.raises(
-            ConfigError, match="cannot join the cluster of nodes: http://127.0.0.1:1"
+            ConfigError, match="cannot join the cluster at nodes: http://127.0.0.1:1"
         ):
             await discovery(bind="127.0.0.1:2").cluster_id(0)
         patient = Discovery(load({"discover": "dns:nodes"}, SECRET), os.urandom, look_up)

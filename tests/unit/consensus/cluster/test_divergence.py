@@ -26,13 +26,13 @@ class Node:
     def tell(self, index: int, hash: bytes) -> None:
         for other in self.network.values():
             if other is not self:
-                other.divergence.heard(self.name, index, hash)
+                other.divergence.compare(self.name, index, hash)
 
     def apply(self, *entries: str) -> None:
         for entry in entries:
             self.state.applied_index += 1
             self.state.hash += entry.encode()
-            self.divergence.note(self.state.applied_index)
+            self.divergence.record(self.state.applied_index)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_node_behind_compares_after_it_has_applied_the_entry(
         b.apply("z")
     assert b.divergence.diverged == {"a": 3}
     assert (b.divergence.compared, b.divergence.mismatches) == (1, 1)
-    assert "differs from that of node a after entry 3" in caplog.text
+    assert "differs from node a after entry 3" in caplog.text
 
 
 def test_the_minority_has_diverged(network: dict[str, Node]) -> None:
@@ -95,7 +95,7 @@ def test_a_node_with_a_restored_state_agrees_again(network: dict[str, Node]) -> 
     assert a.divergence.diverged and b.divergence.diverged
     a.apply("z")
     b.state.applied_index, b.state.hash = 3, a.state.hash  # a snapshot
-    b.divergence.note(3)
+    b.divergence.record(3)
     a.divergence.tick()
     b.divergence.tick()
     assert not a.divergence.diverged and not b.divergence.diverged

@@ -109,7 +109,7 @@ def test_adding_and_removing() -> None:
     elsewhere = NodeAddresses("i:1", "i:2")
     known.add("a/1", elsewhere, answers.append)
     known.add("d/4", HERE, answers.append)
-    with pytest.raises(Conflict, match="another node 'b' in the cluster"):
+    with pytest.raises(Conflict, match="another node 'b' is already in the cluster"):
         known.add("b/9", HERE, answers.append)
     known.remove("b", answers.append)
     known.promote("c", answers.append)

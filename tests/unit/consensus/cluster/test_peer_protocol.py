@@ -18,7 +18,7 @@ from corvo.consensus.cluster.peer_protocol import (
     WELCOME,
     WIRE_VERSION,
     Accepting,
-    Dialling,
+    Dialing,
     FrameReader,
     Hello,
     PeerRefused,
@@ -44,10 +44,10 @@ def frames(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def shake(
-    dialling: Dialling, acceptor: Accepting, judge: object = lambda hello: ""
+    dialing: Dialing, acceptor: Accepting, judge: object = lambda hello: ""
 ) -> Iterator[bytes]:
     """What goes over the wire, until both are done."""
-    data = dialling.begin()
+    data = dialing.begin()
     while data:
         yield data
         ((kind, payload),) = frames(data)
@@ -56,14 +56,14 @@ def shake(
             return
         yield data
         ((kind, payload),) = frames(data)
-        data = dialling.take(kind, payload)
+        data = dialing.take(kind, payload)
 
 
-def refusal(dialling: Dialling, acceptor: Accepting, **options: object) -> str:
+def refusal(dialing: Dialing, acceptor: Accepting, **options: object) -> str:
     with pytest.raises(PeerRefused) as caught:
-        list(shake(dialling, acceptor, **options))
+        list(shake(dialing, acceptor, **options))
     assert caught.value.reason in REASONS
-    assert not (dialling.done and acceptor.done)
+    assert not (dialing.done and acceptor.done)
     return caught.value.reason
 
 
@@ -132,12 +132,12 @@ def test_the_bound_may_be_raised_between_two_frames_of_a_packet() -> None:
 
 
 def test_two_that_know_the_secret() -> None:
-    dialling, acceptor = Dialling(hello(), SECRET), accepting()
-    wire = list(shake(dialling, acceptor))
+    dialing, acceptor = Dialing(hello(), SECRET), accepting()
+    wire = list(shake(dialing, acceptor))
     assert [frames(data)[0][0] for data in wire] == [HELLO, CHALLENGE, PROOF, WELCOME]
-    assert dialling.done and acceptor.done
+    assert dialing.done and acceptor.done
     assert acceptor.peer == hello()
-    assert dialling.peer is not None and dialling.peer.incarnation == "2" * 16
+    assert dialing.peer is not None and dialing.peer.incarnation == "2" * 16
     assert SECRET not in b"".join(wire)
 
 
@@ -152,22 +152,22 @@ def test_two_that_know_the_secret() -> None:
 )
 def test_what_the_acceptor_refuses(changes: dict[str, object], reason: str) -> None:
     acceptor = accepting()
-    assert refusal(Dialling(hello(**changes), SECRET), acceptor) == reason
+    assert refusal(Dialing(hello(**changes), SECRET), acceptor) == reason
     assert not acceptor.done
 
 
 def test_a_wrong_secret_on_either_side() -> None:
     acceptor = accepting()
-    assert refusal(Dialling(hello(), b"x" * 23), acceptor) == "secret"
+    assert refusal(Dialing(hello(), b"x" * 23), acceptor) == "secret"
     assert not acceptor.done
-    # The acceptor does not know it and lets everybody in: the dialler notices.
-    dialling = Dialling(hello(), SECRET)
-    ((_, said),) = frames(dialling.begin())
+    # The acceptor does not know it and lets everybody in: the dialer notices.
+    dialing = Dialing(hello(), SECRET)
+    ((_, said),) = frames(dialing.begin())
     ((kind, challenge),) = frames(accepting(b"y" * 23).take(HELLO, said, lambda hello: ""))
-    dialling.take(kind, challenge)
+    dialing.take(kind, challenge)
     with pytest.raises(PeerRefused, match="secret"):
-        dialling.take(WELCOME, b"z" * 32)
-    assert not dialling.done
+        dialing.take(WELCOME, b"z" * 32)
+    assert not dialing.done
 
 
 def test_who_judges_does_so_behind_the_proof() -> None:
@@ -177,24 +177,24 @@ def test_who_judges_does_so_behind_the_proof() -> None:
         seen.append(hello)
         return "unknown"
 
-    assert refusal(Dialling(hello(), b"x" * 23), accepting(), judge=judge) == "secret"
+    assert refusal(Dialing(hello(), b"x" * 23), accepting(), judge=judge) == "secret"
     assert not seen
-    assert refusal(Dialling(hello(), SECRET), accepting(), judge=judge) == "unknown"
+    assert refusal(Dialing(hello(), SECRET), accepting(), judge=judge) == "unknown"
     assert seen == [hello()]
 
 
 def test_another_node_answers() -> None:
     """The address belongs to somebody else now."""
-    dialling = Dialling(hello(target="c"), SECRET)
+    dialing = Dialing(hello(target="c"), SECRET)
     other = Accepting(CLUSTER, "c", "3" * 16, SECRET, b"n" * 32)
-    ((_, said),) = frames(dialling.begin())
+    ((_, said),) = frames(dialing.begin())
     ((kind, challenge),) = frames(other.take(HELLO, said, lambda hello: ""))
     with pytest.raises(PeerRefused, match="target"):
-        Dialling(hello(), SECRET).take(kind, challenge)
+        Dialing(hello(), SECRET).take(kind, challenge)
 
 
 def test_a_proof_is_good_for_one_connection_and_one_direction() -> None:
-    wire = list(shake(Dialling(hello(), SECRET), accepting()))
+    wire = list(shake(Dialing(hello(), SECRET), accepting()))
     ((_, said),), ((_, proof),), ((_, welcome),) = (frames(wire[at]) for at in (0, 2, 3))
     # Replayed on a new connection, which has a nonce of its own.
     acceptor = accepting(nonce=b"m" * 32)
@@ -208,7 +208,7 @@ def test_a_proof_is_good_for_one_connection_and_one_direction() -> None:
         acceptor.take(PROOF, welcome, lambda hello: "")
     # A proof of what was not said: somebody changed it on the way.
     acceptor = accepting()
-    ((_, other),) = frames(Dialling(hello(configuration=8), SECRET).begin())
+    ((_, other),) = frames(Dialing(hello(configuration=8), SECRET).begin())
     acceptor.take(HELLO, other, lambda hello: "")
     with pytest.raises(PeerRefused, match="secret"):
         acceptor.take(PROOF, proof, lambda hello: "")
@@ -220,14 +220,14 @@ def test_frames_out_of_turn(kind: int) -> None:
         with pytest.raises(PeerRefused, match="frame"):
             accepting().take(kind, b"", lambda hello: "")
     acceptor = accepting()
-    ((_, said),) = frames(Dialling(hello(), SECRET).begin())
+    ((_, said),) = frames(Dialing(hello(), SECRET).begin())
     acceptor.take(HELLO, said, lambda hello: "")
     if kind != PROOF:
         with pytest.raises(PeerRefused, match="frame"):
             acceptor.take(kind, said, lambda hello: "")
     if kind not in (CHALLENGE, REFUSAL):
         with pytest.raises(PeerRefused, match="frame"):
-            Dialling(hello(), SECRET).take(kind, b"")
+            Dialing(hello(), SECRET).take(kind, b"")
 
 
 @given(st.binary(max_size=200), st.sampled_from([HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL]))
@@ -235,7 +235,7 @@ def test_frames_out_of_turn(kind: int) -> None:
 def test_garbage_inside_frames(payload: bytes, kind: int) -> None:
     for take in (
         lambda: accepting().take(kind, payload, lambda hello: ""),
-        lambda: Dialling(hello(), SECRET).take(kind, payload),
+        lambda: Dialing(hello(), SECRET).take(kind, payload),
     ):
         with pytest.raises(PeerRefused) as caught:
             take()
@@ -244,7 +244,7 @@ def test_garbage_inside_frames(payload: bytes, kind: int) -> None:
 
 def test_a_short_nonce_is_refused() -> None:
     with pytest.raises(AssertionError):
-        Dialling(hello(nonce=b"short"), SECRET)
+        Dialing(hello(nonce=b"short"), SECRET)
     short = encode_fields("uussssub", tuple(hello(nonce=b"short")))
     with pytest.raises(PeerRefused, match="nonce"):
         accepting().take(HELLO, short, lambda hello: "")
@@ -252,8 +252,8 @@ def test_a_short_nonce_is_refused() -> None:
 
 def test_the_acceptor_says_why() -> None:
     with pytest.raises(PeerRefused) as caught:
-        Dialling(hello(), SECRET).take(REFUSAL, b"cluster")
+        Dialing(hello(), SECRET).take(REFUSAL, b"cluster")
     assert caught.value.reason == "cluster"
     with pytest.raises(PeerRefused) as caught:
-        Dialling(hello(), SECRET).take(REFUSAL, b"\xff\x00 whatever")
+        Dialing(hello(), SECRET).take(REFUSAL, b"\xff\x00 whatever")
     assert caught.value.reason == "frame"

@@ -417,7 +417,7 @@ def test_a_copy_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFix
         a = Place("a", tmp_path / "a")  # never flushed
         async with places(a):
             a.snapshots.prepare()
-            await until(lambda: "cannot make a snapshot" in caplog.text)
+            await until(lambda: "cannot create a snapshot" in caplog.text)
             assert "is not a copy of a state store that was flushed" in caplog.text
             caplog.clear()
             a.snapshots.prepare()
@@ -448,8 +448,8 @@ def test_offers_that_are_not_taken(tmp_path: Path) -> None:
         a, b = Place("a", tmp_path / "a"), Place("b", tmp_path / "b")
         async with places(a, b):
             for kind, payload, reason in (
-                (OFFER, b"nonsense", "the offer"),
-                (CHUNK, b"", "no offer"),
+                (OFFER, b"nonsense", "invalid offer"),
+                (CHUNK, b"", "is not an offer"),
                 (OFFER, offer(a, format=FORMAT + 1), "format"),
                 (OFFER, offer(a, digest=b"short"), "not one of a snapshot"),
                 (OFFER, offer(a, message={"from_id": "c"}), "from 'c'"),

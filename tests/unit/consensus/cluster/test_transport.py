@@ -387,7 +387,7 @@ def test_a_channel_that_cannot_be_opened() -> None:
         async with nodes(a, b):
             with pytest.raises(ConnectionRefusedError, match="secret"):
                 await a.transport.open_channel("b")
-            with pytest.raises(ConnectionRefusedError, match="no peer"):
+            with pytest.raises(ConnectionRefusedError, match="is not a peer"):
                 await a.transport.open_channel("x")
 
     play(story)
@@ -445,5 +445,5 @@ def test_mutual_tls(authorities: list[Tls]) -> None:
 
 
 def test_certificates_without_a_name_are_enough(authorities: list[Tls]) -> None:
-    assert authorities[0].dialling.verify_mode == ssl.CERT_REQUIRED
+    assert authorities[0].dialing.verify_mode == ssl.CERT_REQUIRED
     assert authorities[0].accepting.verify_mode == ssl.CERT_REQUIRED

@@ -336,7 +336,7 @@ def test_transfer_to_a_voter_that_lags() -> None:
     cluster.propose("A", "x", "y")
     cluster.lose = lambda m: False
     cluster["A"].transfer("B")
-    with pytest.raises(Refused, match="handed to 'B'"):
+    with pytest.raises(Refused, match="transfer to 'B'"):
         cluster["A"].propose(b"z")
     cluster.tick(2)
     assert cluster.leader() == "B"

@@ -61,8 +61,8 @@ def test_addresses_are_part_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (Change(ADD_LEARNER, "A"), "is a member already"),
-        (Change(ADD_LEARNER, "L"), "is a member already"),
+        (Change(ADD_LEARNER, "A"), "is already a member"),
+        (Change(ADD_LEARNER, "L"), "is already a member"),
         (Change(PROMOTE, "A"), "is not a learner"),
         (Change(PROMOTE, "Z"), "is not a learner"),
         (Change(REMOVE, "Z"), "is not a member"),
@@ -128,7 +128,7 @@ def test_one_change_at_a_time_until_it_is_applied() -> None:
     cluster.settle()
     cluster.change("A", ADD_LEARNER, "D")
     assert cluster["A"].log.commit == 2
-    with pytest.raises(Refused, match="the change before"):
+    with pytest.raises(Refused, match="the previous change"):
         cluster.change("A", REMOVE, "C")
     cluster.nodes["A"].apply_hangs = False
     cluster.settle()

@@ -155,13 +155,13 @@ def raw(kind: int = APPEND, **changes: object) -> bytes:
     [
         (raw(0), "unknown message type 0"),
         (raw(11), "unknown message type 11"),
-        (raw(terms=[1]), "differ in number"),
-        (raw(terms=[1], kinds=[0]), "differ in number"),
+        (raw(terms=[1]), "have different lengths"),
+        (raw(terms=[1], kinds=[0]), "have different lengths"),
         (raw(terms=[1], kinds=[2], data=[b""]), "unknown kind 2"),
         (raw(terms=[1], kinds=[1], data=[b"\x01"]), "field"),
-        (raw(APPEND_REPLY, terms=[1], kinds=[0], data=[b""]), "belong to appends"),
-        (raw(SNAPSHOT), "belongs to a snapshot message"),
-        (raw(VOTE, snapshot=b"x"), "belongs to a snapshot message"),
+        (raw(APPEND_REPLY, terms=[1], kinds=[0], data=[b""]), "only an append has entries"),
+        (raw(SNAPSHOT), "exactly a snapshot message"),
+        (raw(VOTE, snapshot=b"x"), "exactly a snapshot message"),
         (raw() + b"\0", "bytes"),
         (raw()[:-1], "field"),
     ],
@@ -191,5 +191,5 @@ def test_odd_configurations_are_refused(
 
 def test_a_snapshot_of_nothing_is_refused() -> None:
     data = encode_snapshot(SnapshotMeta(0, 0, ConfState([])))
-    with pytest.raises(CodecError, match="of nothing"):
+    with pytest.raises(CodecError, match="an index above 0"):
         decode_snapshot(data)

@@ -462,7 +462,7 @@ def test_a_base_ahead_of_the_log_wins(wal_path: Path) -> None:
 
 
 def test_a_base_without_a_log_is_refused(wal_path: Path) -> None:
-    with pytest.raises(StorageError, match="there is no log"):
+    with pytest.raises(StorageError, match="but no log"):
         Node(wal_path).start(applied_index=10)
     assert list(wal_path.iterdir()) == []
 

@@ -59,7 +59,7 @@ class Log:
     def read(self, answer: Any) -> None:
         self.reads.append(answer)
 
-    def forget_reads(self) -> None:
+    def fail_reads(self) -> None:
         reads, self.reads = self.reads, []
         for answer in reads:
             answer(False)
