@@ -1,0 +1,60 @@
+"""Checks that a build can succeed before anything is downloaded or compiled: `make` runs it with
+the Python that it makes the virtual environment from, setup.py with the one that it builds for.
+Needs the standard library alone.
+"""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+PYTHON = (3, 11)
+PACKAGES = """\
+  Debian, Ubuntu:  apt install gcc python3-dev python3-venv
+  Fedora, RHEL:    dnf install gcc python3-devel
+  Alpine:          apk add gcc musl-dev linux-headers python3-dev
+  Arch:            pacman -S gcc python
+"""
+OTHERWISE = "Or install without a compiler, interpreted and slower: see README.md, Install."
+
+
+def missing_venv() -> str:
+    """What is missing for a virtual environment; empty if nothing is."""
+    if sys.version_info < PYTHON:
+        return f"Python {'.'.join(map(str, PYTHON))} or newer is needed, this is {sys.version}"
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        return f"this Python cannot make virtual environments: {sys.executable}"
+    return ""
+
+
+def missing_compiler() -> str:
+    """What is missing for extension modules; empty if nothing is."""
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    include = sysconfig.get_path("include")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text("#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n")
+        arguments = ["-shared", "-fPIC", f"-I{include}", "-o", f"{folder}/probe.so", str(source)]
+        try:
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+        except FileNotFoundError:
+            return f"no C compiler found (`{command[0]}` is not on PATH)"
+    if done.returncode == 0:
+        return ""
+    if not Path(include, "Python.h").exists():
+        return f"the headers of Python are missing ({include}/Python.h)"
+    return f"the C compiler fails (`{shlex.join(command)}`):\n{done.stderr.strip()}"
+
+
+def check(*missing: str) -> None:
+    """Exit with a message if something is missing."""
+    if problems := [text for text in missing if text]:
+        sys.exit(f"corvo cannot be built: {'; '.join(problems)}\n{PACKAGES}{OTHERWISE}")
+
+
+if __name__ == "__main__":
+    check(missing_venv(), missing_compiler())
