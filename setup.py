@@ -27,6 +27,25 @@ PURE = os.environ.get("CORVO_PURE") == "1"
 DEBUG = os.environ.get("CORVO_DEBUG") == "1"
 FLAVOR = "pure" if PURE else "debug" if DEBUG else "release"
 
+# Packages that the server imports. Only interpreted sources import Cython, for names of C types.
+RUN_TIME = [
+    "aiosqlite>=0.22,<0.23",
+    "click>=8.1,<9",
+    "cronsim>=2.8,<3",
+    *(["cython>=3.2,<3.4"] if PURE else []),
+    "google-crc32c>=1.5,<2",
+    "httptools>=0.9,<0.10",
+    "jsonschema-rs>=0.61,<0.62",
+    "lmdb>=3,<4",
+    "msgpack>=1.2,<2",
+    "msgspec>=0.22,<0.23",
+    "prometheus-client>=0.26,<0.27",
+    "pyroaring>=1.2,<2",
+    "rich>=14,<16",
+    "tzdata>=2026.1",
+    "uvloop>=0.23,<0.24",
+]
+
 ROOT = Path(__file__).parent
 CORES = len(os.sched_getaffinity(0))
 
@@ -324,9 +343,9 @@ class BuildPy(build_py):
 def main() -> None:
     """Build by the commands of setuptools."""
     if not PURE:
-        needs = runpy.run_path(str(ROOT / "tools/build_needs.py"))
-        needs["check"](needs["missing_compiler"]())
+        runpy.run_path(str(ROOT / "tools/build_needs.py"))["check"]("compiler")
     setup(
+        install_requires=RUN_TIME,
         ext_modules=[] if PURE else [*cython_extensions(), *mypyc_extensions()],
         cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
         # Each flavor has its own folder, so that none picks up object files of another.

@@ -1,6 +1,6 @@
-"""Checks that a build can succeed before anything is downloaded or compiled: `make` runs it with
-the Python that it makes the virtual environment from, setup.py with the one that it builds for.
-Needs the standard library alone.
+"""Looks for what a build needs before anything is downloaded or compiled. `make` runs it with the
+Python that it makes the virtual environment from, setup.py with the one that it builds for. It
+imports the standard library only.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ OTHERWISE = "Or install without a compiler, interpreted and slower: see README.m
 
 
 def missing_venv() -> str:
-    """What is missing for a virtual environment; empty if nothing is."""
+    """Describe what a virtual environment lacks; empty if it lacks nothing."""
     if sys.version_info < PYTHON:
         return f"Python {'.'.join(map(str, PYTHON))} or newer is needed, this is {sys.version}"
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
@@ -32,7 +32,7 @@ def missing_venv() -> str:
 
 
 def missing_compiler() -> str:
-    """What is missing for extension modules; empty if nothing is."""
+    """Describe what extension modules lack; empty if they lack nothing."""
     command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     include = sysconfig.get_path("include")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,11 +50,14 @@ def missing_compiler() -> str:
     return f"the C compiler fails (`{shlex.join(command)}`):\n{done.stderr.strip()}"
 
 
-def check(*missing: str) -> None:
-    """Exit with a message if something is missing."""
-    if problems := [text for text in missing if text]:
-        sys.exit(f"corvo cannot be built: {'; '.join(problems)}\n{PACKAGES}{OTHERWISE}")
+NEEDS = {"compiler": missing_compiler, "venv": missing_venv}
+
+
+def check(need: str) -> None:
+    """Exit with a message if a need of the table is not met."""
+    if problem := NEEDS[need]():
+        sys.exit(f"corvo cannot be built: {problem}\n{PACKAGES}{OTHERWISE}")
 
 
 if __name__ == "__main__":
-    check(missing_venv(), missing_compiler())
+    check(sys.argv[1])
