@@ -270,9 +270,10 @@ class Progress:
         text = f"compiled {self._done} of {self._total} modules"
         is_last = self._done == self._total
         if sys.stderr.isatty():
-            print(f"\r{text}", end="\n" if is_last else "", file=sys.stderr, flush=True)
+            sys.stderr.write(f"\r{text}\n" if is_last else f"\r{text}")
         elif self._done % 10 == 0 or is_last:
-            print(text, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 class BuildExt(build_ext):
