@@ -132,22 +132,20 @@ build/compiler: tools/build_needs.py
 	@mkdir -p build && touch $@
 
 # A virtual environment with the build tools.
+.PRECIOUS: %/tools
 %/tools: pyproject.toml constraints.txt tools/build_needs.py
 	@$(PYTHON) tools/build_needs.py venv
 	$(PYTHON) -m venv $*
 	$*/bin/$(PIP_INSTALL) $(BUILD_TOOLS)
 	@touch $@
 
-# The packages that Corvo runs with, and a link to this folder.
-$(VENV)/linked: $(VENV)/tools setup.py
-	CORVO_PURE=1 $(BIN)/$(PIP_INSTALL) --no-build-isolation --editable .
-	@touch $@
-
-# Those packages are downloaded while the compilers run.
+# The packages that Corvo runs with are downloaded, and this folder is linked, while the compilers run.
 $(VENV)/built: build/compiler $(VENV)/tools $(SOURCES)
-	@$(MAKE) --no-print-directory $(VENV)/linked & linking=$$!; \
-	  $(BIN)/python setup.py --quiet build_ext --inplace; built=$$?; \
-	  wait $$linking && exit $$built
+	@if ! [ $(VENV)/linked -nt $(VENV)/tools -a $(VENV)/linked -nt setup.py ]; then \
+	  { CORVO_PURE=1 $(BIN)/$(PIP_INSTALL) --no-build-isolation --editable . && \
+	    touch $(VENV)/linked; } & linking=$$!; fi; \
+	$(BIN)/python setup.py --quiet build_ext --inplace; built=$$?; \
+	wait $$linking && exit $$built
 	@touch $@
 
 # Everything but Corvo itself: what it runs with, and what tests and checks need.
