@@ -52,12 +52,17 @@ CORES = len(os.sched_getaffinity(0))
 
 def sources(*patterns: str) -> list[str]:
     """Source files below the root that match, sorted, package markers left out."""
-    found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    found: set[str] = set()
+    for pattern in patterns:
+        paths = {str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)}
+        if not paths:
+            raise FileNotFoundError(f"setup.py lists {pattern}, which matches no file")
+        found |= paths
     return sorted(path for path in found if not path.endswith("__init__.py"))
 
 
 # Bytes, buffers and C integers: what is in bounds and what is None is checked by hand.
-BYTES = sources("corvo/_fast/*.py", "corvo/_fast/*.pyx")
+BYTES = sources("corvo/_fast/**/*.py", "corvo/_fast/**/*.pyx")
 
 # Interpreted, although their package is compiled: operators call them, one request at a time.
 RARE = sources(
@@ -80,7 +85,7 @@ DECISIONS = [
         "corvo/consensus/wal.py",
         "corvo/feed.py",
         "corvo/flusher.py",
-        "corvo/fsm/*.py",
+        "corvo/fsm/**/*.py",
         "corvo/ids.py",
         "corvo/kv/documents.py",
         "corvo/kv/event_blocks.py",
@@ -114,9 +119,8 @@ DECISIONS = [
 # Compiled by mypyc, in groups that are rebuilt as a whole when one of their files changes.
 MYPYC = {"corvo.raft": sources("corvo/consensus/raft/*.py")}
 
-# How much the C compiler optimizes. Each level costs about half of the time of the one below it
-# on top, so the modules in which a request spends most instructions for a second of compilation
-# have the higher levels.
+# How much the C compiler optimizes. -O2 takes half as long again as -O1, and -O3 twice as long, so
+# they are for the modules where they save most instructions of a request for their time.
 LEVEL = "-O1"
 LEVELS = {
     # Loops over bytes, in small modules: a twentieth of all instructions of an enqueue.
