@@ -66,7 +66,7 @@ def _build_steps():
     each state whether a string may end in it, which is after less than eight bits that are all
     ones."""
     nodes = _build_tree()
-    following, actions, symbols = bytearray(), bytearray(), bytearray()
+    following, actions, symbols = [], [], []
     for state in range(len(nodes)):
         for bits in range(16):
             at, action, symbol = state, _SILENT, 0
