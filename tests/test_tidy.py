@@ -139,6 +139,38 @@ ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/"
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
+# Where the rule `english` holds: folders and files of corvo/.
+PLAIN_ENGLISH = (
+    "corvo/__init__.py",
+    "corvo/__main__.py",
+    "corvo/cli/",
+    "corvo/config.py",
+    "corvo/consensus/",
+    "corvo/errors.py",
+    "corvo/events.",
+    "corvo/limits.py",
+    "corvo/mirror/",
+    "corvo/platform/",
+)
+
+# Phrases that a docstring, comment, help or error text must not have.
+TICS = (
+    r"(?:^|[.;] +)Who\b(?![^.]*\?)",  # a sentence without a subject
+    r"\b(?:[Ww]hoever|[Ww]hom|[Nn]obody|[Ss]omebody)\b",
+    r"^What\b(?![^.]*\?)",  # a text that names no subject
+    r"\b(?:anew|bit by bit|so many|so long as|as (?:it|they) (?:was|were) said)\b",
+    r"\b(?:is|are|was|were|be|been) (?:told|said|asked)\b",
+    r"\basked for\b",
+    r"\b(?:has|have) come\b|\b(?:comes?|came) back\b",
+    r"\b(?:goes|go|went) on\b",
+    r"\bbeside\b|\bbehind (?:it|this|that|these|those|the (?:one|last|first|entry|watermark))\b",
+    r"\b(?:gives?|given) up\b|\b(?:looks?|looked) after\b",
+    r"\bthat (?:there (?:is|are)|it is) (?:one|none) of\b|\bis (?:no|none) (?:news|more)\b",
+    r"\b(?:dialled|[Bb]ehaviour|[Cc]olour|[Nn]eighbour|[Hh]onour)",
+    r"\b(?:recogni|summari|seriali|normali|initiali|organi|optimi)s(?:e|es|ed|ing|ation)\b",
+)
+TIC = re.compile("|".join(TICS))
+
 
 class Source:
     """One file: its path from the root, its text, and (unless Cython syntax) its tree."""
@@ -481,6 +513,40 @@ def references(sources: list[Source]) -> Iterator[str]:
                 yield f"{source.path}:{number}: {match[0]} is nowhere to be looked up"
 
 
+def english(sources: list[Source]) -> Iterator[str]:
+    """Docstrings, comments and messages are plain technical English."""
+    for source in sources:
+        if source.path.startswith(PLAIN_ENGLISH):
+            for number, text in texts(source):
+                if match := TIC.search(" ".join(text.split())):
+                    yield f"{source.path}:{number}: {match[0].strip()!r} is not plain English"
+
+
+def texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and content of every comment and string; comment lines that follow each other are one
+    text. A placeholder of an f-string counts as X."""
+    block: list[str] = []
+    for number, line in enumerate([*source.lines, ""], 1):
+        if match := re.match(r"\s*#:? ?(.*)", line):
+            block.append(match[1])
+            continue
+        if block:
+            yield number - len(block), " ".join(block)
+            block = []
+        if match := re.search(r"  # (.*)", line):
+            yield number, match[1]
+    if source.tree is None:
+        for match in re.finditer(r'"""((?:.|\n)*?)"""|"([^"\n]*)"', source.text):
+            yield source.text.count("\n", 0, match.start()) + 1, match[1] or match[2] or ""
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = [v.value if isinstance(v, ast.Constant) else "X" for v in node.values]
+            yield node.lineno, "".join(map(str, parts))
+
+
 def docstrings(sources: list[Source]) -> Iterator[str]:
     """Every module and every public class and function says what it is."""
     for source in sources:
@@ -533,6 +599,7 @@ OP = 'RETRY_JOB: Final = _op(7, "RetryJob", "s")'
 FLOATS = "corvo/fsm/x.py"
 FAST = "corvo/_fast/x."
 MACHINE = "corvo/fsm/machine.py"
+ROOM = "corvo/platform/x.py"  # where `english` holds
 
 # Rule, files it refuses, files it accepts. One line for each way to break it.
 Files = dict[str, str]
@@ -614,6 +681,50 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
     (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
     (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),
+    (
+        english,
+        {ROOM: '"""Who waits too long gets an error."""'},
+        {ROOM: '"""A request that waits too long gets an error."""'},
+    ),
+    (english, {ROOM: "# Whoever calls it waits."}, {ROOM: "# The caller waits."}),
+    (
+        english,
+        {ROOM: '"""What the leader said."""'},
+        {ROOM: '"""The HTTP response of the leader."""'},
+    ),
+    (
+        english,
+        {ROOM: "# The address is looked\n# up anew."},
+        {ROOM: "# The address is resolved\n# again."},
+    ),
+    (english, {ROOM: "x = 1  # sent bit by bit"}, {ROOM: "x = 1  # sent in parts"}),
+    (
+        english,
+        {ROOM: 'help="Stop after so many events."'},
+        {ROOM: 'help="Stop after this number of events."'},
+    ),
+    (english, {ROOM: '"""The peer is told so."""'}, {ROOM: '"""The peer gets the reason."""'}),
+    (
+        english,
+        {ROOM: 'raise Error(f"node {name} has come")'},
+        {ROOM: 'raise Error(f"node {name} has joined")'},
+    ),
+    (
+        english,
+        {ROOM: '"""The entries behind the watermark."""'},
+        {ROOM: '"""The entries after the watermark."""'},
+    ),
+    (
+        english,
+        {ROOM: '"""It works beside it."""'},
+        {ROOM: '"""It works in parallel with it."""'},
+    ),
+    (english, {ROOM: "# the behaviour"}, {ROOM: "# the behavior"}),
+    (
+        english,
+        {"corvo/platform/x.pyx": '"""Nobody waits."""'},
+        {"corvo/platform/x.pyx": '"""No caller waits."""'},
+    ),
     (docstrings, {"corvo/x.py": "x = 1"}, {"corvo/x.py": '"""It."""'}),
     (
         docstrings,

@@ -14,7 +14,7 @@ from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.consensus.log import CONFIGURATION, Entry
 
 # Types of messages. A heartbeat is an APPEND without entries.
-PRE_VOTE: Final = 1  # asks for a vote in `term` without effect; (index, log_term): last entry
+PRE_VOTE: Final = 1  # would get a vote in `term`? (index, log_term): last entry
 PRE_VOTE_REPLY: Final = 2
 VOTE: Final = 3  # requests a vote in `term`; `force`: leadership transfer
 VOTE_REPLY: Final = 4
