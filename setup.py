@@ -39,6 +39,7 @@ BYTES = sources("corvo/_fast/**/*.py", "corvo/_fast/*.pyx")
 # interpreted, because it declares msgspec Structs, runs rarely, or only waits.
 DECISIONS = sources(
     "corvo/engine/validate.py",
+    "corvo/engine/caller.py",
     "corvo/platform/clock.py",
     "corvo/consensus/wal/inline_thread.py",
     "corvo/consensus/log.py",

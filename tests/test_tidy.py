@@ -135,6 +135,9 @@ LONG_MODULES: dict[str, str] = {
 # Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
 ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/")
 
+# A path of the API or of the worker service, or a part of one; not that of a file of the system.
+PATH = re.compile(r"/(?!proc/)(api|corvo\.v1|[a-z{][\w.-]*)([}/][\w./{}-]*)?")
+
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
@@ -462,6 +465,18 @@ def used(sources: list[Source]) -> Iterator[str]:
             yield f"{source.path}: nothing imports it"
 
 
+def paths(sources: list[Source]) -> Iterator[str]:
+    """The route table alone knows paths: what depends on a route is a fact of its row."""
+    for source in sources:
+        if not source.within("corvo.net") or source.module == "corvo.net.routes":
+            continue
+        for node in source.nodes():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+                value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+                if PATH.fullmatch(value):
+                    yield f"{source.path}:{node.lineno}: path {value!r} outside the route table"
+
+
 def unfinished(sources: list[Source]) -> Iterator[str]:
     """No notes of unfinished work; they belong on the issue list."""
     for source in sources:
@@ -608,6 +623,9 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {FLOATS: "class A:\n    s: set[int]\n    def f(self): return sorted(self.s)"},
     ),
     (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
+    (paths, {"corvo/net/x.py": 'x = b"/api/v1/jobs"'}, {"corvo/net/routes.py": 'x = "/jobs"'}),
+    (paths, {"corvo/net/x.py": 'x.endswith("/fetch")'}, {"corvo/net/x.py": 'x.split("/")'}),
+    (paths, {"corvo/net/x.py": 'f"/bulk/{x}"'}, {"corvo/net/x.py": '"""GET /jobs."""'}),
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
     (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
     (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),

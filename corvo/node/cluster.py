@@ -167,6 +167,7 @@ class Cluster:
         )
         self.gate = Gate(
             router.handle,
+            router.find,
             self._log,
             self.leadership,
             proxy.forward,

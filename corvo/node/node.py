@@ -38,8 +38,7 @@ from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
 from corvo.net.hub import StreamHub
-from corvo.net.routes import routes
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
+from corvo.net.routes import routes, takes_pieces
 from corvo.node.cluster import Cluster
 from corvo.node.status import Status
 from corvo.platform import failpoints, logging_setup
@@ -244,7 +243,7 @@ class Node:
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
         server.turns = self.pipeline.flusher.turns
-        server.context.takes_pieces = is_lifecycle_stream
+        server.context.takes_pieces = takes_pieces
         if cluster is not None:
             cluster.guard(router, server, self.hub)
         self.pipeline.on_applied += [server.flush, self.hub.events.dispatch]

@@ -17,10 +17,11 @@ from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch
 from corvo.net.http.server import HttpLimits
+from corvo.net.routes import LIFECYCLE_PATH, takes_pieces
 from corvo.net.rpc.codecs import CODECS
 from corvo.net.rpc.wire import STREAMING, find_wire
 from corvo.net.rpc.worker_service import Values, read_frame
-from corvo.net.rpc.worker_streams import PATH, LifecycleStreams, is_lifecycle_stream
+from corvo.net.rpc.worker_streams import LifecycleStreams
 from corvo.platform.ids import check_job_id
 
 
@@ -117,7 +118,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
     """What is answered to a body in these pieces, and the trailers; nothing is left behind."""
     loop = Loop()
     context = H1Context(HttpLimits(), loop.elapsed_ns, lambda: b"now", b"t-")
-    context.takes_pieces = is_lifecycle_stream
+    context.takes_pieces = takes_pieces
     conn, client = H2Conn(context), H2Client(b"a")
     config = load({"stream-max-fps": "0"}, {})
     clock: Any = loop
@@ -154,7 +155,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
                     trailers = event.fields
             sent = bool(said or heard)
 
-    stream = client.post(PATH, [(b"content-type", content_type)], ends=False)
+    stream = client.post(LIFECYCLE_PATH, [(b"content-type", content_type)], ends=False)
     talk()
     for piece in pieces:
         client.send(stream, piece)

@@ -25,33 +25,24 @@ from corvo.engine.fetches import Wait
 from corvo.engine.leadership import Leadership
 from corvo.errors import CorvoError, NotReady
 from corvo.net.forward.proxy import refuse
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
+from corvo.net.http.router import LEADER, Route
+from corvo.net.rpc.wire import STREAMING, media_type
 
 # Passes a request on to an address; until then it may be asked for again.
 Forward = Callable[[Request, str, int], None]
 
-_LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
-# Other than by their method: these change nothing either, or only this node.
-_LOCAL_PATHS: Final = frozenset(
-    (
-        b"/api/v1/admin/rebuild-sqlite",
-        b"/api/v1/cluster/snapshot",
-        b"/api/v1/jobs/facets",
-        b"/api/v1/jobs/search",
-        b"/api/v1/test/clock",
-        b"/corvo.v1.WorkerService/Subscribe",
-    )
-)
-_TEXT: Final = b"/stream"  # the end of its path
 _TICK_S: Final = 0.1
 
 
-def _is_local(request: Request) -> bool:
-    """Whether any node can serve it. A lifecycle stream is told where to go."""
-    if request.method in _LOCAL_METHODS:
-        return request.method != "GET" or not request.path.endswith(_TEXT)
-    return request.path in _LOCAL_PATHS or is_lifecycle_stream(request)
+def _is_local(request: Request, route: Route | None) -> bool:
+    """Whether the node where the request arrives serves it. Without a route only a read is: a node
+    of another version may know the route."""
+    if request.method in ("HEAD", "OPTIONS"):
+        return True
+    if route is None:
+        return request.method == "GET"
+    return route.at != LEADER or (route.names_leader and media_type(request) in STREAMING)
 
 
 class Gate:
@@ -60,6 +51,7 @@ class Gate:
     def __init__(
         self,
         handle: Callable[[Request], None],
+        find: Callable[[Request], Route | None],
         log: RaftLog,
         leadership: Leadership,
         forward: Forward,
@@ -68,6 +60,7 @@ class Gate:
         flush: Callable[[], None],
     ) -> None:
         self._handle = handle
+        self._find = find
         self._log = log
         self._leadership = leadership
         self._forward = forward
@@ -90,7 +83,7 @@ class Gate:
         """Serve, pass on, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
-        elif _is_local(request):
+        elif self._is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request, self._until_ns())
             else:
@@ -102,6 +95,9 @@ class Gate:
             self._refuse(request)  # the node that passed it on asks again
         else:
             self._pass_on(request, self._until_ns())
+
+    def _is_local(self, request: Request) -> bool:
+        return _is_local(request, self._find(request))
 
     def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
         """Take a request whose op was not done, if the slot is that of one."""
@@ -186,7 +182,7 @@ class Gate:
         for until_ns, request in held:
             if request.abandoned:
                 continue
-            local = _is_local(request)  # a read that is to be confirmed
+            local = self._is_local(request)  # a read to be confirmed
             if self._leadership.serving and not local:
                 self._serve(request)
             elif until_ns <= now_ns:

@@ -54,7 +54,6 @@ from corvo.net.forward.upstream import FORWARDED, Answer, ForwardedRequest, Upst
 
 logger = logging.getLogger(__name__)
 
-_RELEASE: Final = "/api/v1/release/"
 _TICK_S: Final = 0.25
 _NOT_DONE: Final = b'"code":"NO_LEADER"'
 
@@ -316,11 +315,12 @@ class Proxy:
         request = forwarded.request
         if request is None:
             return
-        if forwarded.is_fetch:
+        pattern = forwarded.returned_by
+        if pattern:
             if request.abandoned:
-                self._give_back(request, answer.body)
+                self._give_back(request, pattern, answer.body)
                 return
-            request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
+            request.on_abandoned = lambda gone: self._give_back(gone, pattern, answer.body)
         if request.unsure and answer.status in NOTHING_DONE:
             self._fail(forwarded, maybe_done())
         elif not request.replied:
@@ -374,10 +374,10 @@ class Proxy:
                 upstream.abort()
                 return
 
-    def _give_back(self, request: Request, body: bytes) -> None:
-        """Jobs came for a client that has gone."""
+    def _give_back(self, request: Request, pattern: str, body: bytes) -> None:
+        """Return jobs that arrived for a client that is gone, by the route of this pattern."""
         for job in _parse_jobs(body):
-            target = (_RELEASE + quote(job["job_id"], safe="")).encode()
+            target = pattern.replace("{job_id}", quote(job["job_id"], safe="")).encode()
             token = json.dumps({"lease_token": job["lease_token"]}).encode()
             data = _encode_for(request, self._address, target, token)
             self._start(ForwardedRequest(None, data, self._elapsed_ns()))
@@ -467,13 +467,12 @@ def _encode_for(
 
 
 def _answer_empty(request: Request) -> None:
-    """No job came, or there is nothing to read."""
-    if request.path.endswith(b"/fetch/batch"):
-        request.reply(200, b'{"jobs":[]}')
-    elif request.path.endswith(b"/fetch"):
-        request.reply(204)
-    else:
+    """Answer a long poll or a stream without a result."""
+    nothing = request.route.nothing
+    if nothing is None:
         refuse(request)
+    else:
+        request.reply(*nothing)
 
 
 def _parse_jobs(body: bytes) -> list[dict[str, Any]]:

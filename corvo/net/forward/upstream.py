@@ -18,11 +18,11 @@ from typing import Final, Protocol, cast
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.limits import SECOND_NS
+from corvo.net.http.router import Route
 
 logger = logging.getLogger(__name__)
 
 FORWARDED: Final = b"X-Corvo-Forwarded: 1\r\n"
-_FETCHES: Final = (b"/api/v1/fetch", b"/corvo.v1.WorkerService/Fetch")
 _JSON: Final = b"application/json"
 # Fields of an answer that the front end writes itself.
 OWN_FIELDS: Final = frozenset(
@@ -65,34 +65,34 @@ async def connect(
 
 
 class ForwardedRequest:
-    """A request on its way to the leader. `request` is None when nobody waits for the answer."""
+    """A request on its way to the leader. `request` is None when no client waits for the answer;
+    otherwise its route is known."""
 
-    __slots__ = ("data", "is_fetch", "is_read", "request", "since_ns", "started", "until_ns")
+    __slots__ = ("data", "lasts", "request", "returned_by", "since_ns", "started", "until_ns")
 
     def __init__(self, request: Request | None, data: bytes, now_ns: int) -> None:
+        route: Route | None = None if request is None else request.route
         self.request = request
         self.data = data
-        self.is_fetch = request is not None and request.path.startswith(_FETCHES)
-        self.is_read = request is not None and request.method == "GET"
-        self.since_ns = now_ns  # it came, or it was sent, or there was more of its answer
-        self.until_ns = 0  # then it is too late to ask anew
-        self.started = False  # some of the answer has been passed on
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it may keep its connection for long: fetches wait, and what the leader alone can
-        be asked for are streams."""
-        return self.is_fetch or self.is_read
+        # True for long polls and streams, which may hold a connection for minutes.
+        self.lasts = route is not None and (
+            route.waits or (route.stream and not route.names_leader)
+        )
+        # The response hands out jobs: pattern of the route that gives one back, else empty.
+        self.returned_by = "" if route is None else route.returned_by
+        self.since_ns = now_ns  # arrived, or sent, or the last part of its response arrived
+        self.until_ns = 0  # no retry after this
+        self.started = False  # a part of the response went to the client
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be asked twice."""
+        """Whether it may be sent twice."""
         request = self.request
         return self.lasts or (request is not None and request.idempotency_key is not None)
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody still waits for it to be answered."""
+        """Whether a response is still of use."""
         return self.request is None or not (self.request.abandoned or self.request.replied)
 
 

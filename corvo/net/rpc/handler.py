@@ -6,6 +6,7 @@ HTTP/1.1 too: some clients do that.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from corvo._fast.codec import protobuf
@@ -21,7 +22,6 @@ from corvo.net.rpc.status import RpcError, connect_error, rpc_error
 from corvo.net.rpc.wire import STREAMING, UNARY, Wire, find_wire, header, media_type
 from corvo.net.rpc.worker_service import Call, Values, WorkerCalls
 from corvo.net.rpc.worker_session import LifecycleSession
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
 from corvo.net.streams.events import Form
 from corvo.net.streams.handlers import read_filter
 
@@ -71,9 +71,11 @@ class Rpc:
         self._calls = calls
         self._hub = hub
 
-    def call(self, request: Request) -> None:
-        """Any method."""
-        method = request.params[0]
+    def handler(self, method: str) -> Callable[[Request], None]:
+        """The handler of one method, by its name; of all other names for one that is unknown."""
+        return partial(self._call, method)
+
+    def _call(self, method: str, request: Request) -> None:
         known = UNARY
         serve: Callable[[Wire, str], None] = self._unary
         if method == _SUBSCRIBE:
@@ -130,7 +132,7 @@ class Rpc:
     def _lifecycle(self, wire: Wire, _method: str) -> None:
         """A stream of frames, or one frame."""
         request, codec = wire.request, CODECS[wire.form]
-        if is_lifecycle_stream(request):
+        if media_type(request) in STREAMING:
             if isinstance(request.conn, ReplyQueue):
                 raise VersionNotSupported("StreamLifecycle with more than one frame needs HTTP/2")
             self._hub.lifecycles.open(wire, codec, self._calls)

@@ -24,22 +24,16 @@ from corvo.limits import SECOND_NS
 from corvo.net.forward.stream_relay import StreamRelays, wants_relay
 from corvo.net.rpc.codecs import Codec
 from corvo.net.rpc.status import RpcError, rpc_error
-from corvo.net.rpc.wire import STREAMING, Wire, header, media_type
+from corvo.net.rpc.wire import Wire, header
 from corvo.net.rpc.worker_service import Values, WorkerCalls
 from corvo.net.rpc.worker_session import NOT_LEADER, Leader, LifecycleSession
 from corvo.platform.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
 SATURATED: Final = "OVERLOADED: lifecycle stream saturated"
 _CREDIT: Final = b"x-corvo-credit"
 _RESPONSE = "LifecycleStreamResponse"
-
-
-def is_lifecycle_stream(request: Request) -> bool:
-    """Whether a request is a stream of frames, and not one frame alone."""
-    return request.path == PATH and media_type(request) in STREAMING
 
 
 class LifecycleStreams:

@@ -68,8 +68,10 @@ class Given:
 class Bulk:
     """Handlers of /jobs/bulk and /bulk/{id}."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, progress_pattern: str) -> None:
+        """`progress_pattern` is that of the route that streams the progress of an operation."""
         self._service = service
+        self._progress_pattern = progress_pattern
         self._asking = Asking(service)
 
     def act(self, request: Request) -> None:
@@ -288,7 +290,7 @@ class Bulk:
         # The answer of an earlier request knows the task as it was then.
         operation: BulkOperation = self._service.machine.operation(result.id) or result
         if not operation.finished_ns and request.context:
-            progress = f"/api/v1/bulk/{operation.id}/progress"
+            progress = self._progress_pattern.replace("{id}", operation.id)
             document: dict[str, Any] = {"bulk_operation_id": operation.id, "status": "processing"}
             document |= {"estimated_total": operation.total, "progress_url": progress}
             reply_json(request, 202, document)

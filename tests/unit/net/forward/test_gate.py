@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from lib.route_table import ROUTER
 from unit.net.http.test_server import Shell
 
 from corvo import limits
@@ -83,7 +84,14 @@ class Rig:
         self.leadership = Leadership()
         self.served: list[bytes] = []
         self.forwarded: list[tuple[bytes, str]] = []
-        parts: tuple[Any, ...] = (self.serve, self.log, self.leadership, self.forward, self.loop)
+        parts: tuple[Any, ...] = (
+            self.serve,
+            ROUTER.find,
+            self.log,
+            self.leadership,
+            self.forward,
+            self.loop,
+        )
         self.gate = Gate(*parts, self.shell.elapsed_ns, self.shell.server.flush)
         self.connection, self.transport = self.shell.connect()
         self.lost: Request | None = None

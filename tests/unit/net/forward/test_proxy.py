@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lib.peer_nodes import cut_off, play, until
+from lib.route_table import ROUTER
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line, reply_error
@@ -72,6 +73,7 @@ class Follower:
         return self
 
     def _handle(self, request: Request) -> None:
+        ROUTER.find(request)
         self.proxy.forward(request, self.address)
 
     def _on_unsent(self, request: Request, until_ns: int) -> None:
