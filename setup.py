@@ -40,6 +40,9 @@ BYTES = sources("corvo/_fast/**/*.py", "corvo/_fast/*.pyx")
 DECISIONS = sources(
     "corvo/engine/validate.py",
     "corvo/engine/caller.py",
+    "corvo/engine/commands/enqueue.py",
+    "corvo/engine/commands/work.py",
+    "corvo/net/http/long_poll.py",
     "corvo/platform/clock.py",
     "corvo/consensus/wal/inline_thread.py",
     "corvo/consensus/log.py",

@@ -44,6 +44,15 @@ LAYERS = {
 # Neighbours that never import each other.
 STRANGERS = set(permutations(("corvo.consensus", "corvo.fsm", "corvo.mirror"), 2))
 
+# What the protocols do not import: the service does.
+INSIDE_THE_SERVICE = (
+    "corvo.consensus",
+    "corvo.engine.flusher",
+    "corvo.engine.pipeline",
+    "corvo.fsm",
+    "corvo.storage",
+)
+
 # Values in, values out. Shells are the named exceptions inside pure packages.
 PURE = (
     "corvo.errors",
@@ -105,10 +114,16 @@ DEPENDENCIES = {
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.codec.wal_record",),
     "httptools": ("corvo._fast.http.http1", "corvo.cli.bench.load"),
-    "jsonschema_rs": ("corvo.net.api.result_schemas",),
+    "jsonschema_rs": ("corvo.engine.commands.result_schemas",),
     "lmdb": ("corvo.storage.lmdb", "corvo.storage.backup", "corvo.storage.reader"),
     "msgpack": ("corvo.sidecar.channel",),
-    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http.http1", "corvo.mirror.search"),
+    "msgspec": (
+        "corvo.net",
+        "corvo.cli",
+        "corvo.engine.commands",
+        "corvo._fast.http.http1",
+        "corvo.mirror.search",
+    ),
     "prometheus_client": ("corvo.net.api.prometheus",),
     "pyroaring": ("corvo._fast.index.ready", "corvo.mirror.facets"),
     "rich": ("corvo.cli",),
@@ -215,6 +230,15 @@ def layers(sources: list[Source]) -> Iterator[str]:
                 continue
             if theirs[1] > mine[1] or (mine[0], theirs[0]) in STRANGERS:
                 yield f"{source.path}:{line}: {mine[0]} imports {name}"
+
+
+def door(sources: list[Source]) -> Iterator[str]:
+    """The protocols reach the state through the service: its reads, its waits and its ops."""
+    for source in sources:
+        for line, name in source.imports() if source.within("corvo.net") else ():
+            for module in INSIDE_THE_SERVICE:
+                if name == module or name.startswith(module + "."):
+                    yield f"{source.path}:{line}: imports {module}, which only the service does"
 
 
 def purity(sources: list[Source]) -> Iterator[str]:
@@ -572,6 +596,16 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {"corvo/fsm/x.py": "import corvo.storage"},
     ),
     (layers, {"corvo/elsewhere.py": ""}, {"corvo/net/elsewhere.py": ""}),
+    (
+        door,
+        {"corvo/net/x.py": "from corvo.fsm.machine import Machine"},
+        {"corvo/net/x.py": "from corvo.engine.service import Service"},
+    ),
+    (
+        door,
+        {"corvo/net/x.pxd": "from corvo.engine.pipeline cimport Pipeline"},
+        {"corvo/node/x.py": "import corvo.engine.pipeline"},
+    ),
     (purity, {"corvo/ops.py": "import time"}, {"corvo/platform/clock.py": "import time"}),
     (purity, {"corvo/fsm/x.py": "from os import path"}, {"corvo/net/x.py": "from os import path"}),
     (purity, {FAST + "pyx": "import threading"}, {"corvo/_fast/wal_thread.pyx": "import os"}),

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.pipeline import Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 _TICK_S: Final = 1.0
 _PAUSE_MIN_S: Final = 0.001

@@ -35,6 +35,7 @@ from corvo.events import Event
 from corvo.model import Fetched
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 logger = logging.getLogger(__name__)
 
@@ -73,13 +74,6 @@ ENTRY_BOUNDS_NS = tuple(
         1_000_000,
     )
 )
-
-
-class Loop(Protocol):
-    """What the pipeline needs of the event loop."""
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> Any: ...
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
 class State(Flushable, Protocol):

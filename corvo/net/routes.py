@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from corvo._fast.http.exchange import Request
 from corvo._fast.metrics import RouteMetrics
-from corvo.consensus.cluster.membership import Members
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.work import WorkCommands
+from corvo.engine.leadership import Membership
 from corvo.engine.service import Service
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.handlers.batches import Batches
@@ -90,12 +92,17 @@ def _member(path: str, handler: Handler) -> Route:
 
 
 def routes(
-    service: Service, admin: Admin, hub: StreamHub, test_clock: bool, members: Members | None = None
+    service: Service,
+    admin: Admin,
+    hub: StreamHub,
+    test_clock: bool,
+    members: Membership | None = None,
 ) -> list[Route]:
     """All routes of this server; `members` is given on nodes of a cluster."""
-    producer, worker = Producer(service), WorkerVerbs(service, hub.job_output)
+    enqueues, work = EnqueueCommands(service), WorkCommands(service, hub.job_output)
+    producer, worker = Producer(service, enqueues), WorkerVerbs(service, work)
     jobs, bulk = Jobs(service), Bulk(service, _API + _PROGRESS)
-    schedules = Schedules(service, producer)
+    schedules = Schedules(service, enqueues)
     table = [
         _write("POST", "/enqueue", producer.enqueue, "enqueue.write"),
         _write("POST", "/enqueue/batch", producer.enqueue_batch, "enqueue.write"),
@@ -139,11 +146,15 @@ def routes(
         _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
     table += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
-    table += _search(Search(service)) + _streams(Streams(service, hub))
+    table += _search(Search(service)) + _streams(
+        Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
+    )
     table += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
     if test_clock:
         table.append(_local("POST", "/test/clock", admin.test_clock, "test.write"))
-    table += _methods(Rpc(hub.loop, WorkerCalls(service, producer, worker), hub))
+    table += _methods(
+        Rpc(hub.loop, WorkerCalls(service, enqueues, work), hub.streams, hub.events, hub.lifecycles)
+    )
     return table + _probes(admin)
 
 

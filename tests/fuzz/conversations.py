@@ -13,6 +13,7 @@ from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http2.client import H2Client
 from corvo._fast.http2.connection import H2Conn
 from corvo.config import load
+from corvo.engine.caller import ANONYMOUS
 from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch
@@ -70,19 +71,22 @@ class Calls:
     def read_frame(self, codec: Any, data: bytes) -> Values:
         return read_frame(self._plain, codec, data, False)
 
-    def ack_items(self, items: list[Values] | FastAcks, answer: Callable[[Any], None]) -> None:
+    def ack_items(
+        self, _caller: Any, items: list[Values] | FastAcks, answer: Callable[[Any], None]
+    ) -> None:
         for item in items if isinstance(items, list) else ():
             check_job_id(item["job_id"])
         result = Acked()
         result.count = len(items)
         self._loop.call_soon(answer, result)
 
-    def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
+    def fail_job(self, _caller: Any, values: Values, answer: Callable[[Any], None]) -> None:
         check_job_id(values.get("job_id", ""))
         self._loop.call_soon(answer, NotFound("no such job"))
 
     def enqueue_all(
         self,
+        _caller: Any,
         items: list[Values] | FastEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
@@ -133,6 +137,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
         if request.on_body is not None:
             request.on_body(request)
             return
+        request.caller = ANONYMOUS
         wire = find_wire(request, STREAMING)
         assert wire is not None
         streams.open(wire, CODECS[wire.form], calls)

@@ -10,14 +10,16 @@ from lib.route_table import ROUTES
 
 from corvo import errors
 from corvo._fast.http.abuse_counters import REASONS
+from corvo.engine.commands import inputs
 from corvo.net.api import requests
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
 BODIES = [
     kind
-    for kind in vars(requests).values()
-    if isinstance(kind, type) and kind.__module__ == requests.__name__ and kind.__name__[0] != "_"
+    for module in (requests, inputs)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and kind.__module__ == module.__name__ and kind.__name__[0] != "_"
 ]
 
 

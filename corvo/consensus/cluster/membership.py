@@ -153,11 +153,11 @@ class Members:
             raise Forbidden("this join does not prove that it knows the secret of the cluster")
 
     def add(
-        self, member_id: str, where: NodeAddresses, answer: Callable[[bool | CorvoError], None]
+        self, member_id: str, raft: str, http: str, answer: Callable[[bool | CorvoError], None]
     ) -> None:
-        """Add a learner; answers whether it is new. Leader only."""
+        """Add a learner with its addresses; answers whether it is new. Leader only."""
         conf = self._log.conf
-        context = encode_addresses(where)
+        context = encode_addresses(NodeAddresses(raft, http))
         if member_id in conf.members:
             if conf.contexts[member_id] == context:
                 answer(False)

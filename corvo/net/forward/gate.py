@@ -19,10 +19,8 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, reply_error
-from corvo.consensus.cluster.membership import http_address
-from corvo.consensus.raft_log import RaftLog
 from corvo.engine.fetches import Wait
-from corvo.engine.leadership import Leadership
+from corvo.engine.leadership import LeaderLog, Leadership
 from corvo.errors import CorvoError, NotReady
 from corvo.net.forward.proxy import refuse
 from corvo.net.http.router import LEADER, Route
@@ -52,8 +50,9 @@ class Gate:
         self,
         handle: Callable[[Request], None],
         find: Callable[[Request], Route | None],
-        log: RaftLog,
+        log: LeaderLog,
         leadership: Leadership,
+        leader_address: Callable[[], str],
         forward: Forward,
         loop: Any,
         elapsed_ns: Callable[[], int],
@@ -63,6 +62,7 @@ class Gate:
         self._find = find
         self._log = log
         self._leadership = leadership
+        self._leader_address = leader_address
         self._forward = forward
         self._loop = loop
         self._elapsed_ns = elapsed_ns
@@ -145,8 +145,7 @@ class Gate:
         return (since_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
 
     def _pass_on(self, request: Request, until_ns: int) -> None:
-        leader_id = self._log.leader_id
-        address = http_address(self._log.conf, leader_id) if leader_id else ""
+        address = self._leader_address()
         if address and self._log.hears_leader:
             self._forward(request, address, until_ns)
         else:

@@ -42,12 +42,6 @@ _LOST: Final = "the leader was lost; what has no answer may have been done"
 Fields = list[tuple[bytes, bytes]]
 
 
-def wants_relay(request: Request) -> bool:
-    """Whether the stream of this request is to be passed on, and was not already."""
-    rare = request.rare
-    return request.forwarded is None and rare is not None and rare.get(RELAY) == b"1"
-
-
 class StreamRelays:
     """All of them."""
 
@@ -59,6 +53,11 @@ class StreamRelays:
 
     def __len__(self) -> int:
         return len(self._relays)
+
+    def wants(self, request: Request) -> bool:
+        """Whether the client asks for its stream to be passed on, and no node did so before."""
+        rare = request.rare
+        return request.forwarded is None and rare is not None and rare.get(RELAY) == b"1"
 
     def open(self, wire: Wire, url: str) -> None:
         """Pass a stream on to the leader at this URL."""

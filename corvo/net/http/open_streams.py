@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line
-from corvo.engine.pipeline import Loop
 from corvo.errors import NotReady, Overloaded
+from corvo.platform.loop import Loop
 
 SSE: Final = b"text/event-stream"
 SSE_HEADERS: Final = header_line("Cache-Control", "no-cache") + header_line(

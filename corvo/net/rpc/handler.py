@@ -11,19 +11,20 @@ from typing import Any, Final
 
 from corvo._fast.codec import protobuf
 from corvo._fast.http.exchange import ReplyQueue, Request
-from corvo.engine.pipeline import Loop
 from corvo.errors import CorvoError, VersionNotSupported, honest
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS
-from corvo.net.hub import StreamHub
+from corvo.net.http.open_streams import OpenStreams
 from corvo.net.rpc.codecs import CODECS, Codec
 from corvo.net.rpc.envelopes import envelope
 from corvo.net.rpc.status import RpcError, connect_error, rpc_error
 from corvo.net.rpc.wire import STREAMING, UNARY, Wire, find_wire, header, media_type
 from corvo.net.rpc.worker_service import Call, Values, WorkerCalls
 from corvo.net.rpc.worker_session import LifecycleSession
-from corvo.net.streams.events import Form
+from corvo.net.rpc.worker_streams import LifecycleStreams
+from corvo.net.streams.events import EventStreams, Form
 from corvo.net.streams.handlers import read_filter
+from corvo.platform.loop import Loop
 
 _LIFECYCLE: Final = "StreamLifecycle"
 _SUBSCRIBE: Final = "Subscribe"
@@ -66,10 +67,19 @@ class Unary(Call):
 class Rpc:
     """Handlers of the worker service."""
 
-    def __init__(self, loop: Loop, calls: WorkerCalls, hub: StreamHub) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        calls: WorkerCalls,
+        streams: OpenStreams,
+        events: EventStreams,
+        lifecycles: LifecycleStreams,
+    ) -> None:
         self._loop = loop
         self._calls = calls
-        self._hub = hub
+        self._streams = streams
+        self._events = events
+        self._lifecycles = lifecycles
 
     def handler(self, method: str) -> Callable[[Request], None]:
         """The handler of one method, by its name; of all other names for one that is unknown."""
@@ -135,12 +145,14 @@ class Rpc:
         if media_type(request) in STREAMING:
             if isinstance(request.conn, ReplyQueue):
                 raise VersionNotSupported("StreamLifecycle with more than one frame needs HTTP/2")
-            self._hub.lifecycles.open(wire, codec, self._calls)
+            self._lifecycles.open(wire, codec, self._calls)
             return
         wire.read_head()
         values = codec.decode("LifecycleStreamRequest", wire.message())
         call = Unary(wire, codec, "LifecycleStreamResponse")
-        session = LifecycleSession(self._calls, request.peer, call.answer, _nothing, codec.jobs)
+        session = LifecycleSession(
+            self._calls, request.caller, request.peer, call.answer, _nothing, codec.jobs
+        )
         request.on_abandoned = lambda _request: session.close()
         self._run(call, lambda: session.receive(values))
 
@@ -150,7 +162,7 @@ class Rpc:
         values = CODECS[wire.form].decode("SubscribeRequest", wire.message())
         filter = read_filter(*(values.get(name, []) for name in ("queues", "job_ids", "types")))
         after = values.get("last_event_id") or _from_start(wire.request)
-        events, streams = self._hub.events, self._hub.streams
+        events, streams = self._events, self._streams
         timer: Any = None
 
         def gone(request: Request, error: RpcError | None = None) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues
+from corvo.engine.caller import Caller
 from corvo.engine.fetches import Wait
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
@@ -34,8 +35,8 @@ NOT_LEADER: Final = "NOT_LEADER"
 Leader = Callable[[], str | None]
 
 
-class Caller:
-    """Who a fetch is for: a wait looks at `abandoned`."""
+class Recipient:
+    """The end of a stream that receives the jobs of a fetch, until it is abandoned."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -75,6 +76,7 @@ class LifecycleSession:
     def __init__(
         self,
         calls: WorkerCalls,
+        caller: Caller,
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
@@ -87,8 +89,9 @@ class LifecycleSession:
         self._leader = leader
         self._pushes: Pushes | None = None
         if by_credit:
-            self._pushes = Pushes(calls, Caller(peer), self._push, self._lost)
-        self._caller = Caller(peer)
+            self._pushes = Pushes(calls, caller, Recipient(peer), self._push, self._lost)
+        self._caller = caller
+        self._recipient = Recipient(peer)
         self._send = send
         self._end = end
         self._frames: deque[_Frame] = deque()
@@ -120,7 +123,7 @@ class LifecycleSession:
     def close(self) -> None:
         """The caller is gone. Jobs that a fetch still brings go back to their queues."""
         self._closed = True
-        self._caller.abandoned = True
+        self._recipient.abandoned = True
         if self._pushes is not None:
             self._pushes.close()
         waits = [frame.wait for frame in self._frames if frame.wait is not None]
@@ -196,6 +199,12 @@ class LifecycleSession:
             frame.open -= 1
             frame.note(part, error)
 
+    def _next_caller(self) -> Caller:
+        """The caller of the next op: an idempotency key covers the first op only."""
+        caller = self._caller
+        self._caller = caller.without_key()
+        return caller
+
     def _ack(self, frame: _Frame, acks: list[Values] | FastAcks) -> None:
         if len(acks) > limits.ACK_BATCH_MAX:
             frame.note("ack", RpcError("invalid_argument", "too many items"))
@@ -211,11 +220,15 @@ class LifecycleSession:
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
 
-            self._propose(frame, "ack", lambda answer: self._calls.ack_items(items, answer), take)
+            caller = self._next_caller()
+            self._propose(
+                frame, "ack", lambda answer: self._calls.ack_items(caller, items, answer), take
+            )
 
     def _fail(self, frame: _Frame, item: Values) -> None:
         self._held = max(0, self._held - 1)
-        self._propose(frame, "fail", lambda answer: self._calls.fail_job(item, answer))
+        caller = self._next_caller()
+        self._propose(frame, "fail", lambda answer: self._calls.fail_job(caller, item, answer))
 
     def _enqueue(self, frame: _Frame, enqueues: list[Values] | FastEnqueues) -> None:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
@@ -233,8 +246,10 @@ class LifecycleSession:
         def refuse(error: CorvoError) -> None:
             frame.note("enqueue", error)
 
+        caller = self._next_caller()
+
         def propose(answer: Callable[[Any], None]) -> None:
-            if not self._calls.enqueue_all(enqueues, refuse, answer):
+            if not self._calls.enqueue_all(caller, enqueues, refuse, answer):
                 frame.open -= 1
 
         self._propose(frame, "enqueue", propose, take)
@@ -245,10 +260,11 @@ class LifecycleSession:
         if frame.open > 1 or frame.error:
             wait_ns = 0
         count = min(values["fetch_count"], limits.FETCH_BATCH_MAX)
+        caller = self._next_caller()
 
         def propose(answer: Callable[[Any], None]) -> None:
             body = fetch_body(values, wait_ns / SECOND_NS)
-            frame.wait = self._calls.fetch_for(self._caller, body, count, answer)
+            frame.wait = self._calls.fetch_for(caller, self._recipient, body, count, answer)
 
         def take(result: list[Fetched]) -> None:
             self._held += len(result)
@@ -313,11 +329,13 @@ class Pushes:
         self,
         calls: WorkerCalls,
         caller: Caller,
+        recipient: Recipient,
         push: Callable[[Wait, list[Fetched]], None],
         lost: Callable[[], None],
     ) -> None:
         self._calls = calls
         self._caller = caller
+        self._recipient = recipient
         self._push = push
         self._lost = lost
         self._asked: Values = {}  # the last frame that asked says for whom, and from which queues
@@ -345,7 +363,7 @@ class Pushes:
     def close(self) -> None:
         """The stream is over."""
         self.credit = 0
-        self._caller.abandoned = True
+        self._recipient.abandoned = True
         if self._wait is not None:
             self._calls.abandon(self._wait)
 
@@ -356,14 +374,16 @@ class Pushes:
         count = min(self.credit, limits.FETCH_BATCH_MAX)
         self._fetching = True
         try:
-            self._wait = self._calls.fetch_for(self._caller, body, count, self._take)
+            self._wait = self._calls.fetch_for(
+                self._caller, self._recipient, body, count, self._take
+            )
         except CorvoError:
             self._fetching = False  # the next frame is told why
 
     def _take(self, result: Any) -> None:
         wait, self._wait = self._wait, None
         self._fetching = False
-        if self._caller.abandoned:
+        if self._recipient.abandoned:
             return
         if isinstance(result, CorvoError):
             if isinstance(result, NoLeader):

@@ -12,28 +12,42 @@ back the jobs in it. When the server stops, each stream ends behind the frame th
 
 import logging
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from corvo import limits
 from corvo._fast.codec import protobuf
 from corvo._fast.http.exchange import Request
 from corvo.config import Config
-from corvo.engine.pipeline import Loop
 from corvo.errors import NotReady
 from corvo.limits import SECOND_NS
-from corvo.net.forward.stream_relay import StreamRelays, wants_relay
 from corvo.net.rpc.codecs import Codec
 from corvo.net.rpc.status import RpcError, rpc_error
 from corvo.net.rpc.wire import Wire, header
 from corvo.net.rpc.worker_service import Values, WorkerCalls
 from corvo.net.rpc.worker_session import NOT_LEADER, Leader, LifecycleSession
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 logger = logging.getLogger(__name__)
 
 SATURATED: Final = "OVERLOADED: lifecycle stream saturated"
 _CREDIT: Final = b"x-corvo-credit"
 _RESPONSE = "LifecycleStreamResponse"
+
+
+class Relays(Protocol):
+    """Lifecycle streams that this node passes on to the leader."""
+
+    def __len__(self) -> int: ...
+
+    def wants(self, request: Request) -> bool:
+        """Whether the client asks for its stream to be passed on, and no node did so before."""
+
+    def open(self, wire: Wire, url: str) -> None:
+        """Pass a stream on to the leader at this URL."""
+
+    def end_all(self) -> None:
+        """End all of them: the server stops."""
 
 
 class LifecycleStreams:
@@ -43,7 +57,7 @@ class LifecycleStreams:
         self.loop = loop
         self.clock = clock
         self.leader: Leader = _here
-        self.relays: StreamRelays | None = None  # of a node in a cluster
+        self.relays: Relays | None = None  # of a node in a cluster
         self.frames = 0
         self.opened = 0
         self.overloads = 0
@@ -70,7 +84,7 @@ class LifecycleStreams:
         if self._open_max and count >= self._open_max:
             raise RpcError("resource_exhausted", "too many open lifecycle streams")
         address = self.leader()
-        if address and relays is not None and wants_relay(wire.request):
+        if address and relays is not None and relays.wants(wire.request):
             relays.open(wire, address)
             return
         self.opened += 1
@@ -163,7 +177,14 @@ class LifecycleStream:
         self._over = False
         by_credit = header(request, _CREDIT) == b"1"
         self._session = LifecycleSession(
-            calls, request.peer, self._send, self._end, codec.jobs, streams.leader, by_credit
+            calls,
+            request.caller.without_key(),
+            request.peer,
+            self._send,
+            self._end,
+            codec.jobs,
+            streams.leader,
+            by_credit,
         )
         request.on_body = self._on_body
         request.on_writable = self._on_writable

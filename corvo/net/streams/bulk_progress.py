@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from corvo._fast.http.exchange import Request
-from corvo.engine.pipeline import Loop
-from corvo.fsm.machine import Machine
+from corvo.engine.reads import Reads
 from corvo.limits import MS_NS, SECOND_NS
 from corvo.model import OPERATION_CANCELLED, BulkOperation
 from corvo.net.api.responses import operation_document
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.streams.job_output import keepalive
+from corvo.platform.loop import Loop
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LOOK_S: Final = 200 * MS_NS / SECOND_NS
@@ -24,9 +24,9 @@ _LOOK_S: Final = 200 * MS_NS / SECOND_NS
 class BulkProgressStreams:
     """Who watches which task."""
 
-    def __init__(self, loop: Loop, machine: Machine, streams: OpenStreams) -> None:
+    def __init__(self, loop: Loop, reads: Reads, streams: OpenStreams) -> None:
         self._loop = loop
-        self._machine = machine
+        self._reads = reads
         self._streams = streams
         self._readers: dict[Request, tuple[str, int]] = {}  # task id, processed as told last
         self._timer: Any = None
@@ -54,7 +54,7 @@ class BulkProgressStreams:
 
     def _tell(self, request: Request) -> None:
         operation_id, told = self._readers[request]
-        operation = self._machine.operation(operation_id)
+        operation = self._reads.operation(operation_id)
         if operation is None or operation.finished_ns:
             self._forget(request)
             if operation is not None:

@@ -21,11 +21,10 @@ import msgspec
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.service import Service
 from corvo.events import EVENT_TYPES, Event
-from corvo.fsm.machine import Machine
 from corvo.net.api.responses import event_document
-from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -125,11 +124,11 @@ class Subscriber:
 class EventStreams:
     """All subscribers to events of this server."""
 
-    def __init__(self, loop: Loop, clock: Clock, machine: Machine, pipeline: Pipeline) -> None:
+    def __init__(self, loop: Loop, service: Service) -> None:
         self._loop = loop
-        self._clock = clock
-        self._machine = machine
-        self._pipeline = pipeline
+        self._service = service
+        self._clock = service.clock
+        self._reads = service.reads
         self._subscribers: dict[Request, Subscriber] = {}
         self._topics: dict[tuple[Filter, Form], Topic] = {}
         self._by_job: dict[str, list[Topic]] = {}
@@ -152,9 +151,9 @@ class EventStreams:
     def subscribe(self, request: Request, filter: Filter, form: Form, after: int | None) -> None:
         """Make a started reply a subscriber, to what comes behind an event (None = the newest)."""
         if not self._subscribers:
-            self._seq = self._machine.event_seq
+            self._seq = self._reads.event_seq
             self._changes = []
-            self._pipeline.watch = self._take
+            self._service.watch_events(self._take)
         topic = self._topics.get((filter, form))
         if topic is None:
             topic = self._topics[filter, form] = Topic(filter, form)
@@ -188,7 +187,7 @@ class EventStreams:
                     if name in index and not index[name]:
                         del index[name]
         if not self._subscribers:
-            self._pipeline.watch = None
+            self._service.watch_events(None)
 
     def keepalive(self, request: Request) -> bytes:
         """What to send to a subscriber that has taken everything, so that it comes back to where it
@@ -215,9 +214,9 @@ class EventStreams:
         whose state was replaced by that of another node find in its log what they lack."""
         changes = self._changes
         if not changes:
-            if self._subscribers and self._machine.event_seq > self._seq:
+            if self._subscribers and self._reads.event_seq > self._seq:
                 self._fall_behind(list(self._subscribers.values()))
-                self._seq = self._machine.event_seq
+                self._seq = self._reads.event_seq
             return
         self._changes = []
         if changes[0].seq != self._seq + 1:
@@ -289,7 +288,7 @@ class EventStreams:
             self._loop.call_later(took_ns / limits.SECOND_NS, self._read)
 
     def _read_page(self, subscriber: Subscriber) -> None:
-        machine = self._machine
+        machine = self._reads
         topic = subscriber.topic
         found = self._gap(subscriber)
         changes = machine.events_after(
@@ -305,7 +304,7 @@ class EventStreams:
 
     def _gap(self, subscriber: Subscriber) -> list[bytes]:
         """The gap in front of the next event that there is, if there is one."""
-        machine = self._machine
+        machine = self._reads
         after = subscriber.after
         if after > machine.event_seq:
             resumed_after, reason = machine.event_seq, UNKNOWN

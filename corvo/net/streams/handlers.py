@@ -10,10 +10,11 @@ from corvo.engine.fetches import ResultWait
 from corvo.engine.service import Service
 from corvo.errors import ValidationError
 from corvo.events import EVENT_TYPES
+from corvo.net.http.open_streams import OpenStreams
 from corvo.net.http.query import Query
-from corvo.net.hub import StreamHub
-from corvo.net.streams.events import MESSAGES, NAMED, Filter
-from corvo.net.streams.job_output import end_event, keepalive
+from corvo.net.streams.bulk_progress import BulkProgressStreams
+from corvo.net.streams.events import MESSAGES, NAMED, EventStreams, Filter
+from corvo.net.streams.job_output import JobOutputStreams, end_event, keepalive
 from corvo.platform.ids import check_job_id
 
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -23,12 +24,19 @@ _TYPES: Final = {name: number for number, name in enumerate(EVENT_TYPES)}
 class Streams:
     """Handlers of streams."""
 
-    def __init__(self, service: Service, hub: StreamHub) -> None:
+    def __init__(
+        self,
+        service: Service,
+        streams: OpenStreams,
+        events: EventStreams,
+        job_output: JobOutputStreams,
+        operations: BulkProgressStreams,
+    ) -> None:
         self._service = service
-        self._streams = hub.streams
-        self._events = hub.events
-        self._job_output = hub.job_output
-        self._operations = hub.operations
+        self._streams = streams
+        self._events = events
+        self._job_output = job_output
+        self._operations = operations
 
     def events(self, request: Request) -> None:
         """Events of everything, or of what the filters name, from now on or behind an event."""
@@ -46,17 +54,16 @@ class Streams:
         """The text of a job as its worker sends it, until the job has ended."""
         query = Query(request, "last_event_id")
         after = _last_event_id(request, query) or 0
-        service, machine = self._service, self._service.machine
+        service = self._service
         job_id = service.job(check_job_id(request.params[0])).id
-        results = service.pipeline.results
 
         def gone(request: Request) -> None:
             self._job_output.forget(request)
-            results.drop(wait)
+            service.drop_result_wait(wait)
 
         def end(request: Request) -> None:
             self._job_output.forget(request)
-            request.send(end_event(machine, job_id))
+            request.send(end_event(service.reads, job_id))
             self._streams.end(request)
 
         now_ns = service.clock.elapsed_ns()
@@ -64,7 +71,7 @@ class Streams:
         if self._streams.start(request, gone, keepalive):
             self._job_output.subscribe(request, job_id, after, now_ns)
             if service.may_end(job_id):
-                results.park(wait)
+                service.wait_for_result(wait)
             else:
                 end(request)
 

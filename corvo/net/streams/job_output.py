@@ -14,7 +14,7 @@ import msgspec
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.fsm.machine import Machine
+from corvo.engine.reads import Reads
 from corvo.model import ENDED, STATES
 from corvo.net.http.open_streams import OpenStreams
 
@@ -39,8 +39,8 @@ class _Text:
 class JobOutputStreams:
     """The texts of all jobs, and who reads them."""
 
-    def __init__(self, machine: Machine, streams: OpenStreams) -> None:
-        self._machine = machine
+    def __init__(self, reads: Reads, streams: OpenStreams) -> None:
+        self._reads = reads
         self._streams = streams
         self._job_output: dict[str, _Text] = {}  # the one added to last is the last
         self._readers: dict[Request, str] = {}
@@ -108,7 +108,7 @@ class JobOutputStreams:
             full = self._size > limits.STREAM_TEXTS_SIZE_MAX
             if not full and now_ns - text.touched_ns <= limits.STREAM_TEXT_KEPT_NS:
                 return
-            job = self._machine.job(job_id)
+            job = self._reads.job(job_id)
             if full or job is None or ENDED[job.state]:
                 while text.pieces:
                     self._drop_piece(text)
@@ -123,9 +123,9 @@ def keepalive(_request: Request) -> bytes:
     return b":keepalive\n\n"
 
 
-def end_event(machine: Machine, job_id: str) -> bytes:
+def end_event(reads: Reads, job_id: str) -> bytes:
     """The last event of a stream, or none while the job goes on."""
-    job = machine.job(job_id)
+    job = reads.job(job_id)
     if job is not None and not ENDED[job.state]:
         return b""
     state = "deleted" if job is None else STATES[job.state]

@@ -36,7 +36,7 @@ class Admin:
     def workers(self, request: Request) -> None:
         """All workers, newest sign of life first."""
         now_ns = self._service.clock.stamp()
-        workers = sorted(self._service.machine.workers(), key=lambda w: (-w.seen_ns, w.id))
+        workers = sorted(self._service.reads.workers(), key=lambda w: (-w.seen_ns, w.id))
         reply_json(request, 200, [worker_document(worker, now_ns) for worker in workers])
 
     def cluster_status(self, request: Request) -> None:
@@ -45,7 +45,7 @@ class Admin:
 
     def snapshot(self, request: Request) -> None:
         """Write the state of this node to its base, now, and let its log begin there."""
-        index = self._service.pipeline.flusher.snapshot()
+        index = self._service.snapshot()
         reply_json(request, 200, {"status": "ok", "index": index})
 
     def metrics(self, request: Request) -> None:
@@ -64,7 +64,7 @@ class Admin:
 
     def readyz(self, request: Request) -> None:
         """Ready: what was stored is applied and writes are taken."""
-        if self._service.pipeline.draining:
+        if self._service.draining:
             raise NotReady("the server is stopping")
         _, trouble = self._state()
         if trouble:

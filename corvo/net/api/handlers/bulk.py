@@ -8,15 +8,17 @@ from typing import Any
 from corvo import limits, ops
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
+from corvo.engine.caller import Caller
+from corvo.engine.commands.action_args import encode_arguments, hold_values
+from corvo.engine.commands.inputs import json_value
+from corvo.engine.reads import ACTION_STATES, STATE_BASE
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, NotFound, ValidationError
-from corvo.fsm.ops.bulk import ACTION_STATES, STATE_BASE
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, BulkOperation
-from corvo.net.api.action_args import encode_arguments, hold_values
 from corvo.net.api.handlers.search import Asking, refuse_stale
-from corvo.net.api.requests import BulkBody, UndoBody, decode, json_value, plain_value
+from corvo.net.api.requests import BulkBody, UndoBody, decode, plain_value
 from corvo.net.api.responses import operation_counts, operation_document, reply_json
 from corvo.net.http.query import Query
 from corvo.platform.ids import check_job_ids
@@ -39,7 +41,7 @@ class Selection:
     arguments: bytes
     operation_id: str
     index: int  # of the log, which the mirror has to know
-    guard: tuple[bytes, bytes] | None
+    caller: Caller
     after: int = 0  # rows up to here have been looked at
     upto: int = 0  # rows behind came later and do not count; 0 = not known yet
     matched: int = 0  # of a dry run, like `sample`
@@ -84,8 +86,8 @@ class Bulk:
             if len(ids) <= _IDS_AT_ONCE:
                 self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
             else:  # bit by bit, so that others have their turns
-                request.context = self._service.guard, body, action, arguments
-                self._service.pipeline.later(self._check, request, ids, {})
+                request.context = body, action, arguments
+                self._service.later(self._check, request, ids, {})
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -96,7 +98,7 @@ class Bulk:
             arguments,
             self._service.new_operation_id(),
             self._asking.current_index(),
-            self._service.guard,
+            request.caller,
         )
         self._select(request, selection)
 
@@ -109,19 +111,16 @@ class Bulk:
             return
         rest = ids[_IDS_AT_ONCE:]
         if rest:
-            self._service.pipeline.later(self._check, request, rest, known)
+            self._service.later(self._check, request, rest, known)
         else:
-            self._service.pipeline.later(self._on_checked, request, list(known))
+            self._service.later(self._on_checked, request, list(known))
 
     def _on_checked(self, request: Request, ids: list[str]) -> None:
-        guard, body, action, arguments = request.context
-        self._service.guard = guard
+        body, action, arguments = request.context
         try:
             self._act(request, body, action, ids, arguments)
         except CorvoError as error:
             reply_error(request, error)
-        finally:
-            self._service.guard = None
 
     def _select(self, request: Request, selection: Selection) -> None:
         """Ask for the next jobs of a selection."""
@@ -142,17 +141,16 @@ class Bulk:
             if selection.body.dry_run:
                 self._count_selected(request, ids)
             elif first:
-                self._service.guard = selection.guard
                 settings = selection.action, selection.arguments, more
                 values = (selection.operation_id, ids, False, *settings)
-                self._service.submit(ops.BULK_ACTION, values, (self._on_added, request))
+                completion = self._on_added, request
+                self._service.submit(selection.caller, ops.BULK_ACTION, values, completion)
             else:
                 rest = (selection.operation_id, ids, more)
-                self._service.submit(ops.BULK_ADD, rest, (self._on_added, request))
+                caller = selection.caller.without_key()
+                self._service.submit(caller, ops.BULK_ADD, rest, (self._on_added, request))
         except CorvoError as error:
             reply_error(request, error)
-        finally:
-            self._service.guard = None
 
     def _on_added(self, request: Request, result: Any) -> None:
         selection: Selection = request.context
@@ -187,7 +185,7 @@ class Bulk:
         if body.dry_run:
             sample: list[str] = []
             if body.all:
-                matched, sample = self._service.machine.matching(action, SAMPLE)
+                matched, sample = self._service.reads.matching(action, SAMPLE)
                 _reply_dry_run(request, matched, sample)
                 return
 
@@ -198,14 +196,14 @@ class Bulk:
             return
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
-            in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
-        with_key = self._service.guard is not None
+            in_background = self._service.reads.matching(action, 0)[0] > _ASYNC_ABOVE
+        with_key = request.caller.idempotency is not None
         given = request.context = Given(
             ids, self._service.new_operation_id(), in_background, with_key
         )
         part, more = given.part()
         values = (given.operation_id, part, body.all, action, arguments, more)
-        self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))
+        self._service.submit(request.caller, ops.BULK_ACTION, values, (self._on_part, request))
 
     def _on_part(self, request: Request, result: Any) -> None:
         given: Given = request.context
@@ -219,7 +217,8 @@ class Bulk:
             return
         try:
             values = (given.operation_id, part, more)
-            self._service.submit(ops.BULK_ADD, values, (self._on_part, request))
+            caller = request.caller.without_key()
+            self._service.submit(caller, ops.BULK_ADD, values, (self._on_part, request))
         except CorvoError as error:
             reply_error(request, error)
 
@@ -230,7 +229,7 @@ class Bulk:
     def cancel(self, request: Request) -> None:
         """Do not go on with an action; what is done stays done."""
         values = (self._service.operation(request.params[0]).id, 0, True)
-        self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
+        self._service.submit(request.caller, ops.BULK_STEP, values, (self._on_stopped, request))
 
     def undo(self, request: Request) -> None:
         """Take back what an action has done, where nothing has happened since."""
@@ -239,7 +238,7 @@ class Bulk:
         in_background = body.async_ or operation.counts[DONE] > _ASYNC_ABOVE
         request.context = in_background
         values = (self._service.new_operation_id(), operation.id)
-        self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
+        self._service.submit(request.caller, ops.BULK_UNDO, values, (self._on_accepted, request))
 
     def results(self, request: Request) -> None:
         """What came of the jobs, one kind at a time."""
@@ -251,7 +250,7 @@ class Bulk:
                 f"kind {validate.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
             )
         limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
-        rows, cursor = self._service.machine.operation_results(
+        rows, cursor = self._service.reads.operation_results(
             operation, query.seq("cursor"), OUTCOMES.index(kind), limit
         )
         document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
@@ -272,14 +271,14 @@ class Bulk:
         if request.abandoned:
             return
         for job_id in ids[:_COUNTED_AT_ONCE]:
-            job = self._service.machine.job(job_id)
+            job = self._service.reads.job(job_id)
             if job is not None and job.state in ACTION_STATES[action]:
                 matched += 1
                 if len(sample) < SAMPLE:
                     sample.append(job_id)
         rest = ids[_COUNTED_AT_ONCE:]
         if rest:
-            self._service.pipeline.later(self._count, request, action, rest, matched, sample, then)
+            self._service.later(self._count, request, action, rest, matched, sample, then)
         else:
             then(matched)
 
@@ -288,7 +287,7 @@ class Bulk:
             reply_error(request, result)
             return
         # The answer of an earlier request knows the task as it was then.
-        operation: BulkOperation = self._service.machine.operation(result.id) or result
+        operation: BulkOperation = self._service.reads.operation(result.id) or result
         if not operation.finished_ns and request.context:
             progress = self._progress_pattern.replace("{id}", operation.id)
             document: dict[str, Any] = {"bulk_operation_id": operation.id, "status": "processing"}

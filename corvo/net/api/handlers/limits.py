@@ -63,7 +63,7 @@ class Flow:
         query = Query(request, "limit", "after")
         name = self._service.queue(validate.queue_name(request.params[0])).name
         limit = query.limit()
-        total, groups = self._service.machine.groups(name, query.text("after"), limit + 1)
+        total, groups = self._service.reads.groups(name, query.text("after"), limit + 1)
         reply = {"groups": [group_document(group) for group in groups[:limit]], "total": total}
         if len(groups) > limit:
             reply["cursor"] = groups[limit - 1].key
@@ -82,4 +82,4 @@ class Flow:
 
     def _propose(self, request: Request, op: ops.Op, *values: object) -> None:
         request.context = "ok"
-        self._service.submit(op, values, (on_done, request))
+        self._service.submit(request.caller, op, values, (on_done, request))

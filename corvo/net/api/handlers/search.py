@@ -16,7 +16,6 @@ from corvo.net.http.query import Query
 
 _STALE = header_line("X-Corvo-Stale", "true")
 _WAIT_S = (limits.MIRROR_WAIT_NS + limits.SEARCH_NS) / 1e9 + 1
-_FLUSH_AGAIN_NS = 20 * limits.MS_NS
 _PAGE_FIELDS = ("sort", "order", "cursor", "limit")
 
 Answer = Callable[[Request, Any, bool], None]
@@ -95,7 +94,6 @@ class Asking:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._flushed_ns = 0
 
     def ask(
         self,
@@ -108,25 +106,10 @@ class Asking:
         """Call `answer` with what the mirror says and whether that is older than `index`, an index
         of the log (-1 = any age will do); an error is answered here."""
         if index >= 0:
-            index = self._flushed_index(index)
+            index = self._service.flushed_index(index)
         arguments |= {"index": index, "wait_ms": limits.MIRROR_WAIT_NS // limits.MS_NS}
         slot = (self._on_answer, (request, answer))
         self._service.mirror.ask(method, arguments, _WAIT_S, slot)
-
-    def _flushed_index(self, index: int) -> int:
-        """The flush that the mirror has to know so that it knows the log up to `index`. What is not
-        flushed yet is, but not for every request."""
-        machine, flusher = self._service.machine, self._service.pipeline.flusher
-        if index <= flusher.index or index > machine.applied_index:
-            return index
-        if machine.write_buffer_records:
-            now_ns = self._service.clock.monotonic_ns()
-            if now_ns - self._flushed_ns < _FLUSH_AGAIN_NS:
-                return index
-            self._flushed_ns = now_ns
-            flusher.flush()
-        # Entries that have changed no document are in no flush.
-        return index if machine.write_buffer_records else flusher.index
 
     @staticmethod
     def _on_answer(argument: tuple[Request, Answer], result: Any) -> None:
@@ -140,7 +123,7 @@ class Asking:
 
     def current_index(self) -> int:
         """The log as it is applied now."""
-        return self._service.machine.applied_index
+        return self._service.reads.applied_index
 
 
 def min_index(request: Request) -> int:

@@ -57,6 +57,9 @@ class Log:
     def hears_leader(self) -> bool:
         return self.leader_id not in ("", self.node_id) and not self.silent
 
+    def leader_address(self) -> str:
+        return f"h{self.leader_id[1]}:80" if self.leader_id else ""
+
     def read(self, answer: Any) -> None:
         self.reads.append(answer)
 
@@ -89,6 +92,7 @@ class Rig:
             ROUTER.find,
             self.log,
             self.leadership,
+            self.log.leader_address,
             self.forward,
             self.loop,
         )

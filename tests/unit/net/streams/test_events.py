@@ -61,9 +61,13 @@ class Server:
         self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.pages = 0
         parts: Any = self
-        self.events = EventStreams(parts, parts, parts, parts)
+        self.clock = self.reads = parts
+        self.events = EventStreams(parts, parts)
 
-    # What the streams use of loop, clock and machine.
+    # What the streams use of loop, clock, service and reads.
+
+    def watch_events(self, reader: Callable[[list[Event]], None] | None) -> None:
+        self.watch = reader
 
     def call_soon(self, callback: Callable[..., None], *args: Any) -> None:
         self.soon.append((callback, args))

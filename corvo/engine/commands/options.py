@@ -5,11 +5,11 @@ from collections.abc import Callable
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo.engine import validate
+from corvo.engine.commands import result_schemas
+from corvo.engine.commands.action_args import hold_values
+from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.errors import ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
-from corvo.net.api import result_schemas
-from corvo.net.api.action_args import hold_values
-from corvo.net.api.requests import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.platform.ids import check_job_id
 
 _CHAIN_STEP_MIN = -2
