@@ -24,6 +24,7 @@ cdef class WorkerVerbs:
 
     @cython.locals(wait=Wait)
     cdef _wait(self, Request request, tuple values, bint batch, answer)
+
     @cython.locals(service=Service, caller=Caller)
     cpdef ack(self, Request request)
 
