@@ -1,6 +1,6 @@
 """Why a job is not running, or what it does instead: a list of findings.
 
-A *finding* says one thing: a `code` for programs, a `message` for people, what to do `next` if
+A *finding* states one fact: a `code` for programs, a `message` for people, what to do `next` if
 there is something to do, and its facts. Each is found by a function of its own, which gives None
 when it does not apply; the table at the end names those of each state, the one that matters most
 first. All of them read counters, indexes and a bounded number of jobs.
@@ -52,7 +52,7 @@ class Scene:
         self.workers = self.reads.workers_of(self.queue.name)
 
     def left(self, at_ns: int) -> str:
-        """How long it is until a time, in words."""
+        """The time left until a moment, in words."""
         left_ns = at_ns - self.now_ns
         seconds = limits.SECOND_NS
         return f"in {format_duration(-(-left_ns // seconds) * seconds)}" if left_ns > 0 else "now"
@@ -79,7 +79,7 @@ def explain(service: Service, job: Job) -> dict[str, Any]:
 
 
 def _workers(scene: Scene) -> dict[str, Any]:
-    """Who asks for jobs of this queue."""
+    """The workers that fetch from this queue."""
     seen = scene.workers[: limits.EXPLAINED_JOBS_MAX]
     return {
         "count": len(scene.workers),
@@ -230,7 +230,7 @@ def _no_worker(scene: Scene) -> Finding | None:
     since = f" since {format_time(newest_ns)}" if newest_ns else ""
     return _finding(
         "no_workers",
-        f"no worker has asked for jobs of the queue {shown(scene.queue.name)}{since}",
+        f"no worker has fetched from the queue {shown(scene.queue.name)}{since}",
         "start a worker for this queue, or look at its queue names",
     )
 
@@ -243,7 +243,7 @@ def _ready(scene: Scene) -> Finding | None:
 
 
 def _last_failure(scene: Scene) -> Finding | None:
-    """Shown beside the rest: why it runs again."""
+    """An additional finding: why the job runs again."""
     records = scene.reads.errors(scene.job.id, 1)
     if not records or not scene.job.attempt:
         return None

@@ -152,7 +152,8 @@ class BulkBody(_Body, rename={"async_": "async"}):
 
 
 class RetentionBody(_Body):
-    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+    """POST /queues/{name}/retention: what is absent stays as it is, null is the default of the
+    server."""
 
     completed: Duration | UnsetType = UNSET
     dead: Duration | UnsetType = UNSET
@@ -209,7 +210,7 @@ class AgingBody(_Body):
 
 
 class JoinBody(_Body):
-    """POST /cluster/join: who wants to be a member, and that it knows the secret."""
+    """POST /cluster/join: the joining node, and the proof that it knows the cluster secret."""
 
     node_id: str
     addr: str
@@ -301,7 +302,7 @@ def decode_optional(body: bytes, kind: type[_B]) -> _B:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Decode a body whose members are checked by somebody else; an empty one counts as `{}`."""
+    """Decode a body without checking its members; an empty one counts as `{}`."""
     members = decode(body or b"{}", dict[str, Raw])
     return {name: plain_value(raw, name) for name, raw in members.items()}
 
@@ -355,7 +356,7 @@ def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
         return Raw(pattern.sub(lambda m: back.get(m.group(), m.group()), bytes(value)))
     if isinstance(value, str):
         if any(chr(int(new[2:], 16)) in value for new in back):
-            raise ParseError("invalid JSON: a name or key holds half of a surrogate pair")
+            raise ParseError("invalid JSON: a name or key contains half of a surrogate pair")
         return value
     if isinstance(value, list):
         return [_restore(item, back) for item in value]
@@ -408,7 +409,7 @@ def json_text(text: str, field: str) -> Raw:
         value = decode(b'{"value":%b}' % data, _JsonText).value
     except (ParseError, ValidationError):
         value = NOTHING
-    if bytes(value) != data:  # or the text ended the value itself and went on behind it
+    if bytes(value) != data:  # or the text closed the value and continued after it
         raise ValidationError(f"invalid {field}: it is not JSON", field=field)
     return value
 

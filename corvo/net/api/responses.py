@@ -176,7 +176,7 @@ def job_document(reads: Reads, job: Job) -> dict[str, Any]:
 
 
 def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> None:
-    """What only some jobs have."""
+    """Add the optional members of a job."""
     if options.expires_ns:
         document["expire_at"] = format_time(options.expires_ns)
     if job.state == HELD:
@@ -191,7 +191,7 @@ def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> Non
 
 
 def outcome(reads: Reads, job: Job) -> dict[str, Any]:
-    """What came of a job: its result, or its last error."""
+    """The outcome of a job: its result, or its last error."""
     if job.state == COMPLETED:
         return {"result": Raw(job.result)} if job.result else {}
     errors = reads.errors(job.id, 1)
@@ -299,8 +299,8 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def past_documents(reads: Reads, job: Job, before_ns: int) -> list[dict[str, Any]]:
-    """What the job itself knows of the time for which the event log has no events any more: when it
-    was made, and its failures."""
+    """Events rebuilt from the job itself for the time that was trimmed from the event log: its
+    creation and its failures."""
     failures = [
         ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
         for record in reads.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
@@ -382,7 +382,7 @@ def queue_document(reads: Reads, queue: Queue, now_ns: int) -> dict[str, Any]:
 
 
 def operation_document(operation: BulkOperation) -> dict[str, Any]:
-    """How far a task on many jobs is."""
+    """A bulk operation and its progress."""
     document: dict[str, Any] = {
         "id": operation.id,
         "status": OPERATION_STATES[operation.state],
@@ -414,13 +414,13 @@ def operation_document(operation: BulkOperation) -> dict[str, Any]:
 
 
 def operation_counts(operation: BulkOperation) -> dict[str, int]:
-    """What came of the jobs of a task so far."""
+    """Outcomes of the jobs of a bulk operation so far."""
     done, skipped, conflicts = (operation.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
     return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
 
 
 def _add_flow(document: dict[str, Any], reads: Reads, queue: Queue, now_ns: int) -> None:
-    """What a queue lets pass."""
+    """Add the rate limit, groups and aging of a queue."""
     if queue.rate_limit:
         document["rate_limit"] = queue.rate_limit
         document["rate_window_ms"] = queue.rate_window_ns // MS_NS

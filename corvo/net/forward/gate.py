@@ -1,16 +1,16 @@
-"""Who serves a request: this node, or the leader.
+"""The gate of a node in a cluster: decides where each request is served.
 
-Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
-that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
-anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
-So is the text that workers stream, which is not replicated.
+The row of its route names the place. Reads are served where they arrive, from the state that this
+node has applied (`X-Corvo-Index` gives its index); with `?consistent=true` a read first waits until
+this node has applied all writes acknowledged before it. Everything else goes to the leader: it is
+served here when this node leads, and forwarded otherwise. So is live job output, which is not
+replicated.
 
-While nobody leads, or the leader has become silent, requests are held, for a moment: an election
-takes less than that. So are requests whose op was lost with a leadership: they were not done, and
-are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too
-long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN, when its leader was lost with it.
-The moment begins when the leader was lost: a node that is cut off then says so at once, and its
-clients turn to another one.
+While there is no leader, or the leader is silent, requests are held for longer than an election
+takes. Also held are requests whose op was lost with a leadership, which are retried as if they had
+just arrived, and reads that were not confirmed. A request held past its deadline gets NO_LEADER: it
+was never proposed; or OUTCOME_UNKNOWN, if its leader was lost with it. The deadline counts from the
+loss of the leader: a node that is cut off soon answers at once, and its clients turn to another.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from corvo.net.forward.proxy import refuse
 from corvo.net.http.router import LEADER, Route
 from corvo.net.rpc.wire import STREAMING, media_type
 
-# Passes a request on to an address; until then it may be asked for again.
+# Forwards a request to an address; it may be retried until the given time.
 Forward = Callable[[Request, str, int], None]
 
 _CONSISTENT: Final = b"consistent=true"
@@ -44,7 +44,7 @@ def _is_local(request: Request, route: Route | None) -> bool:
 
 
 class Gate:
-    """Stands before the router of a node in a cluster."""
+    """Serves, forwards or holds each request, ahead of the router."""
 
     def __init__(
         self,
@@ -70,17 +70,19 @@ class Gate:
         self._held: deque[tuple[int, Request]] = deque()  # until when
         self._timer: Any = None
         self._retry_due = False
-        self._reads: dict[Request, int] = {}  # consistent ones, and until when
-        self._leaderless_ns = 0  # since when nobody has led; 0: somebody does, or nobody ever did
+        self._reads: dict[Request, int] = {}  # consistent ones, and their deadlines
+        self._leaderless_ns = (
+            0  # when the last leader was lost; 0: there is one, or there never was
+        )
         leadership.on_change += [self._look, self._retry_soon]
 
     @property
     def held(self) -> int:
-        """Requests that wait for a leader."""
+        """Number of requests that wait for a leader."""
         return len(self._held)
 
     def handle(self, request: Request) -> None:
-        """Serve, pass on, or hold."""
+        """Serve, forward, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
         elif self._is_local(request):
@@ -92,7 +94,7 @@ class Gate:
             self._handle(request)
         elif request.forwarded is not None:
             request.conn.context.abuse_counters.count("forwarded")
-            self._refuse(request)  # the node that passed it on asks again
+            self._refuse(request)  # the node that forwarded it retries
         else:
             self._pass_on(request, self._until_ns())
 
@@ -100,7 +102,8 @@ class Gate:
         return _is_local(request, self._find(request))
 
     def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
-        """Take a request whose op was not done, if the slot is that of one."""
+        """Take back a request whose op was not done; False if the completion is not of a
+        request."""
         argument = slot[1]
         request = argument.request if isinstance(argument, Wait) else argument
         if not isinstance(request, Request):
@@ -118,12 +121,12 @@ class Gate:
         return True
 
     def returned(self, request: Request, until_ns: int) -> None:
-        """Take back a request that was passed on, and of which nothing was done."""
+        """Take back a request that was forwarded and not done."""
         request.on_abandoned = None
         self._hold(request, until_ns)
 
     def close(self) -> None:
-        """Nobody will lead: say so to all that wait."""
+        """Answer all held requests with NO_LEADER."""
         while self._held:
             self._refuse(self._held.popleft()[1])
         if self._timer is not None:
@@ -133,14 +136,14 @@ class Gate:
 
     def _look(self) -> None:
         if self._reads:
-            self._log.forget_reads()  # whoever was asked may not be able to tell
+            self._log.forget_reads()  # the node that was asked may never answer
         if self._leadership.serving or self._log.leader_id:
             self._leaderless_ns = 0
         elif not self._leaderless_ns:
             self._leaderless_ns = self._elapsed_ns()
 
     def _until_ns(self) -> int:
-        """When it is too late for somebody to lead."""
+        """The deadline of a request that needs a leader."""
         since_ns = 0 if self._log.leader_id else self._leaderless_ns
         return (since_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
 
@@ -203,7 +206,7 @@ class Gate:
         if not request.abandoned and not request.replied:
             refuse(request)
 
-    # Reads that see everything.
+    # Consistent reads.
 
     def _read(self, request: Request, until_ns: int) -> None:
         self._reads[request] = until_ns

@@ -1,12 +1,12 @@
-"""One connection to the leader, and one request at a time on it.
+"""One connection to the leader, with one request at a time.
 
-An answer comes whole, or in chunks. A whole one is handed over when it is there. One in chunks is
-passed on as it comes: its head first, then each piece, then its end with the trailers. While the
-client does not take the pieces the connection is not read from, so that whoever writes them at the
-other end learns about it: nothing piles up here.
+A response has a length or is chunked. One with a length is passed on when it is complete. A chunked
+one is passed on as it arrives: the head, each chunk, the end with its trailers. While the client
+does not read, the connection is not read either, so that back pressure reaches the leader and
+nothing accumulates here.
 
-Our own servers are at the other end. What they say is looked at all the same; what cannot be read
-ends the connection.
+The peer is another node of the cluster. Its responses are checked all the same, and a malformed one
+closes the connection.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ async def connect(
     protocol: asyncio.Protocol,
     trust: ssl.SSLContext | None,
 ) -> None:
-    """Connect to the leader at this address (host:port, behind https:// if it speaks TLS). OSError
-    or ValueError when that fails, or takes too long."""
+    """Connect to the leader at this address: host:port, with https:// in front if it uses TLS.
+    Raises OSError or ValueError if that fails or takes too long."""
     scheme, _, authority = address.rpartition("//")
     host, _, port = authority.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -97,12 +97,12 @@ class ForwardedRequest:
 
 
 class Answer:
-    """What the leader said."""
+    """The HTTP response of the leader."""
 
     __slots__ = ("body", "chunked", "content_type", "headers", "index", "last", "length", "status")
 
     def __init__(self, head: bytes) -> None:
-        """Raises ValueError when this is not the head of an answer of ours."""
+        """Parse the head. Raises ValueError if it is not that of a node."""
         lines = head.split(b"\r\n")
         if not lines[0].startswith(b"HTTP/1.1 "):
             raise ValueError("not HTTP/1.1")
@@ -128,7 +128,7 @@ class Answer:
             elif name == b"transfer-encoding":
                 self.chunked = value == b"chunked"
                 if not self.chunked:
-                    raise ValueError("a transfer coding that nobody asked for")
+                    raise ValueError("unknown transfer coding")
             elif name not in OWN_FIELDS:
                 self.headers += line + b"\r\n"
         if self.length == 0 and not self.chunked and self.content_type is not _JSON:
@@ -137,17 +137,17 @@ class Answer:
 
 
 class Chunks:
-    """Reads a body in chunks."""
+    """Decodes a chunked body."""
 
     def __init__(self) -> None:
         self.trailers: bytes | None = None  # lines; then it has ended
-        self.behind = b""  # the end
+        self.after_end = b""  # bytes after the end
         self._rest = b""
         self._left = 0  # of a chunk and the end of its line
         self._ending = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Pieces of the body; ValueError when these are no chunks."""
+        """Pieces of the body. Raises ValueError if the data is not chunked."""
         pieces: list[bytes] = []
         data = self._rest + data
         at = 0
@@ -171,26 +171,26 @@ class Chunks:
         if self._ending:
             self._end()
         elif not self._left and len(self._rest) > _CHUNK_LINE_MAX:
-            raise ValueError("a chunk without a size")
+            raise ValueError("chunk without a size")
         return pieces
 
     def _end(self) -> None:
-        lines, blank, behind = (b"\r\n" + self._rest).partition(b"\r\n\r\n")
+        lines, blank, rest = (b"\r\n" + self._rest).partition(b"\r\n\r\n")
         if blank:
             self.trailers = lines[2:] + b"\r\n" if len(lines) > 2 else b""
-            self.behind = behind
+            self.after_end = rest
         elif len(self._rest) > limits.TRAILER_SIZE_MAX:
-            raise ValueError("trailers without an end")
+            raise ValueError("trailers without end")
 
 
 class Sender(Protocol):
-    """Who sends requests, and is told what becomes of them."""
+    """The owner of the connections: it sends requests and is called back with their fates."""
 
     def answered(self, upstream: "Upstream", forwarded: ForwardedRequest, answer: Answer) -> None:
         """The answer to a request is complete."""
 
     def began(self, forwarded: ForwardedRequest, answer: Answer) -> bool:
-        """There is the head of an answer in chunks; False when nobody wants it."""
+        """The head of a chunked response arrived; False if no client waits for it."""
 
     def ended(self, upstream: "Upstream", forwarded: ForwardedRequest, trailers: bytes) -> None:
         """The answer that began is complete."""
@@ -227,11 +227,11 @@ class Upstream(asyncio.Protocol):
         try:
             self._take(data)
         except ValueError as error:
-            logger.warning("the answer of %s cannot be read: %s", self.address, error)
+            logger.warning("malformed response from %s: %s", self.address, error)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
+        """The connection closed, on either side."""
         self._transport = None
         forwarded, self.forwarded = self.forwarded, None
         self._sender.lost(self, forwarded)
@@ -285,7 +285,7 @@ class Upstream(asyncio.Protocol):
             self._pieces.append(data)
             return
         if self._missing < 0 or self.forwarded is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         if self._pieces:
             data = b"".join([*self._pieces, data])
             self._pieces = []
@@ -303,7 +303,7 @@ class Upstream(asyncio.Protocol):
     def _begin(self, answer: Answer) -> bool:
         forwarded = self.forwarded
         if forwarded is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         if not self._sender.began(forwarded, answer):
             self.abort()
             return False
@@ -318,14 +318,14 @@ class Upstream(asyncio.Protocol):
     def _pass_on(self, chunks: Chunks, data: bytes) -> None:
         forwarded, answer = self.forwarded, self._answer
         if forwarded is None or forwarded.request is None or answer is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         forwarded.since_ns = self._elapsed_ns()
         request = forwarded.request
         for piece in chunks.feed(data):
             request.send(piece)
         if chunks.trailers is not None:
-            if chunks.behind:
-                raise ValueError("more than was asked for")
+            if chunks.after_end:
+                raise ValueError("unexpected data")
             self._chunks = None
             self._sender.ended(self, self._done(answer), chunks.trailers)
         elif request.unsent_size > limits.STREAM_UNSENT_SIZE_MAX and self.open:

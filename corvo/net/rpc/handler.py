@@ -1,6 +1,6 @@
 """The worker service over HTTP: by Connect and gRPC, in both forms of messages.
 
-POST /corvo.v1.WorkerService/<Method>; the content type says which protocol and which form. A stream
+POST /corvo.v1.WorkerService/<Method>; the content type selects the protocol and the form. A stream
 that both sides write needs HTTP/2, but a single frame of it, as plain JSON, can be exchanged by
 HTTP/1.1 too: some clients do that.
 """
@@ -133,7 +133,9 @@ class Rpc:
             return
         abandoned = call.request.on_abandoned
         call.request.on_abandoned = None
-        call.fail(RpcError("deadline_exceeded", "there was no answer in time; it may still happen"))
+        call.fail(
+            RpcError("deadline_exceeded", "no result in time; the call may still take effect")
+        )
         if abandoned is not None:
             abandoned(call.request)
 
@@ -172,7 +174,7 @@ class Rpc:
                 timer.cancel()
 
         def too_late() -> None:
-            gone(wire.request, RpcError("deadline_exceeded", "the time of the call is over"))
+            gone(wire.request, RpcError("deadline_exceeded", "the deadline of the call has passed"))
             streams.end(wire.request)
 
         if streams.start(wire.request, gone, events.keepalive, b"", wire.content_type()):
@@ -182,7 +184,7 @@ class Rpc:
 
 
 class EnvelopeForm(Form):
-    """Events as messages of a stream; one without a type only says that the stream is alive."""
+    """Events as messages of a stream; one without a type is a keepalive."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -226,5 +228,5 @@ def _nothing(_error: RpcError | None) -> None:
 
 
 def _from_start(request: Request) -> int | None:
-    """Where a stream of events begins that does not name one: now, or at the oldest."""
+    """Where a stream of events without a last event begins: now, or at the oldest."""
     return 0 if header(request, b"x-corvo-from") == b"start" else None

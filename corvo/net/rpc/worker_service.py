@@ -1,7 +1,7 @@
 """The methods of the worker service, on messages as dicts, whatever protocol they came by.
 
-They say the same to the service as the routes of the HTTP API do, through the same bodies and
-checks. A method is given a `Call` and answers it, now or later.
+They submit the same commands as the routes of the HTTP API. A method gets a `Call` and answers it,
+now or later.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Values = dict[str, Any]
 
 _QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
 _JOB_AND_TOKEN: Final = 2  # of a plain ack
-# What an enqueue by message calls as the HTTP API does, and means by it.
+# Members of an enqueue message with the name and meaning they have in the HTTP API.
 _ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 _REQUEST: Final = "LifecycleStreamRequest"
@@ -52,7 +52,7 @@ _writer = Writer()
 
 
 class Call:
-    """One call: how it is answered, once."""
+    """One call, which is answered once."""
 
     def __init__(self, request: Request, timeout_ns: int) -> None:
         self.request = request
@@ -71,7 +71,7 @@ class Call:
         raise NotImplementedError
 
     def settle(self, result: Any, values: Callable[[Any], Values]) -> None:
-        """Answer with what apply made of an op."""
+        """Answer with the result of an op."""
         if isinstance(result, CorvoError):
             self.fail(result)
         else:
@@ -79,7 +79,7 @@ class Call:
 
 
 class WorkerCalls:
-    """The unary methods, and what the streams are made of."""
+    """The unary methods, and the parts of lifecycle streams."""
 
     def __init__(self, service: Service, enqueues: EnqueueCommands, work: WorkCommands) -> None:
         self._service = service
@@ -123,7 +123,7 @@ class WorkerCalls:
         self, values: Values, call: Call, count: int, answer: Callable[[Any], Values]
     ) -> None:
         def on_fetched(wait: Wait, result: Any) -> None:
-            if call.done:  # nobody takes them any more
+            if call.done:  # the call ended: the jobs return to their queues
                 self._service.abandon(wait)
             else:
                 call.settle(result, answer)
@@ -180,7 +180,7 @@ class WorkerCalls:
 
         self.fail_job(call.caller, values, lambda result: call.settle(result, answer))
 
-    # What a lifecycle stream is made of: `answer` is called with the result of the op.
+    # Parts of lifecycle streams: `answer` is called with the result of the op.
 
     def read_frame(self, codec: Any, data: bytes) -> Values:
         """A frame; acks and enqueues that are all plain are ops already."""
@@ -212,7 +212,7 @@ class WorkerCalls:
         self._service.submit(caller, ops.ACK_BATCH, (payloads,), (_call, answer))
 
     def _fast_ack(self, item: Values) -> bytes:
-        """The op of an ack that says nothing but whose it is; empty = it says more."""
+        """Encoded Ack if the message has only job id and token, else b""."""
         if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
             return b""
         job_id = check_job_id(item["job_id"])
@@ -289,7 +289,7 @@ class WorkerCalls:
         self._work.heartbeat(call.caller, jobs, on_heartbeat, call)
 
     def server_info(self, _values: Values, call: Call) -> None:
-        """What this server is."""
+        """The version of the server and of its API."""
         call.answer({"server_version": __version__, "api_version": __version__})
 
 
@@ -454,7 +454,7 @@ def _time(values: Values) -> str:
 
 
 def _refuse(values: Values, *names: str) -> None:
-    """What is ignored would be missed."""
+    """Refuse members that are not supported: the client relies on them."""
     for name in names:
         if name in values:
             raise ValidationError(f"{validate.shown(name)} is not part of this version", field=name)

@@ -1,4 +1,4 @@
-"""Streams: events and text as they happen."""
+"""Handlers of server-sent events: events, job output, bulk progress."""
 
 import difflib
 from typing import Final
@@ -39,7 +39,7 @@ class Streams:
         self._operations = operations
 
     def events(self, request: Request) -> None:
-        """Events of everything, or of what the filters name, from now on or behind an event."""
+        """All events, or those that match the filters, from now on or after an event."""
         query = Query(request, "last_event_id", "from", "queues", "job_ids", "types", "format")
         after = _last_event_id(request, query)
         start = query.choice("from", ("now", "start"))
@@ -51,7 +51,7 @@ class Streams:
             self._events.subscribe(request, filter, form, after)
 
     def job(self, request: Request) -> None:
-        """The text of a job as its worker sends it, until the job has ended."""
+        """The live output of a job until it is finished."""
         query = Query(request, "last_event_id")
         after = _last_event_id(request, query) or 0
         service = self._service
@@ -76,7 +76,7 @@ class Streams:
                 end(request)
 
     def operation(self, request: Request) -> None:
-        """How far a task on many jobs is, until it has ended."""
+        """The progress of a bulk operation until it is finished."""
         Query(request)
         self._operations.subscribe(request, self._service.operation(request.params[0]))
 
@@ -98,11 +98,11 @@ def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filt
 
 
 def _last_event_id(request: Request, query: Query) -> int | None:
-    """What the client has got already. Browsers repeat the first request when they come back, so
-    the header is newer than the query."""
+    """The last event that the client has received. Browsers repeat the first request when they
+    reconnect, so the header is newer than the query."""
     given = (request.rare or {}).get(_LAST_EVENT_ID)
     if given is None:
         return query.seq("last_event_id") if query.has("last_event_id") else None
     if not given.isdigit() or len(given) > 18:
-        raise ValidationError("the header Last-Event-ID is not the id of an event")
+        raise ValidationError("the header Last-Event-ID is not an event id")
     return int(given)

@@ -1,5 +1,4 @@
-"""What people ask about jobs: why one waits, when it has ended, its events, errors and log lines;
-and who holds which unique key."""
+"""Inspection of jobs: explain, wait, events, errors and log lines; and unique keys."""
 
 from typing import Any
 
@@ -32,7 +31,7 @@ _LEVEL_ALIASES = {"warning": "warn"}
 
 
 class Answers:
-    """Handlers of questions, of log lines, and of unique locks."""
+    """Handlers of inspections, of log lines, and of unique locks."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -43,11 +42,11 @@ class Answers:
     # ---- one job ----
 
     def explain(self, request: Request) -> None:
-        """Why it is not running, or what it does instead."""
+        """Why the job is not running, or what it does instead."""
         reply_json(request, 200, explain(self._service, self._job(request)))
 
     def wait(self, request: Request) -> None:
-        """200 with the job when it has ended, 202 with the job as it is when it has not in time."""
+        """200 with the job when it is finished, 202 with its present state at the timeout."""
         query = Query(request, "timeout")
         job = self._job(request)
         wait_ns = query.duration_ns("timeout", limits.END_WAIT_DEFAULT_S, limits.END_WAIT_MAX_S)
@@ -73,7 +72,9 @@ class Answers:
         if before:
             end = reads.event(before)
             if end is None or end.job_id != job.id:
-                raise ValidationError(f"before {before} is no event of this job", field="before")
+                raise ValidationError(
+                    f"before {before} is not an event of this job", field="before"
+                )
             previous, known_from_ns = end.previous, end.at_ns
         changes = reads.events(job.id, limit, limits.PAGE_SIZE_MAX, before)
         events = [event_document(event) for event in changes]
@@ -118,7 +119,7 @@ class Answers:
             reply_error(request, result)
 
     def logs(self, request: Request) -> None:
-        """A page of lines behind `after`, in order."""
+        """A page of lines after `after`, in order."""
         query = Query(request, "attempt", "after", "limit")
         job = self._job(request)
         attempt = query.integer("attempt", 0, 1, limits.RETRIES_MAX)
@@ -148,12 +149,12 @@ class Answers:
         queue = query.text("queue")
         if queue:
             queue = self._service.queue(validate.queue_name(queue)).name
-        found, behind = self._service.reads.locks(
+        found, next_key = self._service.reads.locks(
             queue, _parse_cursor(query.text("cursor")), query.limit()
         )
         reply: dict[str, Any] = {"locks": [lock_document(lock) for lock in found]}
-        if behind:
-            reply["cursor"] = behind.hex()
+        if next_key:
+            reply["cursor"] = next_key.hex()
         reply_json(request, 200, reply)
 
     def release_lock(self, request: Request) -> None:
@@ -189,7 +190,7 @@ class Answers:
         reply_json(request, 200, reply)
 
     def all_events(self, request: Request) -> None:
-        """A page of all events behind `after_seq`, in order."""
+        """A page of all events after `after_seq`, in order."""
         query = Query(request, "limit", "after_seq")
         changes = self._service.reads.events_after(
             query.seq("after_seq"), query.limit(), limits.PAGE_SIZE_MAX
@@ -211,10 +212,10 @@ def _encode_line(line: LineBody, number: int, now_ns: int) -> bytes:
 
 
 def _parse_cursor(text: str) -> bytes:
-    """The place where the last page ended."""
+    """The position where the last page ended."""
     try:
         return bytes.fromhex(text)
     except ValueError:
         raise ValidationError(
-            f"cursor {validate.shown(text)} is none that an answer named", field="cursor"
+            f"cursor {validate.shown(text)} is not one of a response", field="cursor"
         ) from None

@@ -1,4 +1,4 @@
-"""One job: read it, and what people do to it."""
+"""One job: reads and actions."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class Jobs:
         self._service.submit(request.caller, ops.CANCEL_JOB, values, (self._on_cancelled, request))
 
     def hold(self, request: Request) -> None:
-        """Keep it from running until somebody approves it."""
+        """Hold the job until it is approved."""
         body = decode_optional(request.body, HoldBody)
         hold = hold_values(body.timeout, body.timeout_action)
         self._act(request, "hold", encode_arguments(reason=body.reason, hold=hold))

@@ -40,7 +40,7 @@ class Queues:
         self._pause(request, "paused", drain=False)
 
     def drain(self, request: Request) -> None:
-        """Pause, and say when the last active job is done."""
+        """Pause, and report when the last active job is finished."""
         self._pause(request, "draining", drain=True)
 
     def _pause(self, request: Request, word: str, drain: bool) -> None:
@@ -73,12 +73,12 @@ class Queues:
             reply_error(request, result)
             return
         document = {"status": request.context, "deleted": result.total}
-        if result.running():  # the jobs are gone for everybody, and are removed one after another
+        if result.running():  # no longer visible; removed in steps
             document["bulk_operation_id"] = result.id
         reply_json(request, 200, document)
 
     def retention(self, request: Request) -> None:
-        """How long jobs are kept that have ended."""
+        """Set how long finished jobs are kept."""
         body = decode(request.body, RetentionBody)
         name = validate.queue_name(request.params[0])
         queue = self._service.reads.queue(name)
@@ -89,14 +89,14 @@ class Queues:
             keep_ns = old_ns if value is UNSET else KEEP_DEFAULT
             if value is not UNSET and value is not None:
                 keep_ns = validate.retention_ns(value, field)
-            values.append(keep_ns + 1)  # the op has 0 for "as the server says"
+            values.append(keep_ns + 1)  # 0 in the op is the default of the server
         request.context = "ok"
         self._service.submit(
             request.caller, ops.SET_QUEUE_OPTIONS, (name, values, 0), (on_done, request)
         )
 
     def concurrency(self, request: Request) -> None:
-        """Bound the active jobs over all workers; 0 or less removes the bound."""
+        """Limit the active jobs over all workers; 0 or less removes the limit."""
         body = decode(request.body, ConcurrencyBody)
         if body.max > CONCURRENCY_MAX:
             raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")

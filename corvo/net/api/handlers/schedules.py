@@ -66,15 +66,15 @@ class Schedules:
         self._change(request, new, decode(request.body, ScheduleBody))
 
     def update(self, request: Request) -> None:
-        """200 with the schedule; the next run is computed anew."""
+        """200 with the schedule; the next run is recomputed."""
         self._update(request, decode(request.body, ScheduleBody))
 
     def pause(self, request: Request) -> None:
-        """No more runs until it is resumed; slots that pass meanwhile are not caught up."""
+        """Stop runs until it is resumed; occurrences in between are not caught up."""
         self._update(request, ScheduleBody(enabled=False))
 
     def resume(self, request: Request) -> None:
-        """Run again from the next slot on."""
+        """Run again from the next occurrence on."""
         self._update(request, ScheduleBody(enabled=True))
 
     def _update(self, request: Request, body: ScheduleBody) -> None:
@@ -82,7 +82,7 @@ class Schedules:
         self._change(request, self._service.schedule(request.params[0]), body)
 
     def run(self, request: Request) -> None:
-        """A job now, beside the slots."""
+        """Enqueue a job now, outside the times of the schedule."""
         self._service.run_schedule(request.caller, self._id(request), (on_enqueued, request))
 
     def delete(self, request: Request) -> None:
@@ -93,14 +93,14 @@ class Schedules:
         )
 
     def _id(self, request: Request) -> str:
-        """The id of the schedule that is named. One that is gone is left to apply, which knows
-        whether this is a request that is sent again."""
+        """The id of the named schedule. A missing one is left to apply, which knows whether the
+        request is repeated."""
         key = request.params[0]
         schedule = self._service.reads.schedule(key)
         return key if schedule is None else schedule.id
 
     def _change(self, request: Request, old: Schedule, body: ScheduleBody) -> None:
-        """Propose the old schedule with what the body changes."""
+        """Submit the old schedule with the changes of the body."""
         text = _required("cron", _given(body.cron, old.cron, ""))
         timezone = _given(body.timezone, old.timezone, "UTC")
         expression = cron.parse(text, timezone)

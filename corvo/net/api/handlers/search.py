@@ -1,4 +1,4 @@
-"""What is found through the mirror: search, facets, full text, the dead jobs."""
+"""Queries of the mirror: search, facets, full text, dead jobs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ Answer = Callable[[Request, Any, bool], None]
 
 
 class Search:
-    """Handlers of reads that the mirror answers."""
+    """Handlers of reads that the mirror serves."""
 
     def __init__(self, service: Service) -> None:
         self._asking = Asking(service)
@@ -38,7 +38,7 @@ class Search:
         filters.parse(fields)
         for name in ("sort", "order", "cursor"):
             if not isinstance(page[name], str | None):
-                raise ValidationError(f"{name} must be a text", field=name)
+                raise ValidationError(f"{name} must be a string", field=name)
             if len(page[name] or "") > limits.SEARCH_TEXT_SIZE_MAX:
                 page[name] = None  # none of ours
         limit = page["limit"]
@@ -90,7 +90,7 @@ class Search:
 
 
 class Asking:
-    """How a handler asks the mirror."""
+    """Sends queries of handlers to the mirror."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -103,8 +103,8 @@ class Asking:
         index: int,
         answer: Answer,
     ) -> None:
-        """Call `answer` with what the mirror says and whether that is older than `index`, an index
-        of the log (-1 = any age will do); an error is answered here."""
+        """Call `answer` with the result of the mirror and whether it is older than `index`, an
+        index of the log (-1 = any age will do). An error is answered here."""
         if index >= 0:
             index = self._service.flushed_index(index)
         arguments |= {"index": index, "wait_ms": limits.MIRROR_WAIT_NS // limits.MS_NS}
@@ -122,7 +122,7 @@ class Asking:
             answer(request, *result)
 
     def current_index(self) -> int:
-        """The log as it is applied now."""
+        """The index of the last entry applied."""
         return self._service.reads.applied_index
 
 
@@ -150,7 +150,7 @@ def _dimensions(by: Any) -> list[str]:
 
 
 def reply_mirrored(request: Request, document: bytes, stale: bool) -> None:
-    """Answer with what the mirror said."""
+    """Answer with the result of the mirror."""
     request.reply(200, document, _STALE if stale else b"")
 
 
@@ -164,6 +164,6 @@ def _on_rebuilt(request: Request, result: Any) -> None:
 
 
 def refuse_stale(stale: bool) -> None:
-    """What acts on an answer needs one that is not old."""
+    """Raise MirrorUnavailable for a stale result: an action must not rely on it."""
     if stale:
-        raise MirrorUnavailable("the mirror is behind: try again in a moment")
+        raise MirrorUnavailable("the mirror lags: try again in a moment")

@@ -742,7 +742,7 @@ def test_chunks_in_any_pieces(wire: bytes, pieces: bytes, trailers: bytes) -> No
         for at in range(0, len(wire), size):
             assert chunks.trailers is None
             got += b"".join(chunks.feed(wire[at : at + size]))
-        assert (got, chunks.trailers, chunks.behind) == (pieces, trailers, b"")
+        assert (got, chunks.trailers, chunks.after_end) == (pieces, trailers, b"")
 
 
 @pytest.mark.parametrize("wire", [b"x\r\n", b"1" * 19, b"0\r\n" + b"a: b\r\n" * 1_000])

@@ -20,7 +20,7 @@ from corvo.platform.clock import TestClock
 
 KINDS = ["grpc", "proto", "json"]
 UNREACHED = "the leader cannot be reached; nothing was done"
-LOST = "the leader was lost; what has no answer may have been done"
+LOST = "the leader was lost; frames without a response may have taken effect"
 ANSWER = envelope(encode({"request_id": 7}, "LifecycleStreamResponse"))
 
 
