@@ -44,6 +44,15 @@ LAYERS = {
 # Neighbours that never import each other.
 STRANGERS = set(permutations(("corvo.consensus", "corvo.fsm", "corvo.mirror"), 2))
 
+# What the protocols do not import: the service does.
+INSIDE_THE_SERVICE = (
+    "corvo.consensus",
+    "corvo.engine.flusher",
+    "corvo.engine.pipeline",
+    "corvo.fsm",
+    "corvo.storage",
+)
+
 # Values in, values out. Shells are the named exceptions inside pure packages.
 PURE = (
     "corvo.errors",
@@ -105,10 +114,16 @@ DEPENDENCIES = {
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.codec.wal_record",),
     "httptools": ("corvo._fast.http.http1", "corvo.cli.bench.load"),
-    "jsonschema_rs": ("corvo.net.api.result_schemas",),
+    "jsonschema_rs": ("corvo.engine.commands.result_schemas",),
     "lmdb": ("corvo.storage.lmdb", "corvo.storage.backup", "corvo.storage.reader"),
     "msgpack": ("corvo.sidecar.channel",),
-    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http.http1", "corvo.mirror.search"),
+    "msgspec": (
+        "corvo.net",
+        "corvo.cli",
+        "corvo.engine.commands",
+        "corvo._fast.http.http1",
+        "corvo.mirror.search",
+    ),
     "prometheus_client": ("corvo.net.api.prometheus",),
     "pyroaring": ("corvo._fast.index.ready", "corvo.mirror.facets"),
     "rich": ("corvo.cli",),
@@ -126,7 +141,6 @@ LINE_LENGTH_MAX = 100
 LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http/http1.py": "one state machine: bytes of a connection to requests",
     "corvo/_fast/http/exchange.py": "a request, and all the ways to answer it",
-    "corvo/consensus/raft/core.py": "one state machine: roles, elections, replication and reads",
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/fsm/state/state.py": "one state: the write buffer and the indexes over it",
     "corvo/fsm/state/write_buffer.py": "one buffer: dirty records of each kind, and their flush",
@@ -135,6 +149,9 @@ LONG_MODULES: dict[str, str] = {
 
 # Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
 ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/")
+
+# A path of the API or of the worker service, or a part of one; not that of a file of the system.
+PATH = re.compile(r"/(?!proc/)(api|corvo\.v1|[a-z{][\w.-]*)([}/][\w./{}-]*)?")
 
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
@@ -245,6 +262,15 @@ def layers(sources: list[Source]) -> Iterator[str]:
                 continue
             if theirs[1] > mine[1] or (mine[0], theirs[0]) in STRANGERS:
                 yield f"{source.path}:{line}: {mine[0]} imports {name}"
+
+
+def door(sources: list[Source]) -> Iterator[str]:
+    """The protocols reach the state through the service: its reads, its waits and its ops."""
+    for source in sources:
+        for line, name in source.imports() if source.within("corvo.net") else ():
+            for module in INSIDE_THE_SERVICE:
+                if name == module or name.startswith(module + "."):
+                    yield f"{source.path}:{line}: imports {module}, which only the service does"
 
 
 def purity(sources: list[Source]) -> Iterator[str]:
@@ -497,6 +523,18 @@ def used(sources: list[Source]) -> Iterator[str]:
             yield f"{source.path}: nothing imports it"
 
 
+def paths(sources: list[Source]) -> Iterator[str]:
+    """The route table alone knows paths: what depends on a route is a fact of its row."""
+    for source in sources:
+        if not source.within("corvo.net") or source.module == "corvo.net.routes":
+            continue
+        for node in source.nodes():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+                value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+                if PATH.fullmatch(value):
+                    yield f"{source.path}:{node.lineno}: path {value!r} outside the route table"
+
+
 def unfinished(sources: list[Source]) -> Iterator[str]:
     """No notes of unfinished work; they belong on the issue list."""
     for source in sources:
@@ -627,6 +665,16 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {"corvo/fsm/x.py": "import corvo.storage"},
     ),
     (layers, {"corvo/elsewhere.py": ""}, {"corvo/net/elsewhere.py": ""}),
+    (
+        door,
+        {"corvo/net/x.py": "from corvo.fsm.machine import Machine"},
+        {"corvo/net/x.py": "from corvo.engine.service import Service"},
+    ),
+    (
+        door,
+        {"corvo/net/x.pxd": "from corvo.engine.pipeline cimport Pipeline"},
+        {"corvo/node/x.py": "import corvo.engine.pipeline"},
+    ),
     (purity, {"corvo/ops.py": "import time"}, {"corvo/platform/clock.py": "import time"}),
     (purity, {"corvo/fsm/x.py": "from os import path"}, {"corvo/net/x.py": "from os import path"}),
     (purity, {FAST + "pyx": "import threading"}, {"corvo/_fast/wal_thread.pyx": "import os"}),
@@ -678,6 +726,9 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {FLOATS: "class A:\n    s: set[int]\n    def f(self): return sorted(self.s)"},
     ),
     (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
+    (paths, {"corvo/net/x.py": 'x = b"/api/v1/jobs"'}, {"corvo/net/routes.py": 'x = "/jobs"'}),
+    (paths, {"corvo/net/x.py": 'x.endswith("/fetch")'}, {"corvo/net/x.py": 'x.split("/")'}),
+    (paths, {"corvo/net/x.py": 'f"/bulk/{x}"'}, {"corvo/net/x.py": '"""GET /jobs."""'}),
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
     (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
     (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),

@@ -267,7 +267,9 @@ class Request:
         self.streaming = False  # started, not ended, and somebody is there to read it
         self.unsent_size = 0  # of the pieces
         self.context = None  # the handler's own, until it answers
-        self.route_metrics = None  # RouteMeter of the route
+        self.route_metrics = None  # RouteMetrics of the route
+        self.route = None  # the row of the route table, once it is looked up
+        self.caller = None  # on whose behalf it acts, once its route is known
         self.unsure = False  # it may have been done already, by another node
         self._next = None
         self._stream_id = 0  # HTTP/2

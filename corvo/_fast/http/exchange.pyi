@@ -69,6 +69,8 @@ class Request:
     context: Any  # the handler's own, until it answers
     unsure: bool  # it may have been done already, by another node
     route_metrics: RouteMetrics | None
+    route: Any  # the row of the route table (corvo.net.http.router.Route), once it is looked up
+    caller: Any  # on whose behalf it acts (corvo.engine.caller.Caller), once its route is known
     def reply(
         self,
         status: int,

@@ -13,10 +13,8 @@ from corvo import limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import Request
+from corvo.engine.reads import UNDOABLE, Group, Reads
 from corvo.events import EVENT_TYPES, Event
-from corvo.fsm.machine import Machine
-from corvo.fsm.ops.bulk_undo import UNDOABLE
-from corvo.fsm.state.groups import Group
 from corvo.limits import (
     BULK_UNDO_NS,
     DUE_MAX_NS,
@@ -115,11 +113,11 @@ def fetched_document(job: Fetched) -> bytes:
     return w.done()
 
 
-def job_document(machine: Machine, job: Job) -> dict[str, Any]:
+def job_document(reads: Reads, job: Job) -> dict[str, Any]:
     """The whole job, errors included."""
     document: dict[str, Any] = {
         "id": job.id,
-        "queue": machine.queue_of(job).name,
+        "queue": reads.queue_of(job).name,
         "state": STATES[job.state],
         "payload": Raw(job.payload),
         "priority": job.priority,
@@ -138,7 +136,7 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         document["group_key"] = job.options.group_key
     if job.parent_id:
         document["parent_id"] = job.parent_id
-    document |= ties_document(machine, job)
+    document |= ties_document(reads, job)
     if job.schedule_id:
         document["schedule_id"] = job.schedule_id
         if job.schedule_occurrence_ns:
@@ -173,12 +171,12 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         _add_options(document, job, job.options)
     if job.error_count:
         document["error_count"] = job.error_count
-        document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
+        document["errors"] = error_documents(reads, job, limits.PAGE_DEFAULT, 0)
     return document
 
 
 def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> None:
-    """What only some jobs have."""
+    """Add the optional members of a job."""
     if options.expires_ns:
         document["expire_at"] = format_time(options.expires_ns)
     if job.state == HELD:
@@ -192,18 +190,18 @@ def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> Non
         document["result_schema"] = Raw(options.result_schema)
 
 
-def outcome(machine: Machine, job: Job) -> dict[str, Any]:
-    """What came of a job: its result, or its last error."""
+def outcome(reads: Reads, job: Job) -> dict[str, Any]:
+    """The outcome of a job: its result, or its last error."""
     if job.state == COMPLETED:
         return {"result": Raw(job.result)} if job.result else {}
-    errors = machine.errors(job.id, 1)
+    errors = reads.errors(job.id, 1)
     return {"last_error": Raw(errors[0].error or b'""')} if errors else {}
 
 
-def error_documents(machine: Machine, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
+def error_documents(reads: Reads, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
     """The newest error records of a job, the oldest of them first, or those in front of the one
     with the number `before`, as many as fit a page."""
-    records = machine.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
+    records = reads.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
     end = min(before, job.error_count + 1) if before else job.error_count + 1
     first = end - len(records)
     return [_error_document(job.id, number, row) for number, row in enumerate(records, first)]
@@ -300,19 +298,19 @@ def event_document(event: Event) -> dict[str, Any]:
     return document
 
 
-def past_documents(machine: Machine, job: Job, before_ns: int) -> list[dict[str, Any]]:
-    """What the job itself knows of the time for which the event log has no events any more: when it
-    was made, and its failures."""
+def past_documents(reads: Reads, job: Job, before_ns: int) -> list[dict[str, Any]]:
+    """Events rebuilt from the job itself for the time that was trimmed from the event log: its
+    creation and its failures."""
     failures = [
         ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
-        for record in machine.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
+        for record in reads.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
         if record.at_ns < before_ns
     ]
     return [
         {
             "type": type_,
             "job_id": job.id,
-            "queue": machine.queue_of(job).name,
+            "queue": reads.queue_of(job).name,
             "at_ns": at_ns,
             "created_at": format_time(at_ns),
             "data": data,
@@ -348,7 +346,7 @@ def lock_document(lock: UniqueLock) -> dict[str, Any]:
     return document
 
 
-def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any]:
+def queue_document(reads: Reads, queue: Queue, now_ns: int) -> dict[str, Any]:
     """One queue with its counters; nothing is counted here."""
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
@@ -364,10 +362,10 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
     }
     if retention:
         document["retention"] = retention
-    _add_flow(document, machine, queue, now_ns)
+    _add_flow(document, reads, queue, now_ns)
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
-    document["blocked"] = machine.blocked_count(queue.name)
+    document["blocked"] = reads.blocked_count(queue.name)
     document["enqueued"] = queue.enqueued_total
     document["failed"] = queue.failed_total
     document["completed_total"] = queue.completed_total
@@ -376,7 +374,7 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
     oldest = [
         ready_ns
         for priority in range(PRIORITIES)
-        if (ready_ns := machine.oldest_ready_ns(queue.name, priority))
+        if (ready_ns := reads.oldest_ready_ns(queue.name, priority))
     ]
     if oldest:
         document["oldest_pending_at"] = format_time(min(oldest))
@@ -384,7 +382,7 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
 
 
 def operation_document(operation: BulkOperation) -> dict[str, Any]:
-    """How far a task on many jobs is."""
+    """A bulk operation and its progress."""
     document: dict[str, Any] = {
         "id": operation.id,
         "status": OPERATION_STATES[operation.state],
@@ -416,18 +414,18 @@ def operation_document(operation: BulkOperation) -> dict[str, Any]:
 
 
 def operation_counts(operation: BulkOperation) -> dict[str, int]:
-    """What came of the jobs of a task so far."""
+    """Outcomes of the jobs of a bulk operation so far."""
     done, skipped, conflicts = (operation.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
     return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
 
 
-def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: int) -> None:
-    """What a queue lets pass."""
+def _add_flow(document: dict[str, Any], reads: Reads, queue: Queue, now_ns: int) -> None:
+    """Add the rate limit, groups and aging of a queue."""
     if queue.rate_limit:
         document["rate_limit"] = queue.rate_limit
         document["rate_window_ms"] = queue.rate_window_ns // MS_NS
-        document["rate_used"] = machine.rate_used(queue.name, now_ns)
-        opens_ns = machine.opens_ns(queue.name, now_ns)
+        document["rate_used"] = reads.rate_used(queue.name, now_ns)
+        opens_ns = reads.opens_ns(queue.name, now_ns)
         if opens_ns:
             document["rate_opens_at"] = format_time(opens_ns)
     if queue.group_concurrency:
@@ -435,7 +433,7 @@ def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: 
     if queue.aging_after_ns:
         seconds, rest_ns = divmod(queue.aging_after_ns, SECOND_NS)
         document["aging_after"] = seconds + rest_ns / SECOND_NS if rest_ns else seconds
-    groups, blocked = machine.group_counts(queue.name)
+    groups, blocked = reads.group_counts(queue.name)
     if groups:
         document["groups"] = groups
         document["group_blocked"] = blocked

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from corvo.engine.commands import result_schemas
 from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError
 from corvo.limits import RESULT_SCHEMA_PARTS_MAX
-from corvo.net.api import result_schemas
 
 
 def text(value: Any) -> bytes:

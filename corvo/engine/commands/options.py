@@ -1,22 +1,22 @@
-"""The members of an enqueue that only some jobs have, as the bytes of an op."""
+"""Optional fields of an enqueue, encoded for the op."""
 
 from collections.abc import Callable
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo.engine import validate
+from corvo.engine.commands import result_schemas
+from corvo.engine.commands.action_args import hold_values
+from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.errors import ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
-from corvo.net.api import result_schemas
-from corvo.net.api.action_args import hold_values
-from corvo.net.api.requests import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.platform.ids import check_job_id
 
 _CHAIN_STEP_MIN = -2
 
 
 class OptionsEncoder:
-    """Checks and encodes extras; `new_chain_id` makes the ids of chains."""
+    """Checks and encodes optional fields; `new_chain_id` makes the ids of chains."""
 
     def __init__(self, payload_size_max: int, new_chain_id: Callable[[], str]) -> None:
         self._payload_size_max = payload_size_max
@@ -26,7 +26,7 @@ class OptionsEncoder:
         """The `options` of an Enqueue; `batch_id` is that of the whole request."""
         if body.batch_id:
             if batch_id:
-                raise ValidationError("batch_id: the request itself names a batch already")
+                raise ValidationError("batch_id: the request names a batch")
             batch_id = check_job_id(body.batch_id, "batch_id")
         chain_id, chain_step, chain = self._chain(body)
         held, hold_reason, hold_timeout_ns, hold_action = _hold(body)
@@ -128,7 +128,7 @@ def depends_on(ids: list[str] | None) -> list[str]:
 
 
 def on_dependency_failure(value: str | None) -> int:
-    """What becomes of a job when one that it waits for fails."""
+    """The policy for a job when one of its dependencies fails."""
     if value is None:
         return 0
     if value not in ON_DEPENDENCY_FAILURE:

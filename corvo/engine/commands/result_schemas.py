@@ -2,8 +2,8 @@
 to stop the server.
 
 A schema is part of what a job was enqueued with and never changes. Any job that can be acked is
-applied, so that a result can be checked at the door, before the ack is proposed, and apply knows
-nothing about schemas.
+applied, so that a result can be checked before the ack is proposed, and apply knows nothing about
+schemas.
 
 A schema may refer to its own parts (`#/$defs/...`) and to nothing else, so nothing is ever loaded.
 Its size with all references followed is bounded, because a few definitions that each refer to the
@@ -29,7 +29,7 @@ from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError
 
 _ERRORS_MAX: Final = 20
 _TEXT_MAX: Final = 500
-# Longer results are told their first error only, because the library collects all of them.
+# A longer result gets its first error only, because the library collects all of them.
 _ALL_ERRORS_SIZE_MAX: Final = 8 * limits.KIB
 _VALUE_SIZE_MAX: Final = limits.KIB
 _COMPILED_MAX: Final = 128
@@ -37,7 +37,8 @@ _PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=256 * limits.KIB)
 # Keywords whose lists are data and no schemas. (An object may as well be a property of that name.)
 _DATA: Final = ("const", "default", "enum", "examples")
 _ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
-# What keywords cost beside their part. The time of some depends on the length of a text, so that
+# The cost of keywords in addition to their part. The time of some depends on the length of a text,
+# so that
 # each _TEXT_UNIT of a result counts as a value, too.
 _COSTS: Final = {
     "pattern": 8,
@@ -170,7 +171,7 @@ def _measured(schema: Any) -> tuple[int, int]:
         found = []
         for name, value in part.items():
             if name in _ELSEWHERE and isinstance(value, str):
-                raise _refused(f"{name} is not possible here, use $ref")
+                raise _refused(f"{name} is not supported, use $ref")
             if name == "$ref" and isinstance(value, str):
                 found.append(size_of(value))
             elif part is schema and name == "$defs":
@@ -196,7 +197,7 @@ def _measured(schema: Any) -> tuple[int, int]:
 
 
 def _cost(part: dict[str, Any]) -> int:
-    """What a part costs without the parts in it."""
+    """The cost of a part without the parts in it."""
     cost = 1
     for name, value in part.items():
         if name in _COSTS:
@@ -209,7 +210,7 @@ def _cost(part: dict[str, Any]) -> int:
 
 
 def _at(schema: Any, reference: str) -> Any:
-    """What a reference points to."""
+    """The part that a reference points to."""
     if not reference.startswith("#/"):
         raise _refused(
             f"$ref {validate.shown(reference)}: it may refer to its own parts only, as #/$defs/name"

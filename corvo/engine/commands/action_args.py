@@ -45,7 +45,7 @@ def encode_arguments(
 
 
 def hold_values(timeout: Duration, action: str | None) -> tuple[int, int]:
-    """Timeout (0 = none) and action of a hold. An action without a timeout would never come."""
+    """Timeout (0 = none) and action of a hold. An action without a timeout is refused."""
     timeout_ns = validate.length_ns(timeout, "timeout")
     if action is not None and timeout is None:
         raise ValidationError("timeout_action needs a timeout", field="timeout")
