@@ -39,6 +39,7 @@ KEEP_DEFAULT: Final = -1
 
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 PRIORITIES: Final = len(PRIORITY_NAMES)
+QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 OVERLAPS: Final = ("allow", "skip")
@@ -89,24 +90,24 @@ class JobOptions:
     one. All of it is unset by default."""
 
     def __init__(self) -> None:
-        # As enqueued.
+        # <generated: init JOB_OPTIONS>
         self.group_key: str = ""
         self.batch_id: str = ""
         self.chain_id: str = ""
         self.chain_step: int = 0  # from 0; -1 = on_exit, -2 = on_failure
-        self.chain: bytes = b""  # definition, layout ops.CHAIN_LAYOUT
+        self.chain: bytes = b""  # definition, record CHAIN
         self.depends_on: list[str] = []
-        self.on_dependency_failure: int = 0
-        self.result_schema: bytes = b""
-        # Changes.
+        self.on_dependency_failure: int = 0  # an index of ON_DEPENDENCY_FAILURE
+        self.result_schema: bytes = b""  # JSON text
         self.expires_ns: int = 0  # when a job that has not ended is dead
         self.hold_reason: str = ""
         self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
-        self.hold_action: int = 0
-        self.feedback: bytes = b""  # JSON text: what a person said who sent the job back
+        self.hold_action: int = 0  # an index of HOLD_ACTIONS
+        self.feedback: bytes = b""  # JSON text of the reviewer that sent the job back
         self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
         self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
         self.has_logs: bool = False
+        # </generated>
         # Overlay bookkeeping, never stored: pending, but not ready.
         self.blocked: bool = False
 
@@ -116,31 +117,32 @@ class Job:
     *head*, what the worker sends the *data*; each is a document of its own."""
 
     def __init__(self, id: str) -> None:
-        # Body.
         self.id = id
+        # Body.
+        # <generated: init JOB_BODY>
         self.payload: bytes = b""
         self.tags: bytes = b""
         self.max_retries: int = 0
-        self.backoff: int = 0
+        self.backoff: int = 0  # an index of BACKOFFS
         self.base_delay_ms: int = 0
         self.max_delay_ms: int = 0
         self.jitter_ppm: int = 0
         self.created_ns: int = 0
         self.parent_id: str = ""
         self.unique_key: bytes = b""
-        self.unique_until: int = 0
+        self.unique_until: int = 0  # an index of UNIQUE_UNTIL
         self.unique_period_ns: int = 0  # 0 = as long as the mode says
         self.schedule_id: str = ""  # of the schedule that made it
         self.schedule_occurrence_ns: int = 0  # 0 = run by hand
+        # </generated>
         # Head.
+        # <generated: init JOB_HEAD>
         self.queue_number: int = 0
-        self.seq: int = 0  # place in its queue; changes only when the job goes to the tail
+        self.seq: int = 0  # place in its queue; changes only when it goes to the tail
         self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
-        self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # when it was first pending in this place
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -150,24 +152,28 @@ class Job:
         self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
         self.lease_seed: int = 0
         self.lease_term: int = 0  # term the lease was granted in
-        self.lease_touched: bool = False  # its worker has spoken since
+        self.lease_touched: bool = False  # its worker has called since
         self.releases: int = 0  # in a row without progress
         self.worker_id: str = ""
         self.hostname: str = ""
         self.error_count: int = 0
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
+        self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
+        self.ready_ns: int = 0  # when it was first pending in this place
         self.has_options: bool = False
-        # Has a row of its own: is too large for that of the head, or once was.
-        self.body_apart: bool = False
-        self.data_apart: bool = False
+        self.data_apart: bool = False  # the data has a row of its own: it is large, or once was
+        # </generated>
         # Data.
+        # <generated: init JOB_DATA>
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
         self.result: bytes = b""
-        # Extras; None exactly when `has_options` is false.
+        # </generated>
+        # Options; None exactly when `has_options` is false.
         self.options: JobOptions | None = None
         # Overlay bookkeeping, never stored.
+        self.body_apart: bool = False  # the body has a row of its own: it is large, or once was
         self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
@@ -181,13 +187,14 @@ class Queue:
     """One queue: configuration and counters. Ready indexes and live leases are kept beside it."""
 
     def __init__(self, number: int, name: str) -> None:
-        self.number = number
         self.name = name
+        # <generated: init QUEUE>
+        self.number: int = number
         self.paused: bool = False
         self.max_concurrency: int = 0  # 0 = no limit
         self.created_ns: int = 0
         self.next_seq: int = 1
-        self.counts: list[int] = [0] * (len(STATES) * PRIORITIES)  # state * PRIORITIES + priority
+        self.counts: list[int] = [0] * QUEUE_COUNTS  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
@@ -195,15 +202,16 @@ class Queue:
         self.expired_total: int = 0  # leases
         self.draining: bool = False  # paused, and some jobs are still active
         self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
-        self.destroyed: bool = False  # to be forgotten when its last job is gone
-        # How long jobs are kept that have ended, by ENDINGS; KEEP_DEFAULT = as the server says.
+        # how long ended jobs are kept, by END_STATES; KEEP_DEFAULT = as the server says
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
         self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
         self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
-        self.aging_after_ns: int = 0  # normal jobs that waited so long are next; 0 = never
-        self.turn: int = 0  # the last turn that was taken, see `corvo.fsm.state.groups`
+        self.aging_after_ns: int = 0  # normal jobs that waited this long are next; 0 = never
+        self.turn: int = 0  # the last turn that was taken, see fsm.state.groups
         self.served: int = 0  # last turn of the jobs without a group key
+        # </generated>
+        self.destroyed: bool = False  # to be forgotten when its last job is gone
         self.dirty: bool = False
 
     def row_name(self) -> str:
@@ -228,10 +236,12 @@ class Worker:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init WORKER>
         self.hostname: str = ""
         self.queues: list[str] = []
         self.started_ns: int = 0
         self.seen_ns: int = 0
+        # </generated>
         self.dirty: bool = False
 
 
@@ -242,20 +252,22 @@ class Schedule:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init SCHEDULE>
         self.revision: int = 0  # counts SetSchedule
         self.name: str = ""
         self.cron: str = ""
         self.timezone: str = ""
         self.job: bytes = b""  # Enqueue payload without id
         self.enabled: bool = True
-        self.overlap: int = 0
-        self.catch_up: int = 0
+        self.overlap: int = 0  # an index of OVERLAPS
+        self.catch_up: int = 0  # an index of CATCH_UPS
         self.catch_up_limit: int = 0
         self.created_ns: int = 0
-        self.next_ns: int = 0  # the next slot; 0 = none
-        self.last_occurrence_ns: int = 0  # of the last slot that made a job
-        self.last_run_ns: int = 0  # when it, or somebody by hand, last made a job
+        self.next_ns: int = 0  # the next occurrence; 0 = none
+        self.last_occurrence_ns: int = 0  # the last occurrence that made a job
+        self.last_run_ns: int = 0  # when an occurrence or a manual run last made a job
         self.last_job_id: str = ""
+        # </generated>
 
 
 # What came of an action on one job of many: DONE; SKIPPED, there is no such job or its state does
@@ -285,6 +297,7 @@ class Batch:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init BATCH>
         self.on_success: bytes = b""
         self.on_complete: bytes = b""
         self.on_death: bytes = b""
@@ -294,6 +307,7 @@ class Batch:
         self.pending: int = 0
         self.succeeded: int = 0
         self.failed: int = 0
+        # </generated>
 
 
 @final
@@ -326,32 +340,29 @@ class BulkOperation:
 
     def __init__(self, id: str, kind: int) -> None:
         self.id = id
-        self.kind = kind  # an index of TASK_KINDS
+        # <generated: init OPERATION>
+        self.kind: int = kind  # an index of OPERATION_KINDS
         self.state: int = OPERATION_RUNNING
         self.queue_number: int = 0  # of a clear, or of the queue that ends
         self.queue: str = ""
-        self.action: int = 0
-        self.arguments: bytes = b""
+        self.action: int = 0  # an index of ACTIONS
+        self.arguments: bytes = b""  # record ACTION
         self.total: int = 0  # jobs that there were when it was accepted
-        self.counts: list[int] = [0] * len(OUTCOMES)
-        # Of a task on given jobs: chunks of ids to come. Any task: chunks of results, from 0.
-        self.next_chunk: int = 0
-        self.chunks: int = 0
-        # Of a task on all jobs of some states: those with seq below that of their queue's cut.
-        self.cut_numbers: list[int] = []
-        self.cut_seqs: list[int] = []
-        # Where it walks: family of index rows, key to go on from, whether it did anything since
-        # its first family, and how many times it has seen all families.
-        self.family: int = 0
-        self.cursor: bytes = b""
-        self.stirred: bool = False
-        self.rounds: int = 0
-        # An undo: the task that it takes back. And that one: the task that does it.
-        self.undoes: str = ""
-        self.undone_by: str = ""
+        self.counts: list[int] = [0] * len(OUTCOMES)  # by OUTCOMES
+        self.next_chunk: int = 0  # of an operation on given jobs: the next chunk of ids
+        self.chunks: int = 0  # chunks of results, from 0
+        self.cut_numbers: list[int] = []  # numbers of the queues with a cut
+        self.cut_seqs: list[int] = []  # only jobs with a seq below that of their queue's cut
+        self.family: int = 0  # family of index rows that it walks
+        self.cursor: bytes = b""  # key to go on from
+        self.stirred: bool = False  # whether it did anything since its first family
+        self.rounds: int = 0  # how many times it has seen all families
+        self.undoes: str = ""  # id of the operation that this one takes back
+        self.undone_by: str = ""  # id of the operation that takes this one back
         self.created_ns: int = 0
         self.updated_ns: int = 0
         self.finished_ns: int = 0
+        # </generated>
 
     def running(self) -> bool:
         """Whether there are steps to come."""

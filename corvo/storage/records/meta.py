@@ -7,11 +7,13 @@ fields of `Meta` in the order of the layout.
 
 from typing import Final
 
+from corvo import records
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
+from corvo.records import layout
 
 FORMAT: Final = 2
-LAYOUT: Final = "uubuuuuuubuufb"
+LAYOUT: Final = layout(records.META)
 HASH_SIZE: Final = 16
 
 
@@ -19,6 +21,7 @@ class Meta:
     """Where the base stands in the log, and the counters that no other row carries."""
 
     def __init__(self) -> None:
+        # <generated: init META>
         self.applied_index: int = 0
         self.applied_term: int = 0
         self.cluster_id: bytes = b""
@@ -29,13 +32,12 @@ class Meta:
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
-        # Outcomes of requests with an idempotency key: the oldest that is kept, and the next.
-        self.first_idempotency: int = 1
-        self.next_idempotency: int = 1
+        self.first_idempotency: int = 1  # oldest idempotency record that is kept
+        self.next_idempotency: int = 1  # number of the next idempotency record
         self.result_schemas: bool = False  # some job had one: acks have to look
-        # The members of the cluster as of the last entry applied, as the log encodes them; empty
-        # where there never was one.
+        # members as the log encodes them; empty if there never were
         self.configuration: bytes = b""
+        # </generated>
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -43,6 +45,7 @@ def encode_meta(meta: Meta) -> bytes:
     return FORMAT.to_bytes(4, "big") + encode_fields(
         LAYOUT,
         (
+            # <generated: pack META meta>
             meta.applied_index,
             meta.applied_term,
             meta.cluster_id,
@@ -57,6 +60,7 @@ def encode_meta(meta: Meta) -> bytes:
             meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
+            # </generated>
         ),
     )
 
@@ -74,6 +78,7 @@ def decode_meta(data: bytes) -> Meta:
     meta = Meta()
     try:
         (
+            # <generated: unpack META meta>
             meta.applied_index,
             meta.applied_term,
             meta.cluster_id,
@@ -88,6 +93,7 @@ def decode_meta(data: bytes) -> Meta:
             meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
+            # </generated>
         ) = decode_fields(LAYOUT, data[4:])
     except (CodecError, OverflowError) as error:
         raise StorageError(f"damaged meta row in the base: {error}") from None
