@@ -31,7 +31,7 @@ class Field(NamedTuple):
     default: str = ""  # Python expression, unless it is the zero of its kind
     c_type: str = ""  # unless it is the usual one of its kind
     json: str = ""  # member of the job document that shows it when it is set
-    count: int = 0  # so many fields of this kind, one list in Python
+    repeat: int = 0  # number of fields of this kind that are one list in Python
     local: bool = False  # no attribute: the code around the region has a local variable for it
 
 
@@ -40,7 +40,7 @@ Record = tuple[Field, ...]
 
 def layout(record: Record) -> str:
     """The letters of a record's fields, as the codec takes them."""
-    return "".join(field.kind * (field.count or 1) for field in record)
+    return "".join(field.kind * (field.repeat or 1) for field in record)
 
 
 def names(record: Record) -> tuple[str, ...]:
@@ -54,15 +54,15 @@ def named(record: Record, values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def folded(record: Record, values: tuple[Any, ...]) -> list[Any]:
-    """Decoded values with one list for each field that has a count."""
+    """Decoded values with one list for each field that is repeated."""
     result: list[Any] = []
     position = 0
     for field in record:
-        if field.count:
-            result.append(list(values[position : position + field.count]))
+        if field.repeat:
+            result.append(list(values[position : position + field.repeat]))
         else:
             result.append(values[position])
-        position += field.count or 1
+        position += field.repeat or 1
     assert position == len(values)
     return result
 
@@ -215,7 +215,7 @@ STEP: Final[Record] = (
 )
 # A batch that an EnqueueBatch makes.
 NEW_BATCH: Final[Record] = (
-    Field("batch_id", "s"),
+    Field("batch_id", "s", local=True),
     Field("on_success", "b", "record FOLLOWER"),
     Field("on_complete", "b", "record FOLLOWER"),
     Field("on_death", "b", "record FOLLOWER"),
@@ -239,7 +239,7 @@ OPERATION: Final[Record] = (
     Field("action", "u", "an index of ACTIONS"),
     Field("arguments", "b", "record ACTION"),
     Field("total", "u", "jobs that there were when it was accepted"),
-    Field("counts", "u", "by OUTCOMES", count=3, default="[0] * len(OUTCOMES)"),
+    Field("counts", "u", "by OUTCOMES", repeat=3, default="[0] * len(OUTCOMES)"),
     Field("next_chunk", "u", "of an operation on given jobs: the next chunk of ids"),
     Field("chunks", "u", "chunks of results, from 0"),
     # Of an operation on all jobs of some states: those with seq below that of their queue's cut.
@@ -286,7 +286,7 @@ QUEUE: Final[Record] = (
     Field("max_concurrency", "u", "0 = no limit", c_type="object"),
     Field("created_ns", "u"),
     Field("next_seq", "u", default="1", c_type=_U64),
-    Field("counts", "u", "state * PRIORITIES + priority", count=24, default="[0] * QUEUE_COUNTS"),
+    Field("counts", "u", "state * PRIORITIES + priority", repeat=24, default="[0] * QUEUE_COUNTS"),
     Field("enqueued_total", "u"),
     Field("completed_total", "u"),
     Field("failed_total", "u", "failed attempts"),
@@ -299,7 +299,7 @@ QUEUE: Final[Record] = (
         "retention_ns",
         "i",
         "how long ended jobs are kept, by END_STATES; KEEP_DEFAULT = as the server says",
-        count=3,
+        repeat=3,
         default="[KEEP_DEFAULT] * len(END_STATES)",
     ),
     Field("rate_limit", "u", "jobs handed out in `rate_window_ns`; 0 = no limit"),

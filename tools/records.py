@@ -1,4 +1,4 @@
-"""Generated regions: what follows from the table of records (`corvo/records.py`).
+"""Generated regions: code that follows from the tables of records and ops (`corvo/records.py`).
 
     python -m tools.records           rewrite the regions that have changed
     python -m tools.records --check   name them, and exit with 1 if there are any
@@ -10,17 +10,21 @@ in a .py or .pxd file of the product. The verbs:
     declare  their C types, in a .pxd
     write    calls of the Writer `w`; NAME is the object with the attributes
     read     assignments from the Reader `r` to the attributes of NAME
-    pack     elements of a tuple with the values of NAME's attributes, lists of a count spread
-    unpack   the same as targets, lists of a count as one target
+    locals   assignments from the Reader `r` to variables
+    pack     elements of a tuple with the values of NAME's attributes, repeated fields spread
+    unpack   the same as targets, repeated fields as one list
 
-A local field is the plain variable of its name in `read` and `unpack`; `write` calls
-`_write_NAME(w, OBJECT)` for it, and `pack` takes the variable. `init` and `declare` skip it.
+A record is one of `corvo.records`, or the row of an op in `corvo.ops`. A local field is the plain
+variable of its name in `read`, `pack` and `unpack`; `write` calls `_write_FIELD(w, NAME)` for it;
+`init` and `declare` skip it.
 """
 
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from corvo import records
 from corvo.records import Field, Record
@@ -51,7 +55,7 @@ READS = {kind: f"r.{kind}()" for kind in "sbuitf"} | {"S": "r.texts()"}
 def init(field: Field, name: str) -> str:
     """An attribute with its type and default."""
     python_type, zero, _ = KINDS[field.kind]
-    if field.count:
+    if field.repeat:
         python_type = f"list[{python_type}]"
     comment = f"  # {field.meaning}" if field.meaning else ""
     return f"{name}.{field.name}: {python_type} = {field.default or zero}{comment}"
@@ -59,7 +63,7 @@ def init(field: Field, name: str) -> str:
 
 def declare(field: Field, _name: str) -> str:
     """An attribute with its C type."""
-    c_type = field.c_type or ("list" if field.count else KINDS[field.kind][2])
+    c_type = field.c_type or ("list" if field.repeat else KINDS[field.kind][2])
     return f"cdef public {c_type} {field.name}"
 
 
@@ -75,6 +79,11 @@ def read(field: Field, name: str) -> str:
     return f"{target(field, name)} = {READS[field.kind]}"
 
 
+def read_local(field: Field, _name: str) -> str:
+    """An assignment from the reader to a variable."""
+    return f"{field.name} = {READS[field.kind]}"
+
+
 def target(field: Field, name: str) -> str:
     """The attribute, or the local variable."""
     return field.name if field.local else f"{name}.{field.name}"
@@ -82,7 +91,7 @@ def target(field: Field, name: str) -> str:
 
 def pack(field: Field, name: str) -> str:
     """One element of a tuple of values."""
-    return f"{'*' if field.count else ''}{target(field, name)},"
+    return f"{'*' if field.repeat else ''}{target(field, name)},"
 
 
 def unpack(field: Field, name: str) -> str:
@@ -95,9 +104,15 @@ VERBS: dict[str, Callable[[Field, str], str]] = {
     "declare": declare,
     "write": write,
     "read": read,
+    "locals": read_local,
     "pack": pack,
     "unpack": unpack,
 }
+
+
+def op_table() -> dict[str, Any]:
+    """What `corvo/ops.py` says now; a compiled module of it may be older."""
+    return runpy.run_path(str(ROOT / "corvo" / "ops.py"))
 
 
 def lines(verb: str, record: Record, name: str, indent: str) -> Iterator[str]:
@@ -115,10 +130,12 @@ def lines(verb: str, record: Record, name: str, indent: str) -> Iterator[str]:
 
 def generated(text: str) -> str:
     """A file's text with all its regions as they have to be."""
+    ops = op_table()
 
     def replace(match: re.Match[str]) -> str:
         indent, verb, record, name, _ = match.groups()
-        inside = lines(verb, getattr(records, record), name or "self", indent)
+        rows = ops[record].fields if record in ops else getattr(records, record)
+        inside = lines(verb, rows, name or "self", indent)
         head = match.group().partition("\n")[0]
         return "\n".join([head, *inside, f"{indent}# </generated>\n"])
 

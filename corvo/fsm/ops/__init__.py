@@ -1,4 +1,5 @@
-"""What each op does to the state. One module per family of ops; `fsm/machine.py` dispatches to it.
+"""What each op does to the state. One module per family of ops; its `APPLY` has the functions by
+number of the op, and `fsm/machine.py` joins these tables.
 
 jobs           enqueue, fetch, ack, fail, heartbeat, release
 leases         grant, renew and end a lease; lease tokens
@@ -16,3 +17,10 @@ logs           log lines of jobs
 idempotency    outcomes kept for requests with an Idempotency-Key
 backoff        delay before a retry
 """
+
+from collections.abc import Callable
+
+from corvo.fsm.state.state import State
+
+# Changes the state by the payload of an op, and returns the result of the op.
+Apply = Callable[[State, bytes], object]

@@ -23,7 +23,7 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, InvalidState, NotFound
 from corvo.fsm import states
-from corvo.fsm.ops import actions, finish
+from corvo.fsm.ops import Apply, actions, finish
 from corvo.fsm.ops import bulk_undo as undo
 from corvo.fsm.ops.actions import Arguments
 from corvo.fsm.state.state import State
@@ -166,8 +166,9 @@ def bulk_action(state: State, payload: bytes) -> object:
     action: int
     arguments: bytes
     more: bool
-    fields = decode_fields(ops.BULK_ACTION.layout, payload)
-    operation_id, ids, everything, action, arguments, more = fields
+    operation_id, ids, everything, action, arguments, more = decode_fields(
+        ops.BULK_ACTION.layout, payload
+    )
     if not operation_id:
         return [_outcome(state, job_id, action, Arguments(arguments)) for job_id in ids]
     operation = _accept(state, operation_id, BULK, OPERATION_QUEUED if more else OPERATION_RUNNING)
@@ -557,3 +558,13 @@ def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
             if len(sample) == limit:
                 break
     return count, sample
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.BULK_ACTION.number: bulk_action,
+    ops.BULK_STEP.number: bulk_step,
+    ops.BULK_ADD.number: bulk_add,
+    ops.BULK_UNDO.number: bulk_undo,
+    ops.CLEAR_QUEUE.number: clear_queue,
+    ops.DELETE_QUEUE.number: delete_queue,
+}

@@ -1,10 +1,12 @@
 """Apply of the ops that the leader's timers propose: each names what was due when it was made, and
 everything is checked again here."""
 
+from typing import Final
+
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.fsm import states
-from corvo.fsm.ops import actions, finish, leases
+from corvo.fsm.ops import Apply, actions, finish, leases
 from corvo.fsm.queries.due import drop_past, due_promotions, ended_leases
 from corvo.fsm.state import index_rows
 from corvo.fsm.state.state import State
@@ -32,12 +34,15 @@ def _named(state: State, job_id: str) -> Job | None:
 
 def promote_due(state: State, payload: bytes) -> object:
     """Scheduled and retrying jobs whose time has come; the result says how many."""
-    return _promote(state, decode_fields(ops.PROMOTE_DUE.layout, payload)[0])
+    ids: list[str]
+    (ids,) = decode_fields(ops.PROMOTE_DUE.layout, payload)
+    return _promote(state, ids)
 
 
 def promote(state: State, payload: bytes) -> object:
     """The same with those that are due by a time, the earliest first."""
-    now_ns: int = decode_fields(ops.PROMOTE.layout, payload)[0]
+    now_ns: int
+    (now_ns,) = decode_fields(ops.PROMOTE.layout, payload)
     return _promote(state, due_promotions(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
 
@@ -65,12 +70,15 @@ def _promote(state: State, ids: list[str]) -> int:
 
 def expire_leases(state: State, payload: bytes) -> object:
     """Active jobs whose lease has ended; the result says how many."""
-    return _expire_leases(state, decode_fields(ops.EXPIRE_LEASES.layout, payload)[0])
+    ids: list[str]
+    (ids,) = decode_fields(ops.EXPIRE_LEASES.layout, payload)
+    return _expire_leases(state, ids)
 
 
 def reclaim(state: State, payload: bytes) -> object:
     """The same with those that have ended by a time, the earliest first."""
-    now_ns: int = decode_fields(ops.RECLAIM.layout, payload)[0]
+    now_ns: int
+    (now_ns,) = decode_fields(ops.RECLAIM.layout, payload)
     return _expire_leases(state, ended_leases(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
 
@@ -88,7 +96,8 @@ def _expire_leases(state: State, ids: list[str]) -> int:
 def expire_jobs(state: State, payload: bytes) -> object:
     """Jobs that have not ended in time, and held jobs about which nobody has decided in time;
     the result says how many. An active job is left to its worker."""
-    ids: list[str] = decode_fields(ops.EXPIRE_JOBS.layout, payload)[0]
+    ids: list[str]
+    (ids,) = decode_fields(ops.EXPIRE_JOBS.layout, payload)
     expired = 0
     for job_id in ids:
         job = _named(state, job_id)
@@ -131,7 +140,8 @@ def purge_jobs(state: State, payload: bytes) -> object:
 
 def clean_unique(state: State, payload: bytes) -> object:
     """Rows of unique locks whose time is over; the result says how many."""
-    rows: list[bytes] = decode_fields(ops.CLEAN_UNIQUE.layout, payload)[0]
+    rows: list[bytes]
+    (rows,) = decode_fields(ops.CLEAN_UNIQUE.layout, payload)
     cleaned = 0
     for key in rows:
         lock = state.buffer.lock(key)
@@ -139,3 +149,14 @@ def clean_unique(state: State, payload: bytes) -> object:
             state.buffer.set_lock(key, None)
             cleaned += 1
     return cleaned
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.PROMOTE.number: promote,
+    ops.RECLAIM.number: reclaim,
+    ops.PROMOTE_DUE.number: promote_due,
+    ops.EXPIRE_LEASES.number: expire_leases,
+    ops.EXPIRE_JOBS.number: expire_jobs,
+    ops.PURGE_JOBS.number: purge_jobs,
+    ops.CLEAN_UNIQUE.number: clean_unique,
+}

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from json import dumps, loads
 from typing import Any, Final
 
-from corvo import errors, ops
+from corvo import errors
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
@@ -39,44 +39,6 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, CorvoError)
 }
-
-
-# Ops whose outcomes can be kept. Fetches and heartbeats give each request an answer of its own, and
-# what the leader proposes by itself is checked by apply anyway. (A BulkStep is also how a person
-# stops a task.)
-TAKES_KEY: Final = frozenset(
-    op.number
-    for op in (
-        ops.ENQUEUE,
-        ops.ENQUEUE_BATCH,
-        ops.ACK,
-        ops.ACK_BATCH,
-        ops.FAIL,
-        ops.RELEASE,
-        ops.RETRY_JOB,
-        ops.CANCEL_JOB,
-        ops.MOVE_JOB,
-        ops.DELETE_JOB,
-        ops.BULK_ACTION,
-        ops.BULK_STEP,
-        ops.BULK_ADD,
-        ops.BULK_UNDO,
-        ops.PAUSE_QUEUE,
-        ops.RESUME_QUEUE,
-        ops.CLEAR_QUEUE,
-        ops.DELETE_QUEUE,
-        ops.SET_CONCURRENCY,
-        ops.SET_THROTTLE,
-        ops.REMOVE_THROTTLE,
-        ops.SET_GROUP_LIMIT,
-        ops.SET_QUEUE_OPTIONS,
-        ops.SET_SCHEDULE,
-        ops.DELETE_SCHEDULE,
-        ops.RUN_SCHEDULE,
-        ops.APPEND_LOGS,
-        ops.RELEASE_LOCK,
-    )
-)
 
 
 def digest_of(key: bytes) -> int:

@@ -1,8 +1,11 @@
 """Apply of the ops on queues, workers and the event log."""
 
+from typing import Final
+
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import NotFound
+from corvo.fsm.ops import Apply
 from corvo.fsm.state.rate_limits import Window
 from corvo.fsm.state.state import State
 from corvo.limits import MS_NS
@@ -34,7 +37,8 @@ def pause_queue(state: State, payload: bytes) -> object:
 
 def resume_queue(state: State, payload: bytes) -> object:
     """Fetches are served again."""
-    name: str = decode_fields(ops.RESUME_QUEUE.layout, payload)[0]
+    name: str
+    (name,) = decode_fields(ops.RESUME_QUEUE.layout, payload)
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
@@ -92,7 +96,8 @@ def set_throttle(state: State, payload: bytes) -> object:
 
 def remove_throttle(state: State, payload: bytes) -> object:
     """No rate limit any more."""
-    name: str = decode_fields(ops.REMOVE_THROTTLE.layout, payload)[0]
+    name: str
+    (name,) = decode_fields(ops.REMOVE_THROTTLE.layout, payload)
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
@@ -155,7 +160,8 @@ def set_queue_options(state: State, payload: bytes) -> object:
 
 def remove_stale_workers(state: State, payload: bytes) -> object:
     """Forget workers that have been silent since before the cutoff; the result says how many."""
-    cutoff_ns: int = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)[0]
+    cutoff_ns: int
+    (cutoff_ns,) = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)
     stale = sorted(worker.id for worker in state.workers.values() if worker.seen_ns < cutoff_ns)
     for worker_id in stale:
         state.buffer.delete_worker(state.workers.pop(worker_id))
@@ -164,6 +170,20 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
 
 def trim_events(state: State, payload: bytes) -> object:
     """Drop the oldest blocks of the event log."""
-    seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
+    seq: int
+    (seq,) = decode_fields(ops.TRIM_EVENTS.layout, payload)
     state.buffer.events.trim(seq)
     return None
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.SET_QUEUE_OPTIONS.number: set_queue_options,
+    ops.PAUSE_QUEUE.number: pause_queue,
+    ops.RESUME_QUEUE.number: resume_queue,
+    ops.SET_CONCURRENCY.number: set_concurrency,
+    ops.SET_THROTTLE.number: set_throttle,
+    ops.REMOVE_THROTTLE.number: remove_throttle,
+    ops.SET_GROUP_LIMIT.number: set_group_limit,
+    ops.REMOVE_STALE_WORKERS.number: remove_stale_workers,
+    ops.TRIM_EVENTS.number: trim_events,
+}

@@ -18,6 +18,7 @@ from corvo import events, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import NotFound, UniqueConflict
+from corvo.fsm.ops import Apply
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import Lock
@@ -146,3 +147,8 @@ def release_lock(state: State, payload: bytes) -> object:
     state.buffer.touch(holder)
     state.emit(queue_index, holder, events.UNLOCKED, b"")
     return holder.id
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.RELEASE_LOCK.number: release_lock,
+}
