@@ -8,9 +8,9 @@ import. The attributes in `corvo.model`, their C types in `corvo/model.pxd`, and
 writers are generated: `python -m tools.records` rewrites the regions between `# <generated: ...>`
 and `# </generated>`, and `tests/test_tidy.py` fails while a region does not agree with its rows.
 
-Adding a field to a job: append a row to its record (and to NEW_JOB_OPTIONS when producers set it),
-run the generator, and add the field to the request body with its check. A row with `json` needs no
-code to be shown by GET /jobs/{id}.
+Adding a field to a job: append a row to JOB_OPTIONS, and one to NEW_JOB_OPTIONS when producers set
+it; run the generator; and add the field to the request body. A row with `json` needs no code to be
+shown by GET /jobs/{id}, one with `max` needs none to be checked.
 
 Kinds of fields: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` signed integer,
 `q` signed integer of 8 bytes, `t` time (unix ns, up to the year 9999, which 8 bytes cannot hold),
@@ -19,6 +19,8 @@ that share their beginnings. All times are unix nanoseconds (0 = unset).
 """
 
 from typing import Any, Final, NamedTuple
+
+from corvo.limits import GROUP_KEY_SIZE_MAX
 
 
 class Field(NamedTuple):
@@ -30,6 +32,7 @@ class Field(NamedTuple):
     since: int = 1  # format of the record that it came with; never decreases along a record
     default: str = ""  # Python expression, unless it is the zero of its kind
     c_type: str = ""  # unless it is the usual one of its kind
+    max: int = 0  # of a plain option of an enqueue: bytes of a text or JSON, or largest number
     json: str = ""  # member of the job document that shows it when it is set
     repeat: int = 0  # number of fields of this kind that are one list in Python
     local: bool = False  # no attribute: the code around the region has a local variable for it
@@ -111,7 +114,7 @@ JOB_HEAD: Final[Record] = (
     Field("hostname", "s"),
     Field("error_count", "u"),
     Field("event_seq", "u", "newest event of this job; events link backwards from there"),
-    Field("provider_error", "f"),
+    Field("provider_error", "f", json="provider_error"),
     Field("keeps_position", "f", "scheduled by a release: keeps its seq when promoted"),
     Field("ready_ns", "u", "when it was first pending in this place"),
     Field("has_options", "f"),
@@ -146,9 +149,10 @@ JOB_OPTIONS: Final[Record] = (
     Field("has_logs", "f"),
 )
 # The options of a new job, inside an Enqueue. Where a name is that of a stored option, it is stored
-# as it is.
+# as it is. A row with `max` is a plain option: it comes from the member of the same name of the
+# request, and the check by its kind and `max` is all that it needs.
 NEW_JOB_OPTIONS: Final[Record] = (
-    Field("group_key", "s"),
+    Field("group_key", "s", max=GROUP_KEY_SIZE_MAX),
     Field("expire_after_ns", "u", "0 = never", local=True),
     Field("batch_id", "s"),
     Field("chain_id", "s"),
