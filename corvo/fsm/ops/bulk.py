@@ -50,7 +50,7 @@ from corvo.model import (
     BulkOperation,
     Job,
 )
-from corvo.storage.records import jobs as job_records
+from corvo.storage.records import bulk as bulk_records
 
 STATE_BASE: Final = 16
 ROUNDS_MAX: Final = 10
@@ -248,7 +248,7 @@ def _add(state: State, operation: BulkOperation, ids: list[str]) -> None:
     """The task is about these jobs, too."""
     operation.total += len(ids)
     for at in range(0, len(ids), STEP_JOBS):
-        row = job_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
+        row = bulk_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
         state.buffer.set_chunk(operation, operation.chunks, row)
         operation.chunks += 1
 
@@ -341,7 +341,7 @@ def _delete_pending(state: State, operation: BulkOperation, limit: int) -> None:
 
 
 def _act_on_chunk(state: State, operation: BulkOperation) -> None:
-    ids, _, _ = job_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
+    ids, _, _ = bulk_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
     arguments = Arguments(operation.arguments)
     seen = _Seen(state, operation)
     for job_id in ids:
@@ -364,7 +364,7 @@ def _act_on_undone(state: State, operation: BulkOperation) -> None:
         return
     row = state.buffer.chunk(undone, operation.next_chunk)
     seen = _Seen(state, operation)
-    for job_id, code, before in zip(*job_records.decode_chunk(row), strict=True):
+    for job_id, code, before in zip(*bulk_records.decode_chunk(row), strict=True):
         if code != DONE:
             continue
         job = state.find(job_id)
@@ -404,7 +404,7 @@ class _Seen:
 
     def keep(self, number: int) -> None:
         """Write it as a chunk of the task."""
-        row = job_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
+        row = bulk_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
         self.state.buffer.set_chunk(self.operation, number, row)
 
 
@@ -529,7 +529,7 @@ def results(
     skip = start % STEP_JOBS
     stop = min(operation.next_chunk, first + _RESULT_CHUNKS_MAX)
     for number in range(first, stop):
-        ids, outcomes, _ = job_records.decode_chunk(state.buffer.chunk(operation, number))
+        ids, outcomes, _ = bulk_records.decode_chunk(state.buffer.chunk(operation, number))
         for i in range(skip, len(ids)):
             if kind_of(outcomes[i]) != kind:
                 continue

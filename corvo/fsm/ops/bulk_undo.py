@@ -193,7 +193,7 @@ def _holds_key(state: State, queue_index: QueueIndex, job: Job) -> bool:
     if not job.unique_key:
         return False
     lock = unique.live_lock(state, queue_index, job.unique_key)
-    return lock is not None and lock[0] == job.id
+    return unique.held_by(lock, job.id)
 
 
 def _bring_back(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:

@@ -145,7 +145,10 @@ def clean_unique(state: State, payload: bytes) -> object:
     cleaned = 0
     for key in rows:
         lock = state.buffer.lock(key)
-        if lock is not None and 0 < lock[1] <= state.stamp_ns:
+        if lock is None:
+            continue
+        _, expires_ns, _ = lock
+        if 0 < expires_ns <= state.stamp_ns:
             state.buffer.set_lock(key, None)
             cleaned += 1
     return cleaned

@@ -16,6 +16,7 @@ from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
 from corvo.fsm.state.state import State
 from corvo.model import Acked, BulkOperation, Enqueued, EnqueuedBatch, Failed, Logged, Schedule
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import jobs as job_records
 
 # Kinds of results, by number (the number is stored).
@@ -90,7 +91,7 @@ def _drop_oldest(state: State, keep_ns: int, count: int) -> bool:
     row = state.buffer.rows.get(key)
     assert row is not None, f"outcome {meta.first_idempotency} has no row"
     if not too_many:
-        state.oldest_idempotency_ns = job_records.decode_idempotency(row)[0]
+        state.oldest_idempotency_ns, _, _, _ = job_records.decode_idempotency(row)
         if state.oldest_idempotency_ns + keep_ns > state.stamp_ns:
             return False
     state.idempotency_records.remove(job_records.idempotency_digest(row), meta.first_idempotency)
@@ -128,7 +129,7 @@ def encode_outcome(result: object) -> bytes:
     if isinstance(result, Schedule):
         return _outcome(_SCHEDULE, (result.id, job_records.encode_schedule(result)))
     if isinstance(result, BulkOperation):
-        return _outcome(_OPERATION, (result.id, job_records.encode_operation(result)))
+        return _outcome(_OPERATION, (result.id, bulk_records.encode_operation(result)))
     if isinstance(result, list):
         return _outcome(_LIST, ([encode_outcome(item) for item in result],))
     if isinstance(result, Logged):
@@ -146,7 +147,8 @@ def decode_outcome(data: bytes) -> object:
     if kind == _NOTHING:
         return None
     if kind == _ERROR:
-        return _ERROR_KINDS[values[0]](values[1], **loads(values[2]))
+        name, message, fields = values
+        return _ERROR_KINDS[name](message, **loads(fields))
     if kind == _ENQUEUED:
         return Enqueued(*values)
     if kind == _ENQUEUED_BATCH:
@@ -155,8 +157,8 @@ def decode_outcome(data: bytes) -> object:
         return EnqueuedBatch([Enqueued(i, s, d > 0, r) for i, s, d, r in rows], batch_id)
     if kind == _ACKED:
         acked = Acked()
-        acked.count = values[0]
-        for op_position, refusal in zip(values[1], values[2], strict=True):
+        acked.count, positions, refusals = values
+        for op_position, refusal in zip(positions, refusals, strict=True):
             error = decode_outcome(refusal)
             assert isinstance(error, CorvoError)
             acked.refused.append((op_position, error))
@@ -166,9 +168,8 @@ def decode_outcome(data: bytes) -> object:
     if kind == _LOGGED:
         return Logged(*values)
     if kind == _SCHEDULE:
-        return job_records.decode_schedule(values[0], values[1])
+        return job_records.decode_schedule(*values)
     if kind == _OPERATION:
-        return job_records.decode_operation(values[0], values[1])
-    if kind == _LIST:
-        return [decode_outcome(item) for item in values[0]]
-    return values[0]
+        return bulk_records.decode_operation(*values)
+    (value,) = values
+    return [decode_outcome(item) for item in value] if kind == _LIST else value

@@ -180,8 +180,9 @@ def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqu
     lock = unique.live_lock(state, queue_index, unique_key)
     if lock is None:
         return None
-    holder = state.find(lock[0])
-    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    holder_id, _, _ = lock
+    holder = state.find(holder_id)
+    assert holder is not None, f"unique lock of a job that is gone: {holder_id}"
     result = holder.result if holder.state == COMPLETED else b""
     return Enqueued(holder.id, holder.state, True, result)
 

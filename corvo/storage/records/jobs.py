@@ -1,9 +1,9 @@
 """Documents: the values of the base's rows, as bytes.
 
-Each is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the
-rows of `corvo.records`. What
-the key says (job id, queue name, worker id) is not repeated. Times are unix nanoseconds as `u`,
-where unset costs one byte; only those that a user can set past the year 2554 are `t`.
+Each is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the rows of
+`corvo.records`. What the key says (job id, queue name, worker id) is not repeated. Times are unix
+nanoseconds as `u`, where unset costs one byte; only those that a user can set past the year 2554
+are `t`.
 
 - *Job head*: place, state, attempt, times, lease, and at its end the data and the body, each unless
   it is large and has a row of its own. Most fields of a waiting job are zero and take a byte each.
@@ -13,9 +13,8 @@ where unset costs one byte; only those that a user can set past the year 2554 ar
   their head says so.
 - *Queue*, *group*, *grant*: see `corvo.storage.records.queues`. *Log*, *log block*: see
   `corvo.storage.records.logs`. *Event block*: see `corvo.storage.records.events`.
-- *Worker*, *schedule*, *task*, *error record*, *unique lock*, *batch*: their fields.
-- *Task chunk*: job ids, a byte for each that says what came of it (none before it is done), and for
-  each what an undo of it needs (`corvo.fsm.ops.bulk_undo`; none of tasks that cannot be undone).
+- *Bulk operation*: see `corvo.storage.records.bulk`.
+- *Worker*, *schedule*, *error record*, *unique lock*, *batch*: their fields.
 - *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
   then the fields: stamp, full key, fingerprint of the request, outcome.
 
@@ -30,14 +29,13 @@ from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.model import (
     Batch,
-    BulkOperation,
     ErrorRecord,
     Job,
     JobOptions,
     Schedule,
     Worker,
 )
-from corvo.records import folded, layout
+from corvo.records import layout
 
 HEAD_LAYOUT: Final = layout(records.JOB_HEAD)
 BODY_LAYOUT: Final = layout(records.JOB_BODY)
@@ -45,8 +43,6 @@ OPTIONS_LAYOUT: Final = layout(records.JOB_OPTIONS)
 NEW_OPTIONS_LAYOUT: Final = layout(records.NEW_JOB_OPTIONS)
 WORKER_LAYOUT: Final = layout(records.WORKER)
 SCHEDULE_LAYOUT: Final = layout(records.SCHEDULE)
-OPERATION_LAYOUT: Final = layout(records.OPERATION)
-CHUNK_LAYOUT: Final = layout(records.CHUNK)
 ERROR_LAYOUT: Final = layout(records.ERROR)
 LOCK_LAYOUT: Final = layout(records.LOCK)
 BATCH_LAYOUT: Final = layout(records.BATCH)
@@ -431,81 +427,6 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         # </generated>
     ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
-
-
-def encode_operation(operation: BulkOperation) -> bytes:
-    """The task's row."""
-    return encode_fields(
-        OPERATION_LAYOUT,
-        (
-            # <generated: pack OPERATION operation>
-            operation.kind,
-            operation.state,
-            operation.queue_number,
-            operation.queue,
-            operation.action,
-            operation.arguments,
-            operation.total,
-            *operation.counts,
-            operation.next_chunk,
-            operation.chunks,
-            operation.cut_numbers,
-            operation.cut_seqs,
-            operation.family,
-            operation.cursor,
-            operation.stirred,
-            operation.rounds,
-            operation.undoes,
-            operation.undone_by,
-            operation.created_ns,
-            operation.updated_ns,
-            operation.finished_ns,
-            # </generated>
-        ),
-    )
-
-
-def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
-    """The task of that id."""
-    values = decode_document(OPERATION_LAYOUT, data, "task", operation_id)
-    operation = BulkOperation(operation_id, 0)
-    (
-        # <generated: unpack OPERATION operation>
-        operation.kind,
-        operation.state,
-        operation.queue_number,
-        operation.queue,
-        operation.action,
-        operation.arguments,
-        operation.total,
-        operation.counts,
-        operation.next_chunk,
-        operation.chunks,
-        operation.cut_numbers,
-        operation.cut_seqs,
-        operation.family,
-        operation.cursor,
-        operation.stirred,
-        operation.rounds,
-        operation.undoes,
-        operation.undone_by,
-        operation.created_ns,
-        operation.updated_ns,
-        operation.finished_ns,
-        # </generated>
-    ) = folded(records.OPERATION, values)
-    return operation
-
-
-def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
-    """Some of the jobs of a task."""
-    return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
-
-
-def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
-    """(job ids, outcomes, what an undo needs)"""
-    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
-    return ids, outcomes, befores
 
 
 def encode_error(record: ErrorRecord) -> bytes:
