@@ -444,7 +444,9 @@ class WriteBuffer:
         if self.outbox is not None:
             puts += self.outbox.collect(self.meta.applied_index, self._changed(), deletes)
         self.state_store.write(puts, deletes)
-        size = sum(len(key) + len(value) for key, value in puts)
+        size = 0
+        for key, value in puts:
+            size += len(key) + len(value)
         self._written()
         return FlushReport(len(puts) + len(deletes), size, self.meta.applied_index)
 
