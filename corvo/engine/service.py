@@ -23,7 +23,6 @@ from corvo.engine.results import ResultWait
 from corvo.engine.validate import shown
 from corvo.errors import MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.machine import Machine
-from corvo.fsm.ops.idempotency import TAKES_KEY
 from corvo.limits import MS_NS
 from corvo.model import ACTIONS, ENDED, Batch, BulkOperation, Job, Queue, Schedule
 from corvo.platform.clock import Clock
@@ -182,7 +181,7 @@ class Service:
         if caller.idempotency is None:
             self._pipeline.submit(op, payload, completion)
             return
-        if op.number not in TAKES_KEY:
+        if not op.takes_key:
             raise ValidationError("this request takes no Idempotency-Key")
         key, fingerprint = caller.idempotency
         kept_ns = self.config.idempotency_retention_ns

@@ -55,8 +55,8 @@ class HoldBody(_Body):
     timeout_action: Text = None
 
 
-class EnqueueBody(_Body):
-    """POST /enqueue, and one item of POST /enqueue/batch."""
+class JobBody(_Body):
+    """Fields that every enqueue has."""
 
     queue: Text = None
     payload: Raw = NOTHING
@@ -74,7 +74,12 @@ class EnqueueBody(_Body):
     unique_until: Text = None
     unique_period: Duration = None
     wait: Duration = None
-    # Extras: what only some jobs have.
+
+
+class EnqueueBody(JobBody):
+    """POST /enqueue, and one item of POST /enqueue/batch; these fields are options that most jobs
+    lack."""
+
     expire_after: Duration = None
     group_key: Text = None
     batch_id: Text = None
