@@ -18,7 +18,6 @@ from corvo.engine.pipeline import Completion, Pipeline
 from corvo.engine.validate import shown
 from corvo.errors import MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.machine import Machine
-from corvo.fsm.ops.idempotency import TAKES_KEY
 from corvo.model import ACTIONS, ENDED, Batch, BulkOperation, Job, Queue, Schedule
 from corvo.platform.clock import Clock
 from corvo.platform.ids import (
@@ -172,7 +171,7 @@ class Service:
         if self.guard is None:
             self.pipeline.submit(op, payload, completion)
             return
-        if op.number not in TAKES_KEY:
+        if not op.takes_key:
             raise ValidationError("this request takes no Idempotency-Key")
         key, fingerprint = self.guard
         self.guard = None

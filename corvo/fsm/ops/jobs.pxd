@@ -23,7 +23,7 @@ cpdef enqueue(State state, bytes payload)
 cpdef enqueue_batch(State state, bytes payload)
 
 
-@cython.locals(job=Job, r=Reader)
+@cython.locals(job=Job, r=Reader, job_id=str, queue=str, options=bytes)
 cpdef tuple read_enqueue(bytes payload)
 
 
@@ -79,5 +79,5 @@ cpdef fetch_batch(State state, bytes payload)
 cpdef ack(State state, bytes payload)
 
 
-@cython.locals(items=list, acked=Acked, i=cython.Py_ssize_t)
+@cython.locals(acks=list, acked=Acked, i=cython.Py_ssize_t)
 cpdef ack_batch(State state, bytes payload)

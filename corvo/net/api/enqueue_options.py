@@ -1,6 +1,7 @@
 """The members of an enqueue that only some jobs have, as the bytes of an op."""
 
 from collections.abc import Callable
+from typing import Any
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
@@ -11,8 +12,11 @@ from corvo.net.api import result_schemas
 from corvo.net.api.action_args import hold_values
 from corvo.net.api.requests import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.platform.ids import check_job_id
+from corvo.records import NEW_JOB_OPTIONS, Field, names
 
 _CHAIN_STEP_MIN = -2
+_NAMES = names(NEW_JOB_OPTIONS)
+_PLAIN = [field for field in NEW_JOB_OPTIONS if field.max]
 
 
 class OptionsEncoder:
@@ -30,22 +34,23 @@ class OptionsEncoder:
             batch_id = check_job_id(body.batch_id, "batch_id")
         chain_id, chain_step, chain = self._chain(body)
         held, hold_reason, hold_timeout_ns, hold_action = _hold(body)
-        values: tuple[object, ...] = (
-            validate.text(body.group_key, "group_key", limits.GROUP_KEY_SIZE_MAX),
-            _expire_after_ns(body),
-            batch_id,
-            chain_id,
-            chain_step,
-            chain,
-            depends_on(body.depends_on),
-            on_dependency_failure(body.on_dependency_failure),
-            held,
-            hold_reason,
-            hold_timeout_ns,
-            hold_action,
-            result_schemas.checked(json_value(body.result_schema)),
-        )
-        return encode_fields(ops.OPTIONS_LAYOUT, values)
+        values: dict[str, object] = {
+            "expire_after_ns": _expire_after_ns(body),
+            "batch_id": batch_id,
+            "chain_id": chain_id,
+            "chain_step": chain_step,
+            "chain": chain,
+            "depends_on": depends_on(body.depends_on),
+            "on_dependency_failure": on_dependency_failure(body.on_dependency_failure),
+            "hold": held,
+            "hold_reason": hold_reason,
+            "hold_timeout_ns": hold_timeout_ns,
+            "hold_action": hold_action,
+            "result_schema": result_schemas.checked(json_value(body.result_schema)),
+        }
+        for field in _PLAIN:
+            values[field.name] = _checked(field, getattr(body, field.name))
+        return encode_fields(ops.OPTIONS_LAYOUT, tuple(values[name] for name in _NAMES))
 
     def encode_batch(self, batch_id: str, body: BatchBody) -> bytes:
         """The batch of an EnqueueBatch."""
@@ -114,6 +119,18 @@ class OptionsEncoder:
             validate.json_size(payload, f"payload of {what}", self._payload_size_max),
         )
         return encode_fields(ops.FOLLOWER_LAYOUT, values)
+
+
+def _checked(field: Field, value: Any) -> object:
+    """An option that is checked by its kind and bound alone."""
+    if field.kind == "s":
+        return validate.text(value, field.name, field.max)
+    if field.kind == "b":
+        return validate.json_size(json_value(value), field.name, field.max)
+    number = value or 0
+    if not 0 <= number <= field.max:
+        raise ValidationError(f"{field.name} {number} is out of range (0 to {field.max})")
+    return number
 
 
 def depends_on(ids: list[str] | None) -> list[str]:

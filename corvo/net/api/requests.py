@@ -59,8 +59,8 @@ class HoldBody(_Body):
     timeout_action: Text = None
 
 
-class EnqueueBody(_Body):
-    """POST /enqueue, and one item of POST /enqueue/batch."""
+class JobBody(_Body):
+    """What all enqueues have."""
 
     queue: Text = None
     payload: Raw = NOTHING
@@ -78,7 +78,12 @@ class EnqueueBody(_Body):
     unique_until: Text = None
     unique_period: Duration = None
     wait: Duration = None
-    # Extras: what only some jobs have.
+
+
+class EnqueueBody(JobBody):
+    """POST /enqueue, and one item of POST /enqueue/batch. These are the options that only some
+    jobs have."""
+
     expire_after: Duration = None
     group_key: Text = None
     batch_id: Text = None

@@ -62,9 +62,12 @@ from corvo.model import (
 from corvo.net.api.relations import ties_document
 from corvo.platform import cron
 from corvo.platform.durations import format_duration, format_time
+from corvo.records import JOB_BODY, JOB_DATA, JOB_HEAD, JOB_OPTIONS, Field, named
 
 _ENCODE = msgspec.json.Encoder().encode
 _SECOND_NS = SECOND_NS
+_SHOWN = [field for field in (*JOB_BODY, *JOB_HEAD, *JOB_DATA) if field.json]
+_SHOWN_OPTIONS = [field for field in JOB_OPTIONS if field.json]
 _writer = Writer()
 
 
@@ -156,8 +159,7 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if value:
             document[name] = Raw(value)
-    if job.provider_error:
-        document["provider_error"] = True
+    _show(document, job, _SHOWN)
     for name, at_ns in (
         ("lease_expires_at", job.lease_expires_ns if job.state == ACTIVE else 0),
         ("scheduled_at", job.scheduled_ns),
@@ -188,8 +190,19 @@ def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> Non
             document["hold_timeout_action"] = HOLD_ACTIONS[options.hold_action]
     if options.feedback:
         document["feedback"] = Raw(options.feedback)
-    if options.result_schema:
-        document["result_schema"] = Raw(options.result_schema)
+    _show(document, options, _SHOWN_OPTIONS)
+
+
+def _show(document: dict[str, Any], source: Any, fields: list[Field]) -> None:
+    """Fields that have a member of their own and are set."""
+    for field in fields:
+        value = getattr(source, field.name)
+        if value:
+            if field.kind == "b":
+                value = Raw(value)
+            elif field.kind == "t":
+                value = format_time(value)
+            document[field.json] = value
 
 
 def outcome(machine: Machine, job: Job) -> dict[str, Any]:
@@ -227,36 +240,33 @@ def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, 
 
 def schedule_summary(schedule: Schedule) -> dict[str, Any]:
     """One schedule, as the list shows it."""
-    _, queue, priority, payload, tags, max_retries, backoff, base_ms, max_ms, jitter_ppm, *rest = (
-        decode_fields(ops.ENQUEUE.layout, schedule.job)
-    )
-    _, _, _, unique_key, unique_until, unique_period_ns = rest[:6]
+    job = named(ops.ENQUEUE.fields, decode_fields(ops.ENQUEUE.layout, schedule.job))
     document: dict[str, Any] = {
         "id": schedule.id,
         "name": schedule.name,
-        "queue": queue,
+        "queue": job["queue"],
         "cron": schedule.cron,
         "timezone": schedule.timezone,
         "enabled": schedule.enabled,
         "overlap": OVERLAPS[schedule.overlap],
         "catch_up": CATCH_UPS[schedule.catch_up],
         "catch_up_limit": schedule.catch_up_limit,
-        "payload": Raw(payload),
-        "priority": priority,
-        "priority_name": PRIORITY_NAMES[priority],
-        "max_retries": max_retries,
-        "retry_backoff": BACKOFFS[backoff],
-        "retry_base_delay_ms": base_ms,
-        "retry_max_delay_ms": max_ms,
-        "retry_jitter": jitter_ppm / 1_000_000,
+        "payload": Raw(job["payload"]),
+        "priority": job["priority"],
+        "priority_name": PRIORITY_NAMES[job["priority"]],
+        "max_retries": job["max_retries"],
+        "retry_backoff": BACKOFFS[job["backoff"]],
+        "retry_base_delay_ms": job["base_delay_ms"],
+        "retry_max_delay_ms": job["max_delay_ms"],
+        "retry_jitter": job["jitter_ppm"] / 1_000_000,
     }
-    if tags:
-        document["tags"] = Raw(tags)
-    if unique_key:
-        document["unique_key"] = unique_key.decode()
-        document["unique_until"] = UNIQUE_UNTIL[unique_until]
-        if unique_period_ns:
-            document["unique_period"] = format_duration(unique_period_ns)
+    if job["tags"]:
+        document["tags"] = Raw(job["tags"])
+    if job["unique_key"]:
+        document["unique_key"] = job["unique_key"].decode()
+        document["unique_until"] = UNIQUE_UNTIL[job["unique_until"]]
+        if job["unique_period_ns"]:
+            document["unique_period"] = format_duration(job["unique_period_ns"])
     for name, at_ns in (
         ("next_run", schedule.next_ns),
         ("last_run", schedule.last_run_ns),

@@ -7,6 +7,9 @@ checks. A method is given a `Call` and answers it, now or later.
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
+
 from corvo import __version__, limits, ops
 from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues, FastFrames
 from corvo._fast.codec.fields import Writer
@@ -42,6 +45,12 @@ _QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
 _JOB_AND_TOKEN: Final = 2  # of a plain ack
 # What an enqueue by message calls as the HTTP API does, and means by it.
 _ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
+# Members that hold any JSON, by the text field of the message that has it.
+_ENQUEUE_JSON: Final = {
+    f"{field.name}_json": field.name
+    for field in msgspec.structs.fields(EnqueueBody)
+    if field.type is Raw
+}
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 _REQUEST: Final = "LifecycleStreamRequest"
 # Tags of the fields of a delivered job, and of the field of the response that has it.
@@ -301,13 +310,10 @@ def enqueue_body(values: Values) -> EnqueueBody:
     _refuse(values, "agent")
     scheduled_at = values.get("scheduled_at")
     same = {name: values[name] for name in values if name in _ENQUEUE_SAME}
-    body = EnqueueBody(
-        payload=json_text(values.get("payload_json", ""), "payload_json"),
-        tags=tags_of_text(values.get("tags_json", "")),
-        checkpoint=json_text(values.get("checkpoint_json", ""), "checkpoint_json"),
-        result_schema=json_text(values.get("result_schema_json", ""), "result_schema_json"),
-        **same,
-    )
+    for name, member in _ENQUEUE_JSON.items():
+        if name in values:
+            same[member] = json_text(values[name], name)
+    body = EnqueueBody(tags=tags_of_text(values.get("tags_json", "")), **same)
     if scheduled_at is not None:
         body.scheduled_at = _time(scheduled_at)
     if values.get("chain_json"):

@@ -18,6 +18,7 @@ from corvo.net.api.handlers.wait import wait_for_end
 from corvo.net.api.requests import (
     EnqueueBatchBody,
     EnqueueBody,
+    JobBody,
     decode,
     json_value,
     tags_object,
@@ -27,7 +28,8 @@ from corvo.platform.durations import parse_time
 from corvo.platform.ids import check_job_id
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_OPTIONS = list(astuple(EnqueueBody()))[16:]
+_FIRST_OPTION = len(JobBody.__struct_fields__)
+_NO_OPTIONS = astuple(EnqueueBody())[_FIRST_OPTION:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -39,9 +41,9 @@ class Producer:
         self._options = OptionsEncoder(service.config.max_payload_size, service.new_chain_id)
         # What a body that says queue and payload alone leaves to the defaults, as bytes.
         _, values = self.job_values(EnqueueBody(queue="q"))
-        layout = ops.ENQUEUE.layout
-        front = encode_fields(layout[2], (values[1],))[1:]
-        tail = encode_fields(layout[4:], values[3:])[1:]
+        row = ops.ENQUEUE
+        front = _encode_part(row.position("queue") + 1, row.position("payload"), values)
+        tail = _encode_part(row.position("payload") + 1, len(row.fields), values)
         self._fast = FastEnqueue(front, tail, service.config.max_payload_size)
         self._results = front, tail
 
@@ -103,48 +105,32 @@ class Producer:
     def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
-        (
-            name,
-            payload,
-            priority,
-            max_retries,
-            backoff,
-            base_delay,
-            max_delay,
-            jitter,
-            scheduled_at,
-            tags,
-            checkpoint,
-            parent_id,
-            unique_key,
-            unique_until,
-            unique_period,
-            _,
-            *options,
-        ) = astuple(body)
-        queue = validate.queue_name(name or "")
+        queue = validate.queue_name(body.queue or "")
+        has_options = batch_id != "" or astuple(body)[_FIRST_OPTION:] != _NO_OPTIONS
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
         max_default_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
         size_max = config.max_checkpoint_size
         return queue, (
             queue,
-            validate.priority(priority),
-            validate.json_size(bytes(payload), "payload", config.max_payload_size) or b"{}",
-            validate.json_size(tags_object(tags), "tags", limits.TAGS_SIZE_MAX) if tags else b"",
-            validate.max_retries(max_retries),
-            validate.backoff(backoff),
-            validate.length_ms(base_delay, "retry_base_delay", base_default_ms),
-            validate.length_ms(max_delay, "retry_max_delay", max_default_ms),
-            validate.jitter_ppm(jitter),
-            parse_time(scheduled_at, "scheduled_at") if scheduled_at else 0,
-            validate.json_size(json_value(checkpoint), "checkpoint", size_max)
-            if checkpoint
+            validate.priority(body.priority),
+            validate.json_size(bytes(body.payload), "payload", config.max_payload_size) or b"{}",
+            validate.json_size(tags_object(body.tags), "tags", limits.TAGS_SIZE_MAX)
+            if body.tags
             else b"",
-            validate.text(parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
-            validate.text(unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
-            validate.unique_until(unique_until),
-            validate.length_ns(unique_period, "unique_period"),
-            self._options.encode(body, batch_id) if batch_id or options != _NO_OPTIONS else b"",
+            validate.max_retries(body.max_retries),
+            validate.backoff(body.retry_backoff),
+            validate.length_ms(body.retry_base_delay, "retry_base_delay", base_default_ms),
+            validate.length_ms(body.retry_max_delay, "retry_max_delay", max_default_ms),
+            validate.jitter_ppm(body.retry_jitter),
+            parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
+            validate.json_size(json_value(body.checkpoint), "checkpoint", size_max)
+            if body.checkpoint
+            else b"",
+            validate.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
+            validate.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
+            validate.unique_until(body.unique_until),
+            validate.length_ns(body.unique_period, "unique_period"),
+            self._options.encode(body, batch_id) if has_options else b"",
         )
 
     def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:
@@ -182,6 +168,12 @@ class Producer:
         if duplicates:
             reply["duplicates"] = duplicates
         reply_json(request, 201, reply)
+
+
+def _encode_part(first: int, end: int, values: tuple[Any, ...]) -> bytes:
+    """Some fields of an Enqueue, without the version byte; `values` are those after the id."""
+    part = ("", *values)[first:end]
+    return encode_fields(ops.ENQUEUE.layout[first:end], part)[1:]
 
 
 def on_enqueued(request: Request, result: Any) -> None:

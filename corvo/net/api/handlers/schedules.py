@@ -18,21 +18,22 @@ from corvo.net.api.requests import EnqueueBody, ScheduleBody, decode
 from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
 from corvo.platform import cron
 from corvo.platform.ids import SCHEDULE_PREFIX
+from corvo.records import named
 
-# Members of a schedule that describe its job -> position in the Enqueue layout.
+# Members of a schedule that describe its job -> field of the Enqueue.
 _JOB_MEMBERS = {
-    "queue": 1,
-    "priority": 2,
-    "payload": 3,
-    "tags": 4,
-    "max_retries": 5,
-    "retry_backoff": 6,
-    "retry_base_delay": 7,
-    "retry_max_delay": 8,
-    "retry_jitter": 9,
-    "unique_key": 13,
-    "unique_until": 14,
-    "unique_period": 15,
+    "queue": "queue",
+    "priority": "priority",
+    "payload": "payload",
+    "tags": "tags",
+    "max_retries": "max_retries",
+    "retry_backoff": "backoff",
+    "retry_base_delay": "base_delay_ms",
+    "retry_max_delay": "max_delay_ms",
+    "retry_jitter": "jitter_ppm",
+    "unique_key": "unique_key",
+    "unique_until": "unique_until",
+    "unique_period": "unique_period_ns",
 }
 
 
@@ -131,12 +132,13 @@ class Schedules:
         if not old.job:
             values = self._producer.job_values(EnqueueBody(**given))[1]
             return encode_fields(ops.ENQUEUE.layout, ("", *values))
-        template = list(decode_fields(ops.ENQUEUE.layout, old.job))
-        _, values = self._producer.job_values(EnqueueBody(**{"queue": template[1], **given}))
+        fields = ops.ENQUEUE.fields
+        template = named(fields, decode_fields(ops.ENQUEUE.layout, old.job))
+        _, values = self._producer.job_values(EnqueueBody(**{"queue": template["queue"], **given}))
+        changed = named(fields, ("", *values))
         for name in given:
-            position = _JOB_MEMBERS[name]
-            template[position] = values[position - 1]
-        return encode_fields(ops.ENQUEUE.layout, tuple(template))
+            template[_JOB_MEMBERS[name]] = changed[_JOB_MEMBERS[name]]
+        return encode_fields(ops.ENQUEUE.layout, tuple(template.values()))
 
     @staticmethod
     def _on_changed(request: Request, result: Any) -> None:
