@@ -83,7 +83,7 @@ cdef class Job:
     cdef public bytes result
     # </generated>
     cdef public JobOptions options
-    # Overlay bookkeeping.
+    # State of the write buffer, never stored.
     cdef public bint body_apart
     cdef public long long size
     cdef public str token

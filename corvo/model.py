@@ -99,16 +99,16 @@ class JobOptions:
         self.depends_on: list[str] = []
         self.on_dependency_failure: int = 0  # an index of ON_DEPENDENCY_FAILURE
         self.result_schema: bytes = b""  # JSON text
-        self.expires_ns: int = 0  # when a job that has not ended is dead
+        self.expires_ns: int = 0  # time at which an unfinished job becomes dead; 0 = never
         self.hold_reason: str = ""
-        self.hold_ends_ns: int = 0  # when `hold_action` is taken; 0 = never
+        self.hold_ends_ns: int = 0  # time at which `hold_action` is taken; 0 = never
         self.hold_action: int = 0  # an index of HOLD_ACTIONS
-        self.feedback: bytes = b""  # JSON text of the reviewer that sent the job back
-        self.open_dependencies: list[str] = []  # of `depends_on`, those that have not ended
-        self.has_dependents: bool = False  # jobs that wait for this one have, or had, a row
+        self.feedback: bytes = b""  # JSON text: feedback of the person who rejected the job
+        self.open_dependencies: list[str] = []  # members of `depends_on` that have not finished
+        self.has_dependents: bool = False  # rows name jobs that depend on this one, or once did
         self.has_logs: bool = False
         # </generated>
-        # Overlay bookkeeping, never stored: pending, but not ready.
+        # State of the write buffer, never stored: pending, but not ready.
         self.blocked: bool = False
 
 
@@ -131,18 +131,18 @@ class Job:
         self.parent_id: str = ""
         self.unique_key: bytes = b""
         self.unique_until: int = 0  # an index of UNIQUE_UNTIL
-        self.unique_period_ns: int = 0  # 0 = as long as the mode says
-        self.schedule_id: str = ""  # of the schedule that made it
-        self.schedule_occurrence_ns: int = 0  # 0 = run by hand
+        self.unique_period_ns: int = 0  # 0 = the mode alone decides
+        self.schedule_id: str = ""  # schedule that created the job
+        self.schedule_occurrence_ns: int = 0  # 0 = the schedule was run by hand
         # </generated>
         # Head.
         # <generated: init JOB_HEAD>
         self.queue_number: int = 0
-        self.seq: int = 0  # place in its queue; changes only when it goes to the tail
+        self.seq: int = 0  # queue position; changes only on a move to the tail
         self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
-        self.scheduled_ns: int = 0  # when a scheduled or retrying job is due, else 0
+        self.scheduled_ns: int = 0  # due time of a scheduled or retrying job, else 0
         self.started_ns: int = 0
         self.completed_ns: int = 0
         self.failed_ns: int = 0  # last failure, death or cancel
@@ -151,16 +151,16 @@ class Job:
         self.lease_expires_ns: int = 0
         self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
         self.lease_seed: int = 0
-        self.lease_term: int = 0  # term the lease was granted in
-        self.lease_touched: bool = False  # its worker has called since
-        self.releases: int = 0  # in a row without progress
+        self.lease_term: int = 0  # Raft term in which the lease was granted
+        self.lease_touched: bool = False  # the worker has called since the lease was granted
+        self.releases: int = 0  # releases in a row without progress
         self.worker_id: str = ""
         self.hostname: str = ""
         self.error_count: int = 0
         self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
         self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # when it was first pending in this place
+        self.ready_ns: int = 0  # time at which it first became pending at this position
         self.has_options: bool = False
         self.data_apart: bool = False  # the data has a row of its own: it is large, or once was
         # </generated>
@@ -170,9 +170,9 @@ class Job:
         self.progress: bytes = b""
         self.result: bytes = b""
         # </generated>
-        # Options; None exactly when `has_options` is false.
+        # None exactly when `has_options` is false.
         self.options: JobOptions | None = None
-        # Overlay bookkeeping, never stored.
+        # State of the write buffer, never stored.
         self.body_apart: bool = False  # the body has a row of its own: it is large, or once was
         self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand
@@ -202,14 +202,14 @@ class Queue:
         self.dead_total: int = 0
         self.expired_total: int = 0  # leases
         self.draining: bool = False  # paused, and some jobs are still active
-        self.cleared_seq: int = 0  # event seq of a clear that has not deleted all yet; 0 = none
-        # how long ended jobs are kept, by END_STATES; KEEP_DEFAULT = as the server says
+        self.cleared_seq: int = 0  # event seq of a clear that still has jobs to delete; 0 = none
+        # retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
         self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
-        self.group_concurrency: int = 0  # active jobs of each group; 0 = no limit
-        self.aging_after_ns: int = 0  # normal jobs that waited this long are next; 0 = never
-        self.turn: int = 0  # the last turn that was taken, see fsm.state.groups
+        self.group_concurrency: int = 0  # active jobs allowed in each group; 0 = no limit
+        self.aging_after_ns: int = 0  # a normal job that waited this long is next; 0 = never
+        self.turn: int = 0  # the last turn taken, see fsm.state.groups
         self.served: int = 0  # last turn of the jobs without a group key
         # </generated>
         self.destroyed: bool = False  # to be forgotten when its last job is gone
@@ -255,7 +255,7 @@ class Schedule:
     def __init__(self, id: str) -> None:
         self.id = id
         # <generated: init SCHEDULE>
-        self.revision: int = 0  # counts SetSchedule
+        self.revision: int = 0  # number of SetSchedule ops so far
         self.name: str = ""
         self.cron: str = ""
         self.timezone: str = ""
@@ -265,9 +265,9 @@ class Schedule:
         self.catch_up: int = 0  # an index of CATCH_UPS
         self.catch_up_limit: int = 0
         self.created_ns: int = 0
-        self.next_ns: int = 0  # the next occurrence; 0 = none
-        self.last_occurrence_ns: int = 0  # the last occurrence that made a job
-        self.last_run_ns: int = 0  # when an occurrence or a manual run last made a job
+        self.next_ns: int = 0  # time of the next occurrence; 0 = none
+        self.last_occurrence_ns: int = 0  # time of the last occurrence that created a job
+        self.last_run_ns: int = 0  # when the schedule last created a job, also by hand
         self.last_job_id: str = ""
         # </generated>
 
@@ -349,18 +349,18 @@ class BulkOperation:
         self.queue: str = ""
         self.action: int = 0  # an index of ACTIONS
         self.arguments: bytes = b""  # record ACTION
-        self.total: int = 0  # jobs that there were when it was accepted
+        self.total: int = 0  # jobs in the set when the operation was accepted
         self.counts: list[int] = [0] * len(OUTCOMES)  # by OUTCOMES
         self.next_chunk: int = 0  # of an operation on given jobs: the next chunk of ids
         self.chunks: int = 0  # chunks of results, from 0
         self.cut_numbers: list[int] = []  # numbers of the queues with a cut
         self.cut_seqs: list[int] = []  # only jobs with a seq below that of their queue's cut
-        self.family: int = 0  # family of index rows that it walks
-        self.cursor: bytes = b""  # key to go on from
-        self.stirred: bool = False  # whether it did anything since its first family
-        self.rounds: int = 0  # how many times it has seen all families
-        self.undoes: str = ""  # id of the operation that this one takes back
-        self.undone_by: str = ""  # id of the operation that takes this one back
+        self.family: int = 0  # family of index rows that it scans
+        self.cursor: bytes = b""  # next key of the scan
+        self.stirred: bool = False  # the current round of the scan has changed a job
+        self.rounds: int = 0  # complete scans of all families
+        self.undoes: str = ""  # id of the operation that this one undoes
+        self.undone_by: str = ""  # id of the undo of this operation
         self.created_ns: int = 0
         self.updated_ns: int = 0
         self.finished_ns: int = 0

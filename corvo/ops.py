@@ -1,10 +1,10 @@
 """The table of ops. An op is the only way to change state.
 
-An op is the only way to change state. It travels inside a log entry as a number and a payload;
-the payload is one version byte followed by the fields of its row, each of a kind that
-`corvo.records` explains. Numbers never change, and fields are only ever appended.
+An op travels inside a log entry as a number and a payload. The payload is one version byte followed
+by the fields of the op's row, each of a kind that `corvo.records` defines. Numbers never change,
+and fields are only ever appended.
 
-Adding an op: write its row here, and its apply function in a module of `corvo.fsm.ops`, where it
+To add an op, write its row here, and its apply function in a module of `corvo.fsm.ops`, where it
 also gets a line in `APPLY`.
 """
 
@@ -20,7 +20,7 @@ FETCHES: Final = 2
 
 
 class Op:
-    """One row of the table. It has no fields and no facts while the op is not built."""
+    """One row of the table. The layout is empty while the op is not implemented."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ ENQUEUE_BATCH: Final = _op(
     "EnqueueBatch",
     OTHERS,
     "EnqueuedBatch",
-    "Many jobs, all or none, and the batch that they make.",
+    "Many jobs, all or none, and their new batch.",
     Field("items", "B", "Enqueue payloads"),
     Field("opening", "b", "record NEW_BATCH; absent = none"),
     takes_key=True,
@@ -291,7 +291,7 @@ REMOVE_THROTTLE: Final = _op(
     _QUEUE_NAME,
     takes_key=True,
 )
-# Nobody proposes the next two any more: PromoteDue and ExpireLeases name the jobs.
+# The leader no longer proposes the next two; PromoteDue and ExpireLeases name the jobs instead.
 PROMOTE: Final = _op(
     18,
     "Promote",
@@ -306,7 +306,7 @@ RECLAIM: Final = _op(
     "Reclaim",
     OTHERS,
     "int",
-    "End all leases that are over by a time.",
+    "End all leases that expire by a time.",
     Field("now_ns", "t"),
     takes_key=False,
 )
@@ -329,7 +329,7 @@ CLEAN_UNIQUE: Final = _op(
     "CleanUnique",
     OTHERS,
     "int",
-    "Remove unique locks whose time is over.",
+    "Remove expired unique locks.",
     Field("rows", "B", "keys of their rows"),
     takes_key=False,
 )
@@ -371,7 +371,7 @@ PURGE_JOBS: Final = _op(
     "PurgeJobs",
     OTHERS,
     "int",
-    "Delete jobs that ended long ago.",
+    "Delete finished jobs past their retention.",
     Field("ids", "S", "job ids"),
     Field("default_ns", "U", "retention by model.END_STATES unless the queue has its own"),
     takes_key=False,
@@ -409,7 +409,7 @@ FIRE_SCHEDULE: Final = _op(
     "FireSchedule",
     OTHERS,
     "int",
-    "Make the jobs of occurrences that are due.",
+    "Create the jobs of due occurrences.",
     Field("runs", "B", "record RUN"),
     takes_key=False,
     adds_work=True,
@@ -419,7 +419,7 @@ REMOVE_STALE_WORKERS: Final = _op(
     "RemoveStaleWorkers",
     OTHERS,
     "int",
-    "Forget workers not seen for long.",
+    "Delete workers without recent requests.",
     Field("cutoff_ns", "q"),
     takes_key=False,
 )
@@ -451,7 +451,7 @@ EXPIRE_LEASES: Final = _op(
     "ExpireLeases",
     OTHERS,
     "int",
-    "End leases that are over.",
+    "End leases that have expired.",
     Field("ids", "S", "job ids"),
     takes_key=False,
 )
@@ -469,7 +469,7 @@ BULK_STEP: Final = _op(
     "BulkStep",
     OTHERS,
     "BulkOperation | None",
-    "Go on with a bulk operation, or stop it.",
+    "Do one step of a bulk operation, or stop it.",
     _OPERATION_ID,
     Field("limit", "u", "most jobs to touch"),
     Field("stop", "f"),
@@ -501,7 +501,7 @@ RUN_SCHEDULE: Final = _op(
     "RunSchedule",
     OTHERS,
     "Enqueued",
-    "Make a job of a schedule by hand.",
+    "Create a job of a schedule by hand.",
     Field("schedule_id", "s"),
     _JOB_ID,
     takes_key=True,
@@ -536,7 +536,7 @@ IDEMPOTENT: Final = _op(
     "Idempotent",
     OTHERS,
     "object",
-    "An op that has one effect, however often it comes.",
+    "An op that takes effect once, also when it is repeated.",
     Field("key", "b"),
     Field("fingerprint", "b", "of the request"),
     Field("keep_ns", "u", "how long outcomes are kept"),
@@ -555,14 +555,14 @@ PURGE_BATCHES: Final = _op(
     Field("keep_ns", "u"),
     takes_key=False,
 )
-# Every entry goes on with the dependents that are left; this op makes sure that there is one.
+# Every entry resolves some pending dependents; the leader proposes this op so that there is one.
 RESOLVE_DEPENDENTS: Final = _op(
     73,
     "ResolveDependents",
     OTHERS,
     "int",
-    "Go on with the dependents of jobs that have ended.",
-    Field("job_id", "s", "first job that has ended with dependents left"),
+    "Resolve more dependents of finished jobs.",
+    Field("job_id", "s", "first finished job with pending dependents"),
     takes_key=False,
 )
 BULK_ADD: Final = _op(
@@ -581,9 +581,9 @@ BULK_UNDO: Final = _op(
     "BulkUndo",
     OTHERS,
     "BulkOperation",
-    "Take a bulk operation back.",
+    "Undo a bulk operation.",
     _OPERATION_ID,
-    Field("undone_id", "s", "id of the operation that is taken back"),
+    Field("undone_id", "s", "id of the operation to undo"),
     takes_key=True,
 )
 

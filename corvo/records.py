@@ -74,7 +74,7 @@ _U64: Final = "unsigned long long"
 
 # Jobs.
 
-# What never changes after the enqueue.
+# Fields that never change after enqueue.
 JOB_BODY: Final[Record] = (
     Field("payload", "b"),
     Field("tags", "b"),
@@ -87,49 +87,49 @@ JOB_BODY: Final[Record] = (
     Field("parent_id", "s"),
     Field("unique_key", "b"),
     Field("unique_until", "u", "an index of UNIQUE_UNTIL"),
-    Field("unique_period_ns", "u", "0 = as long as the mode says"),
-    Field("schedule_id", "s", "of the schedule that made it"),
-    Field("schedule_occurrence_ns", "u", "0 = run by hand"),
+    Field("unique_period_ns", "u", "0 = the mode alone decides"),
+    Field("schedule_id", "s", "schedule that created the job"),
+    Field("schedule_occurrence_ns", "u", "0 = the schedule was run by hand"),
 )
-# What every transition rewrites.
+# Fields that transitions rewrite.
 JOB_HEAD: Final[Record] = (
     Field("queue_number", "u", c_type=_U64),
-    Field("seq", "u", "place in its queue; changes only when it goes to the tail", c_type=_U64),
+    Field("seq", "u", "queue position; changes only on a move to the tail", c_type=_U64),
     Field("priority", "u"),
     Field("state", "u", default="PENDING"),
     Field("attempt", "u"),
-    Field("scheduled_ns", "t", "when a scheduled or retrying job is due, else 0"),
+    Field("scheduled_ns", "t", "due time of a scheduled or retrying job, else 0"),
     Field("started_ns", "u"),
     Field("completed_ns", "u"),
-    Field("failed_ns", "u", "last failure, death or cancel"),
+    Field("failed_ns", "u", "time of the last failure, death or cancellation"),
     Field("cancel_requested_ns", "u"),
     Field("lease_ns", "u", "length granted at fetch"),
     Field("lease_expires_ns", "u"),
-    Field("fencing", "u", "of the live or last lease; with lease_seed it makes the token"),
+    Field("fencing", "u", "number of the live or last lease; it and lease_seed make the token"),
     Field("lease_seed", "i"),
-    Field("lease_term", "u", "term the lease was granted in"),
-    Field("lease_touched", "f", "its worker has called since"),
-    Field("releases", "u", "in a row without progress"),
+    Field("lease_term", "u", "Raft term in which the lease was granted"),
+    Field("lease_touched", "f", "the worker has called since the lease was granted"),
+    Field("releases", "u", "releases in a row without progress"),
     Field("worker_id", "s"),
     Field("hostname", "s"),
     Field("error_count", "u"),
-    Field("event_seq", "u", "newest event of this job; events link backwards from there"),
+    Field("event_seq", "u", "newest event of this job; each event links to the one before it"),
     Field("provider_error", "f", json="provider_error"),
     Field("keeps_position", "f", "scheduled by a release: keeps its seq when promoted"),
-    Field("ready_ns", "u", "when it was first pending in this place"),
+    Field("ready_ns", "u", "time at which it first became pending at this position"),
     Field("has_options", "f"),
     # Each of the two has a row of its own when it is too large for that of the head.
     Field("data_apart", "f", "the data has a row of its own: it is large, or once was"),
     Field("data", "b", "JOB_DATA", local=True),
     Field("body", "b", "JOB_BODY", local=True),
 )
-# What the worker sends.
+# Data from the worker.
 JOB_DATA: Final[Record] = (
     Field("checkpoint", "b"),
     Field("progress", "b"),
     Field("result", "b"),
 )
-# What only some jobs have.
+# Options that most jobs lack.
 JOB_OPTIONS: Final[Record] = (
     Field("group_key", "s"),
     Field("batch_id", "s"),
@@ -139,13 +139,13 @@ JOB_OPTIONS: Final[Record] = (
     Field("depends_on", "S"),
     Field("on_dependency_failure", "u", "an index of ON_DEPENDENCY_FAILURE"),
     Field("result_schema", "b", "JSON text", json="result_schema"),
-    Field("expires_ns", "t", "when a job that has not ended is dead"),
+    Field("expires_ns", "t", "time at which an unfinished job becomes dead; 0 = never"),
     Field("hold_reason", "s"),
-    Field("hold_ends_ns", "t", "when `hold_action` is taken; 0 = never"),
+    Field("hold_ends_ns", "t", "time at which `hold_action` is taken; 0 = never"),
     Field("hold_action", "u", "an index of HOLD_ACTIONS"),
-    Field("feedback", "b", "JSON text of the reviewer that sent the job back"),
-    Field("open_dependencies", "S", "of `depends_on`, those that have not ended"),
-    Field("has_dependents", "f", "jobs that wait for this one have, or had, a row"),
+    Field("feedback", "b", "JSON text: feedback of the person who rejected the job"),
+    Field("open_dependencies", "S", "members of `depends_on` that have not finished"),
+    Field("has_dependents", "f", "rows name jobs that depend on this one, or once did"),
     Field("has_logs", "f"),
 )
 # The options of a new job, inside an Enqueue. Where a name is that of a stored option, it is stored
@@ -166,7 +166,7 @@ NEW_JOB_OPTIONS: Final[Record] = (
     Field("hold_action", "u", "an index of HOLD_ACTIONS"),
     Field("result_schema", "b", "JSON text"),
 )
-# What a job was like before an action on many jobs, for an undo.
+# The state of a job before a bulk operation, for an undo.
 JOB_BEFORE: Final[Record] = (
     Field("queue", "s"),
     Field("state", "u"),
@@ -195,13 +195,13 @@ ERROR: Final[Record] = (
 )
 LOCK: Final[Record] = (
     Field("job_id", "s"),
-    Field("expires_ns", "t", "0 = as long as its mode says"),
+    Field("expires_ns", "t", "0 = the mode alone decides"),
     Field("key", "b", "the whole key"),
 )
 
 # Chains, batches, bulk operations.
 
-# A chain: its steps, then what follows a death and what follows the end (absent = nothing).
+# A chain: its steps, then the jobs on_failure and on_exit (absent = none).
 CHAIN: Final[Record] = (
     Field("steps", "B", "record FOLLOWER"),
     Field("on_failure", "b", "record FOLLOWER"),
@@ -212,12 +212,12 @@ FOLLOWER: Final[Record] = (
     Field("queue", "s"),
     Field("payload", "b"),
 )
-# What an ack says about its chain.
+# The chain step in an ack.
 STEP: Final[Record] = (
     Field("leaves", "f", "whether the chain ends here"),
     Field("reason", "s"),
 )
-# A batch that an EnqueueBatch makes.
+# A batch that an EnqueueBatch creates.
 NEW_BATCH: Final[Record] = (
     Field("batch_id", "s", local=True),
     Field("on_success", "b", "record FOLLOWER"),
@@ -229,7 +229,7 @@ BATCH: Final[Record] = (
     Field("on_complete", "b"),
     Field("on_death", "b"),
     Field("created_ns", "u"),
-    Field("finished_ns", "u", "when the last member ended; nothing joins after that"),
+    Field("finished_ns", "u", "when the last member finished; no job can join after that"),
     Field("total", "u"),
     Field("pending", "u"),
     Field("succeeded", "u"),
@@ -238,23 +238,23 @@ BATCH: Final[Record] = (
 OPERATION: Final[Record] = (
     Field("kind", "u", "an index of OPERATION_KINDS", default="kind"),
     Field("state", "u", default="OPERATION_RUNNING"),
-    Field("queue_number", "u", "of a clear, or of the queue that ends"),
+    Field("queue_number", "u", "of a clear or the deletion of a queue"),
     Field("queue", "s"),
     Field("action", "u", "an index of ACTIONS"),
     Field("arguments", "b", "record ACTION"),
-    Field("total", "u", "jobs that there were when it was accepted"),
+    Field("total", "u", "jobs in the set when the operation was accepted"),
     Field("counts", "u", "by OUTCOMES", repeat=3, default="[0] * len(OUTCOMES)"),
     Field("next_chunk", "u", "of an operation on given jobs: the next chunk of ids"),
     Field("chunks", "u", "chunks of results, from 0"),
     # Of an operation on all jobs of some states: those with seq below that of their queue's cut.
     Field("cut_numbers", "U", "numbers of the queues with a cut"),
     Field("cut_seqs", "U", "only jobs with a seq below that of their queue's cut"),
-    Field("family", "u", "family of index rows that it walks"),
-    Field("cursor", "b", "key to go on from"),
-    Field("stirred", "f", "whether it did anything since its first family"),
-    Field("rounds", "u", "how many times it has seen all families"),
-    Field("undoes", "s", "id of the operation that this one takes back"),
-    Field("undone_by", "s", "id of the operation that takes this one back"),
+    Field("family", "u", "family of index rows that it scans"),
+    Field("cursor", "b", "next key of the scan"),
+    Field("stirred", "f", "the current round of the scan has changed a job"),
+    Field("rounds", "u", "complete scans of all families"),
+    Field("undoes", "s", "id of the operation that this one undoes"),
+    Field("undone_by", "s", "id of the undo of this operation"),
     Field("created_ns", "u"),
     Field("updated_ns", "u"),
     Field("finished_ns", "u"),
@@ -295,29 +295,29 @@ QUEUE: Final[Record] = (
     Field("completed_total", "u"),
     Field("failed_total", "u", "failed attempts"),
     Field("dead_total", "u"),
-    Field("expired_total", "u", "leases"),
+    Field("expired_total", "u", "expired leases"),
     Field("draining", "f", "paused, and some jobs are still active"),
-    Field("cleared_seq", "u", "event seq of a clear that has not deleted all yet; 0 = none"),
+    Field("cleared_seq", "u", "event seq of a clear that still has jobs to delete; 0 = none"),
     Field("destroyed_name", "s", "its name if it is destroyed, else empty", local=True),
     Field(
         "retention_ns",
         "i",
-        "how long ended jobs are kept, by END_STATES; KEEP_DEFAULT = as the server says",
+        "retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting",
         repeat=3,
         default="[KEEP_DEFAULT] * len(END_STATES)",
     ),
-    Field("rate_limit", "u", "jobs handed out in `rate_window_ns`; 0 = no limit"),
+    Field("rate_limit", "u", "jobs that may start within `rate_window_ns`; 0 = no limit"),
     Field("rate_window_ns", "u"),
-    Field("group_concurrency", "u", "active jobs of each group; 0 = no limit"),
-    Field("aging_after_ns", "u", "normal jobs that waited this long are next; 0 = never"),
-    Field("turn", "u", "the last turn that was taken, see fsm.state.groups", c_type=_U64),
+    Field("group_concurrency", "u", "active jobs allowed in each group; 0 = no limit"),
+    Field("aging_after_ns", "u", "a normal job that waited this long is next; 0 = never"),
+    Field("turn", "u", "the last turn taken, see fsm.state.groups", c_type=_U64),
     Field("served", "u", "last turn of the jobs without a group key", c_type=_U64),
 )
 GROUP: Final[Record] = (
     Field("key", "s"),
-    Field("served", "u", "turn at which it was served last"),
+    Field("served", "u", "its last turn"),
 )
-# Jobs of a queue that were handed out at one stamp.
+# Jobs of a queue that started at one stamp.
 GRANT: Final[Record] = (Field("count", "u"),)
 WORKER: Final[Record] = (
     Field("hostname", "s"),
@@ -326,7 +326,7 @@ WORKER: Final[Record] = (
     Field("seen_ns", "u"),
 )
 SCHEDULE: Final[Record] = (
-    Field("revision", "u", "counts SetSchedule"),
+    Field("revision", "u", "number of SetSchedule ops so far"),
     Field("name", "s"),
     Field("cron", "s"),
     Field("timezone", "s"),
@@ -336,16 +336,16 @@ SCHEDULE: Final[Record] = (
     Field("catch_up", "u", "an index of CATCH_UPS"),
     Field("catch_up_limit", "u"),
     Field("created_ns", "u"),
-    Field("next_ns", "u", "the next occurrence; 0 = none"),
-    Field("last_occurrence_ns", "u", "the last occurrence that made a job"),
-    Field("last_run_ns", "u", "when an occurrence or a manual run last made a job"),
+    Field("next_ns", "u", "time of the next occurrence; 0 = none"),
+    Field("last_occurrence_ns", "u", "time of the last occurrence that created a job"),
+    Field("last_run_ns", "u", "when the schedule last created a job, also by hand"),
     Field("last_job_id", "s"),
 )
 # One occurrence of a FireSchedule.
 RUN: Final[Record] = (
     Field("schedule_id", "s"),
     Field("revision", "u"),
-    Field("due_ns", "u", "the next run that is stored"),
+    Field("due_ns", "u", "the stored next run"),
     Field("occurrence_ns", "u", "0 = none: it was missed"),
     Field("next_ns", "u"),
 )
@@ -354,7 +354,7 @@ RUN: Final[Record] = (
 
 LOG: Final[Record] = (
     Field("next_seq", "u", default="1"),
-    Field("dropped", "u", "lines of attempts that have no block any more"),
+    Field("dropped", "u", "dropped lines of attempts that have no block left"),
     Field("first_seqs", "U", "one of each for every block"),
     Field("attempts", "U"),
     Field("counts", "U"),
@@ -381,17 +381,17 @@ META: Final[Record] = (
     Field("applied_index", "u"),
     Field("applied_term", "u"),
     Field("cluster_id", "b"),
-    Field("stamp_ns", "u", "stamp clock: no later entry has an earlier stamp"),
+    Field("stamp_ns", "u", "the state's clock: no later entry has an earlier stamp"),
     Field("fencing", "u", "last number given to a lease"),
     Field("event_seq", "u", "last event written"),
     Field("event_first_seq", "u", "first event that the log still has", default="1"),
     Field("event_log_size", "u", "bytes of all event blocks"),
     Field("next_queue_number", "u", default="1"),
-    Field("hash", "b", "rolling hash of all changes", default="bytes(HASH_SIZE)"),
-    Field("first_idempotency", "u", "oldest idempotency record that is kept", default="1"),
+    Field("hash", "b", "rolling hash of all events", default="bytes(HASH_SIZE)"),
+    Field("first_idempotency", "u", "oldest idempotency record kept", default="1"),
     Field("next_idempotency", "u", "number of the next idempotency record", default="1"),
-    Field("result_schemas", "f", "some job had one: acks have to look"),
-    Field("configuration", "b", "members as the log encodes them; empty if there never were"),
+    Field("result_schemas", "f", "some job had a result schema: acks check for one"),
+    Field("configuration", "b", "members as the log encodes them; empty if no entry has named any"),
 )
 # Events of one entry, all by column after the first two fields.
 EVENT_BLOCK: Final[Record] = (
@@ -400,7 +400,7 @@ EVENT_BLOCK: Final[Record] = (
     Field("types", "U"),
     Field("positions", "U", "of the queue in `queues`"),
     Field("ids", "P", "of the job"),
-    Field("distances", "U", "to the event before it of the same job; 0 = none"),
+    Field("distances", "U", "to the previous event of the same job; 0 = none"),
     Field("data", "B"),
 )
 # The outcome of a request with an idempotency key.
@@ -410,11 +410,11 @@ IDEMPOTENCY: Final[Record] = (
     Field("fingerprint", "b", "of the request"),
     Field("outcome", "b"),
 )
-# What a flush changed, by family.
+# Names of records that a flush changed, by family.
 OUTBOX: Final[Record] = (
     Field("jobs", "P"),
     Field("batches", "P"),
-    Field("queues", "S", "names of their rows"),
+    Field("queues", "S", "names in the keys of their rows"),
     Field("workers", "S"),
     Field("schedules", "S"),
     Field("locks", "B", "keys of their rows"),

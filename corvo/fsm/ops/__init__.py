@@ -1,5 +1,5 @@
-"""The effect of each op on the state, one module per family. The `APPLY` table of a module has its
-functions by op number; `fsm/machine.py` joins these tables.
+"""The effect of each op on the state, one module per family. The `APPLY` of a module has its apply
+functions by number of the op, and `fsm/machine.py` joins these tables.
 
 An apply function gets the state and the payload of the op, and returns the op's result. A result
 that is a CorvoError means that the op has changed nothing.

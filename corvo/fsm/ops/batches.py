@@ -42,7 +42,7 @@ def refusal(state: State, batch_id: str) -> CorvoError | None:
 
 
 def read_new_batch(payload: bytes) -> Batch:
-    """The batch of an EnqueueBatch (record NEW_BATCH), not yet part of the state."""
+    """Decode the batch of an EnqueueBatch (record NEW_BATCH), which is not yet in the state."""
     batch = Batch("")
     (
         # <generated: unpack NEW_BATCH batch>

@@ -184,7 +184,7 @@ def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqu
         return None
     holder_id, _, _ = lock
     holder = state.find(holder_id)
-    assert holder is not None, f"unique lock of a job that is gone: {holder_id}"
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     result = holder.result if holder.state == COMPLETED else b""
     return Enqueued(holder.id, holder.state, True, result)
 

@@ -56,7 +56,7 @@ def row_key(queue_index: QueueIndex, key: bytes) -> bytes:
 
 
 def held_by(lock: Lock | None, job_id: str) -> bool:
-    """Whether there is a lock and the job holds it."""
+    """Return whether there is a lock and the job holds it."""
     if lock is None:
         return False
     holder_id, _, _ = lock
@@ -107,7 +107,7 @@ def conflict(state: State, job: Job, lock: Lock, participle: str) -> UniqueConfl
     """Return the error for a job whose key another job holds."""
     holder_id, _, _ = lock
     holder = state.buffer.find(holder_id)
-    assert holder is not None, f"unique lock of a job that is gone: {holder_id}"
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     return UniqueConflict(
         f'job "{job.id}" cannot be {participle}: job "{holder.id}" holds its unique key',
         holder_id=holder.id,
@@ -157,7 +157,7 @@ def release_lock(state: State, payload: bytes) -> object:
         return NotFound(f'{who} this unique key of queue "{queue}"')
     holder_id, _, _ = lock
     holder = state.buffer.find(holder_id)
-    assert holder is not None, f"unique lock of a job that is gone: {holder_id}"
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     state.buffer.set_lock(row_key(queue_index, key), None)
     state.buffer.touch(holder)
     state.emit(queue_index, holder, events.UNLOCKED, b"")

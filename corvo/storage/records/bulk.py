@@ -1,4 +1,4 @@
-"""Documents of bulk operations (see `corvo.storage.records.jobs`).
+"""Records of bulk operations (see `corvo.storage.records.jobs`).
 
 - *Operation*: its fields.
 - *Chunk*: job ids, a byte for each with its outcome (none before it is done), and for each what an
@@ -18,7 +18,7 @@ CHUNK_LAYOUT: Final = layout(records.CHUNK)
 
 
 def encode_operation(operation: BulkOperation) -> bytes:
-    """The task's row."""
+    """Encode a bulk operation."""
     return encode_fields(
         OPERATION_LAYOUT,
         (
@@ -50,8 +50,8 @@ def encode_operation(operation: BulkOperation) -> bytes:
 
 
 def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
-    """The task of that id."""
-    values = decode_document(OPERATION_LAYOUT, data, "task", operation_id)
+    """Decode a bulk operation."""
+    values = decode_document(OPERATION_LAYOUT, data, "bulk operation", operation_id)
     operation = BulkOperation(operation_id, 0)
     (
         # <generated: unpack OPERATION operation>
@@ -82,11 +82,11 @@ def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
 
 
 def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
-    """Some of the jobs of a task."""
+    """Encode a chunk of the jobs of a bulk operation."""
     return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
 
 
 def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
-    """(job ids, outcomes, what an undo needs)"""
-    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "task chunk", "")
+    """Decode a chunk into (job ids, outcomes, data for an undo)."""
+    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "chunk of a bulk operation", "")
     return ids, outcomes, befores

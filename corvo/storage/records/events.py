@@ -110,9 +110,13 @@ def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     at_ns, queues, types, positions, ids, distances, data = columns
     lengths = [len(column) for column in (types, positions, ids, distances, data)]
     if min(lengths) != max(lengths) or max(positions, default=0) >= len(queues):
-        raise StorageError(f"damaged event block '{first_seq}' in the base: columns do not match")
+        raise StorageError(
+            f"damaged event block '{first_seq}' in the state store: columns do not match"
+        )
     if max(at_ns, *types, *distances, first_seq + lengths[0]) > I64_MAX:
-        raise StorageError(f"damaged event block '{first_seq}' in the base: numbers too large")
+        raise StorageError(
+            f"damaged event block '{first_seq}' in the state store: numbers too large"
+        )
     return columns
 
 

@@ -314,13 +314,13 @@ def decode_options(job_id: str, data: bytes) -> JobOptions:
         options.has_dependents,
         options.has_logs,
         # </generated>
-    ) = decode_document(OPTIONS_LAYOUT, data, "job extras", job_id)
+    ) = decode_document(OPTIONS_LAYOUT, data, "job options", job_id)
     return options
 
 
 def read_new_options(options: JobOptions, payload: bytes) -> tuple[int, bool, int]:
-    """Fill in the options of a new job from those inside its Enqueue. Returns those that are not
-    stored as they are: (expire_after_ns, hold, hold_timeout_ns)."""
+    """Decode the options of an Enqueue into those of a new job. Return those that are not stored
+    unchanged: (expire_after_ns, hold, hold_timeout_ns)."""
     expire_after_ns: int
     hold: bool
     hold_timeout_ns: int

@@ -31,11 +31,11 @@ class Meta:
         self.event_first_seq: int = 1  # first event that the log still has
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
-        self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all changes
-        self.first_idempotency: int = 1  # oldest idempotency record that is kept
+        self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all events
+        self.first_idempotency: int = 1  # oldest idempotency record kept
         self.next_idempotency: int = 1  # number of the next idempotency record
-        self.result_schemas: bool = False  # some job had one: acks have to look
-        # members as the log encodes them; empty if there never were
+        self.result_schemas: bool = False  # some job had a result schema: acks check for one
+        # members as the log encodes them; empty if no entry has named any
         self.configuration: bytes = b""
         # </generated>
 

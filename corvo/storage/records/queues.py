@@ -58,7 +58,9 @@ def decode_queue(name: str, data: bytes) -> Queue:
     """Decode a queue; `name` is the name in the key of its row."""
     values = decode_document(QUEUE_LAYOUT, data, "queue", name)
     if max(value for value in values if isinstance(value, int)) > I64_MAX:
-        raise StorageError(f"damaged queue {name!r} in the base: a number of more than 63 bits")
+        raise StorageError(
+            f"damaged queue {name!r} in the state store: a number of more than 63 bits"
+        )
     queue = Queue(0, name)
     (
         # <generated: unpack QUEUE queue>
