@@ -126,6 +126,7 @@ LINE_LENGTH_MAX = 100
 LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http/http1.py": "one state machine: bytes of a connection to requests",
     "corvo/_fast/http/exchange.py": "a request, and all the ways to answer it",
+    "corvo/_fast/http2/connection.py": "one state machine: frames to requests, replies to frames",
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/fsm/state/state.py": "one state: the write buffer and the indexes over it",
     "corvo/fsm/machine.py": "one method for each question and each kind of entry",

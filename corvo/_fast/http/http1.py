@@ -36,11 +36,12 @@ from corvo._fast.http.http1_rules import (
     CHUNKED,
     check_host,
     is_foreign,
+    parse_upgrade_offer,
     read_framing,
     take_line,
     target_too_long,
 )
-from corvo._fast.http2.connection import H2Conn, parse_offer
+from corvo._fast.http2.connection import H2Conn
 from corvo.errors import (
     BadRequest,
     CorvoError,
@@ -409,7 +410,7 @@ class H1Conn(ReplyQueue):
         """
         self._upgraded = False
         if self._phase == _FIELDS and self._may_give_way():
-            settings = parse_offer(b"".join(self._head))
+            settings = parse_upgrade_offer(b"".join(self._head))
             if settings is not None:
                 self._give_way(self._request, settings)
                 return

@@ -5,6 +5,7 @@ row could read one message as different ones.
 """
 
 import re
+from base64 import urlsafe_b64decode
 from typing import Final
 
 import cython
@@ -23,6 +24,7 @@ _METHODS: Final = {
     m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 }
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
+_BASE64URL: Final = re.compile(rb"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?")
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 
 
@@ -133,3 +135,29 @@ def read_framing(request):
     if count == 0:
         raise BadRequest("Content-Length is not a number")
     return size if count <= 18 else _BEYOND
+
+
+def parse_upgrade_offer(head: bytes) -> bytes | None:
+    """The settings of a request that offers an upgrade to HTTP/2; None = no valid offer.
+
+    A proxy that does not know the upgrade would drop the header Connection and all that it names,
+    so both must be there (RFC 7540, 3.2).
+    """
+    fields = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+    found = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
+    settings = [value for name, value in found if name == b"http2-settings"]
+    upgrades, connections = (
+        {
+            token.strip(b" \t").lower()
+            for name, value in found
+            if name == wanted
+            for token in value.split(b",")
+        }
+        for wanted in (b"upgrade", b"connection")
+    )
+    if b"h2c" not in upgrades or not connections >= {b"upgrade", b"http2-settings"}:
+        return None
+    if len(settings) != 1 or not _BASE64URL.fullmatch(settings[0]):
+        return None
+    payload = urlsafe_b64decode(settings[0] + b"=" * (-len(settings[0]) % 4))
+    return payload if len(payload) % 6 == 0 else None

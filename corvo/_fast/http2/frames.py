@@ -60,6 +60,26 @@ class ConnectionFault(Exception):
         self.reason = reason
 
 
+def too_many(reason: str) -> ConnectionFault:
+    """The budget of this reason is used up."""
+    return ConnectionFault(ENHANCE_YOUR_CALM, f"too many {reason.replace('_', ' ')}", reason)
+
+
+def window_too_large() -> ConnectionFault:
+    """A flow-control window over the limit of the RFC."""
+    return ConnectionFault(FLOW_CONTROL_ERROR, "a window wider than 2**31 - 1", "windows")
+
+
+def idle_stream() -> ConnectionFault:
+    """A frame of a stream that the peer has not opened yet."""
+    return ConnectionFault(PROTOCOL_ERROR, "a frame for a stream that was never opened")
+
+
+def after_the_end() -> ConnectionFault:
+    """A frame of a stream on which the peer may send nothing more."""
+    return ConnectionFault(STREAM_CLOSED, "a frame behind the end of its stream")
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)

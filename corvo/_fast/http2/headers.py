@@ -10,8 +10,9 @@ from typing import Final
 
 import cython
 
-from corvo._fast.http.head import RARE, find_byte, take_rare
-from corvo.errors import BadRequest, NotImplementedHere
+from corvo._fast.http.exchange import Request
+from corvo._fast.http.head import HOST, RARE, REQUEST_ID, find_byte, take_rare
+from corvo.errors import BadRequest, HeadersTooLarge, NotImplementedHere, UriTooLong
 
 _FIELD_OVERHEAD: Final = 32  # what a field counts beside its bytes, RFC 7541 4.1
 _HASH, _SLASH, _QUESTION = 35, 47, 63
@@ -111,6 +112,39 @@ def check_trailers(fields):
             return field.fault
         if 0 < field.kind <= _PSEUDO_MAX:
             return "a pseudo-header field in a trailer section"
+    return None
+
+
+def read_head(request: Request, fields: list[Field] | None) -> str | None:
+    """Fill the request from its fields and check the limits of heads.
+
+    Returns why the request is malformed, None = it is not. `fields` is None if they are too large
+    to be kept. A request that is well formed but refused raises the error of its reply.
+    """
+    context = request.conn.context
+    if fields is None:
+        request.request_id = context._new_request_id()
+        raise HeadersTooLarge(f"the header fields are over {context.head_size_max} bytes")
+    malformed = None
+    try:
+        malformed = read_fields(request, fields)
+    finally:
+        given = request.request_id
+        if given is None or not REQUEST_ID.fullmatch(given):
+            request.request_id = context._new_request_id()
+    if malformed is not None:
+        return malformed
+    if len(fields) > context.head_fields_max:
+        raise HeadersTooLarge(f"more than {context.head_fields_max} header fields")
+    if len(request.path) + len(request.query) > context.target_size_max:
+        raise UriTooLong(f"the request target is over {context.target_size_max} bytes")
+    host = request.host
+    if host is None:
+        raise BadRequest("header Host is missing")
+    if host != context._valid_host:
+        if not HOST.fullmatch(host):
+            raise BadRequest("header Host is not a host name with an optional port")
+        context._valid_host = host
     return None
 
 
