@@ -40,5 +40,5 @@ cdef bint _is_value(bytes value) except -1
 cdef _take_field(Request request, int kind, bytes value)
 cdef str _check_target(Request request, unsigned int found, bytes scheme, bytes host)
 cpdef str check_trailers(list fields)
-cdef str read_head(Request request, list[Field] fields)
+cpdef str read_head(Request request, list[Field] fields)
 cpdef str read_fields(Request request, list fields)
