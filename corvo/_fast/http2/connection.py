@@ -30,7 +30,7 @@ attacker could farm.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import cython
 
@@ -145,7 +145,7 @@ class Stream:
         self.tiny_charge = 0  # taken from the connection's budget for tiny DATA frames
         # Receiving: the body.
         self.body_mode = _COLLECT
-        self.body: bytearray | None = None
+        self.body: Any = None  # a bytearray while it is collected
         self.expected = -1  # content-length, -1 = not given
         self.received = 0
         self.held = 0  # bytes of the body that count in `H1Context.bodies_size`
@@ -823,7 +823,7 @@ class H2Conn(HttpConn):
         else:
             pieces = []
         room: cython.Py_ssize_t = _TURN_SIZE
-        emptied = []
+        emptied: list[Request] = []
         while self._ring and room > 0:
             stream: Stream = self._ring.popleft()
             if stream.state == _CLOSED:

@@ -62,12 +62,12 @@ _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 class Field:
     """One header field. `fault` says what is wrong with it, None = nothing."""
 
-    def __init__(self, name, value):
+    def __init__(self, name: bytes, value: bytes) -> None:
         self.name = name
         self.value = value
         self.size = len(name) + len(value) + _FIELD_OVERHEAD
         kind = _KINDS.get(name)
-        self.fault = None
+        self.fault: str | None = None
         self.kind = _OTHER
         if kind is not None:
             self.kind = kind
@@ -79,7 +79,7 @@ class Field:
             self.fault = "a field value with characters that none may have"
 
 
-def _judge_name(name, value):
+def _judge_name(name: bytes, value: bytes) -> str | None:
     """What is wrong with a field that means nothing to us."""
     if not _NAME.fullmatch(name):
         return "a field name with characters that none may have"
@@ -92,7 +92,7 @@ def _judge_name(name, value):
     return None
 
 
-def _is_value(value):
+def _is_value(value: bytes) -> cython.bint:
     """Whether there is no NUL, CR or LF in it, and no white space around it."""
     p: cython.p_const_uchar = value
     size: cython.Py_ssize_t = len(value)
@@ -104,7 +104,7 @@ def _is_value(value):
     return size == 0 or (p[0] != 32 and p[0] != 9 and p[size - 1] != 32 and p[size - 1] != 9)
 
 
-def check_trailers(fields):
+def check_trailers(fields: list[Field]) -> str | None:
     """What is wrong with a trailer section, None = nothing; what it says is not looked at."""
     field: Field
     for field in fields:
@@ -148,14 +148,14 @@ def read_head(request: Request, fields: list[Field] | None) -> str | None:
     return None
 
 
-def read_fields(request, fields):
+def read_fields(request: Request, fields: list[Field]) -> str | None:
     """Fill the request from its fields; returns what makes it malformed, None = nothing.
 
     A request that is well formed and refused all the same raises the error to answer with.
     """
     found: cython.uint = 0
     regular: cython.bint = False
-    refusal = None
+    refusal: BadRequest | None = None
     scheme: bytes = b""
     host = None
     field: Field
@@ -192,7 +192,7 @@ def read_fields(request, fields):
     return malformed
 
 
-def _take_field(request, kind, value):
+def _take_field(request: Request, kind: cython.int, value: bytes) -> None:
     if kind == _PATH:
         request.path = value
     elif kind == _METHOD:
@@ -229,7 +229,9 @@ def _take_field(request, kind, value):
         request.cookie = value if request.cookie is None else request.cookie + b"; " + value
 
 
-def _check_target(request, found, scheme, host):
+def _check_target(
+    request: Request, found: cython.uint, scheme: bytes, host: bytes | None
+) -> str | None:
     """The pseudo-header fields of a request as a whole."""
     if not found >> _METHOD & 1:
         return "no field :method"
