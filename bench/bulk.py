@@ -99,7 +99,10 @@ def run(jobs: int, action: str, kill: bool, folder: Path) -> None:
     queue = get(server, "/queues/scale-1")
     server.stop()
     shutil.rmtree(data_dir)
-    print(f"{action} of {operation['affected']:,} jobs in {took_s:.1f} s; left pending ")
+    print(
+        f"{action} of {operation['affected']:,} jobs in {took_s:.1f} s; "
+        f"left pending: {queue['pending']}"
+    )
     print("| request | idle p50 ms | idle p99 ms | busy p50 ms | busy p99 ms | p99 ratio |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, times in idle.times.items():
