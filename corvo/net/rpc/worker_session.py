@@ -203,7 +203,8 @@ class LifecycleSession:
     def _next_caller(self) -> Caller:
         """The caller of the next op: an idempotency key covers the first op only."""
         caller = self._caller
-        self._caller = caller.without_key()
+        if caller.idempotency is not None:
+            self._caller = caller.without_key()
         return caller
 
     def _ack(self, frame: _Frame, acks: list[Values] | FastAcks) -> None:
