@@ -164,6 +164,13 @@ def encode_entry(stamp_ns: int, seed: int, steps: list[Step]) -> bytes:
     return encode_frame(frame + [(step[0].number, encode_step(step)) for step in steps])
 
 
+def assert_result(op: Op, result: object) -> None:
+    """The result is of a type that the row of the op names, or an error."""
+    name = "None" if result is None else type(result).__name__
+    known = op.result.split(" | ")
+    assert isinstance(result, CorvoError) or name in known or "object" in known, (op.name, result)
+
+
 class Driver:
     """Applies ops at the time `now_ns`, one entry for each op or for several."""
 
@@ -188,7 +195,10 @@ class Driver:
         """Apply one entry."""
         self.seed = (self.seed * 6_364_136_223_846_793_005 + 1) % 2**63
         data = encode_entry(self.now_ns, self.seed, list(steps))
-        return self.machine.apply(self.machine.applied_index + 1, self.term, data)
+        results = self.machine.apply(self.machine.applied_index + 1, self.term, data)
+        for (op, _), result in zip(steps, results, strict=True):
+            assert_result(op, result)
+        return results
 
     def do(self, op: Op, *values: Any) -> Any:
         """Apply one op."""
