@@ -71,7 +71,7 @@ class Raft:
 
         `applied` is the last applied entry, at least `storage.base().index`; later committed
         entries are handed out again. The configuration is that of the newest CONFIGURATION entry in
-        the log, or of the base.
+        the log, or of `storage.base()`.
         """
         base = storage.base()
         hard_state = storage.hard_state()

@@ -217,7 +217,7 @@ class StreamRelay(asyncio.Protocol):
     # ---- the end ----
 
     def over(self, why: str = _LOST) -> None:
-        """It cannot go on."""
+        """End the stream, because it cannot continue."""
         if self._over:
             return
         if self._answers.inside or self._answers.ended or self._refused:
