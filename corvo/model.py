@@ -357,7 +357,7 @@ class BulkOperation:
         self.cut_seqs: list[int] = []  # only jobs with a seq below that of their queue's cut
         self.family: int = 0  # family of index rows that it scans
         self.cursor: bytes = b""  # next key of the scan
-        self.stirred: bool = False  # the current round of the scan has changed a job
+        self.round_changed: bool = False  # the current round of the scan has changed a job
         self.rounds: int = 0  # complete scans of all families
         self.undoes: str = ""  # id of the operation that this one undoes
         self.undone_by: str = ""  # id of the undo of this operation

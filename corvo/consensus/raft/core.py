@@ -509,7 +509,7 @@ class Raft:
     # Following
 
     def _step_older(self, message: Message) -> None:
-        """Reply to a stale term only where silence would make the sender retry for ever."""
+        """Reply to a stale term only where silence would make the sender retry without end."""
         kind = message.type
         if kind in (APPEND, SNAPSHOT):
             self.send(Message(APPEND_REPLY, message.from_id, reject=True))
