@@ -143,8 +143,10 @@ def occurrences(path: str, text: str) -> Iterator[tuple[int, str, str]]:
 _MODULE = re.compile(r"\bcorvo(?:\.[a-z_][a-z0-9_]*)+|\bcorvo(?:/[a-z_][a-z0-9_]*)+\.pyx?\b")
 
 
-# Files beside the package, and names that tests make up.
-_NO_MODULES = re.compile(r"corvo\.(?:toml|service|test)|.*/(?:x|utils|elsewhere|none)\.pyx?|.*[./][xy]|corvo\.none")
+# Files next to the package, and names that tests make up.
+_NO_MODULES = re.compile(
+    r"corvo\.(?:toml|service|test)|.*/(?:x|utils|elsewhere|none)\.pyx?|corvo/x/.*|.*[./][xy]|corvo\.none"
+)
 
 
 def missing_modules(text: str) -> Iterator[tuple[int, str, str]]:

@@ -9,8 +9,8 @@ They are smaller still while housekeeping runs.
 
 A full disk is not fatal: the write buffer stays unchanged and readable, new jobs are refused, acks
 and deletes continue in memory and in the log, and the flush is repeated each second. The ballast
-file is deleted then, so that those can still be flushed. New jobs are refused already when free space
-falls below a limit, so that the disk is rarely full.
+file is deleted then, so that those can still be flushed. New jobs are refused already when free
+space falls below a limit, so that the disk is rarely full.
 """
 
 import logging

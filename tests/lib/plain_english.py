@@ -1,4 +1,4 @@
-"""Phrases that sources and documents must not have; `test_tidy.py` and `unit/test_docs.py` use them."""
+"""Phrases that sources and documents must not have, for `test_tidy.py` and `unit/test_docs.py`."""
 
 import re
 
