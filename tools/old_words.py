@@ -145,7 +145,8 @@ _MODULE = re.compile(r"\bcorvo(?:\.[a-z_][a-z0-9_]*)+|\bcorvo(?:/[a-z_][a-z0-9_]
 
 # Files next to the package, and names that tests make up.
 _NO_MODULES = re.compile(
-    r"corvo\.(?:toml|service|test)|.*/(?:x|utils|elsewhere|none)\.pyx?|corvo/x/.*|.*[./][xy]|corvo\.none"
+    r"corvo\.(?:toml|service|test)|.*/(?:x|utils|elsewhere|none)\.pyx?|corvo/x/.*|.*[./][xy]"
+    r"|corvo\.none"
 )
 
 

@@ -18,7 +18,8 @@ _TICS = (
 _BRITISH = (
     r"\b\w*(?:colour|behaviour|favour|honour|neighbour|labour|licence|centre|catalogue)\w*",
     r"\b(?:optim|organ|recogn|serial|normal|initial|real|minim|maxim|summar|util|prior|synchron|"
-    r"author)is(?:e|ed|es|ing|ation)\b|\banalys(?:e|ed|ing)\b|\b(?:travell|labell|diall)(?:ed|ing)\b",
+    r"author)is(?:e|ed|es|ing|ation)\b|\banalys(?:e|ed|ing)\b",
+    r"\b(?:travell|labell|diall)(?:ed|ing)\b",
     r"\b(?:grey|whilst|amongst|towards|misspelt|learnt)\b",
 )
 TIC = re.compile("|".join(_TICS) + "|(?i:" + "|".join(_BRITISH) + ")")
