@@ -89,7 +89,7 @@ _LEASE_NS: Final = Field("lease_ns", "u")
 _SIZE_MAX: Final = Field("reply_size_max", "u")
 _CHECKPOINT: Final = Field("checkpoint", "b")
 
-# Opens every frame; nobody proposes it.
+# Opens every frame; it is never proposed.
 STAMP: Final = _op(
     0,
     "Stamp",
@@ -160,7 +160,7 @@ ACK: Final = _op(
     _TOKEN,
     Field("result", "b"),
     _CHECKPOINT,
-    Field("step", "b", "record STEP; absent = the chain goes on"),
+    Field("step", "b", "record STEP; absent = the chain continues"),
     takes_key=True,
     ends_leases=True,
 )

@@ -251,7 +251,7 @@ OPERATION: Final[Record] = (
     Field("cut_seqs", "U", "only jobs with a seq below that of their queue's cut"),
     Field("family", "u", "family of index rows that it scans"),
     Field("cursor", "b", "next key of the scan"),
-    Field("stirred", "f", "the current round of the scan has changed a job"),
+    Field("round_changed", "f", "the current round of the scan has changed a job"),
     Field("rounds", "u", "complete scans of all families"),
     Field("undoes", "s", "id of the operation that this one undoes"),
     Field("undone_by", "s", "id of the undo of this operation"),

@@ -16,6 +16,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from lib.plain_english import TIC
 
 ROOT = Path(__file__).parent.parent
 
@@ -155,40 +156,11 @@ ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/"
 # A path of the API or of the worker service, or a part of one; not that of a file of the system.
 PATH = re.compile(r"/(?!proc/)(api|corvo\.v1|[a-z{][\w.-]*)([}/][\w./{}-]*)?")
 
+# A line of the map in the docstring of a package: a module, or a folder with a slash; its content.
+MAP_LINE = re.compile(r"^ {0,4}([a-z_0-9]+/?)  +\S", re.MULTILINE)
+
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
-
-# Where the rule `english` holds: folders and files of corvo/.
-PLAIN_ENGLISH = (
-    "corvo/__init__.py",
-    "corvo/__main__.py",
-    "corvo/cli/",
-    "corvo/config.py",
-    "corvo/consensus/",
-    "corvo/errors.py",
-    "corvo/events.",
-    "corvo/limits.py",
-    "corvo/mirror/",
-    "corvo/platform/",
-)
-
-# Phrases that a docstring, comment, help or error text must not have.
-TICS = (
-    r"(?:^|[.;] +)Who\b(?![^.]*\?)",  # a sentence without a subject
-    r"\b(?:[Ww]hoever|[Ww]hom|[Nn]obody|[Ss]omebody)\b",
-    r"^What\b(?![^.]*\?)",  # a text that names no subject
-    r"\b(?:anew|bit by bit|so many|so long as|as (?:it|they) (?:was|were) said)\b",
-    r"\b(?:is|are|was|were|be|been) (?:told|said|asked)\b",
-    r"\basked for\b",
-    r"\b(?:has|have) come\b|\b(?:comes?|came) back\b",
-    r"\b(?:goes|go|went) on\b",
-    r"\bbeside\b|\bbehind (?:it|this|that|these|those|the (?:one|last|first|entry|watermark))\b",
-    r"\b(?:gives?|given) up\b|\b(?:looks?|looked) after\b",
-    r"\bthat (?:there (?:is|are)|it is) (?:one|none) of\b|\bis (?:no|none) (?:news|more)\b",
-    r"\b(?:dialled|[Bb]ehaviour|[Cc]olour|[Nn]eighbour|[Hh]onour)",
-    r"\b(?:recogni|summari|seriali|normali|initiali|organi|optimi)s(?:e|es|ed|ing|ation)\b",
-)
-TIC = re.compile("|".join(TICS))
 
 
 class Source:
@@ -557,7 +529,7 @@ def references(sources: list[Source]) -> Iterator[str]:
 def english(sources: list[Source]) -> Iterator[str]:
     """Docstrings, comments and messages are plain technical English."""
     for source in sources:
-        if source.path.startswith(PLAIN_ENGLISH):
+        if source.within("corvo"):
             for number, text in texts(source):
                 if match := TIC.search(" ".join(text.split())):
                     yield f"{source.path}:{number}: {match[0].strip()!r} is not plain English"
@@ -606,6 +578,27 @@ def docstrings(sources: list[Source]) -> Iterator[str]:
                 yield f"{source.path}:{node.lineno}: {node.name} has no docstring"
 
 
+def package_maps(sources: list[Source]) -> Iterator[str]:
+    """The docstring of a package has a map with one line for each of its modules and folders."""
+    inside_of: dict[str, set[str]] = {}
+    for source in sources:
+        if source.within("corvo") and source.suffix in ("py", "pyx"):
+            *folders, file = source.path.split("/")
+            package = "/".join(folders)
+            if not file.startswith("__"):
+                inside_of.setdefault(package, set()).add(file.partition(".")[0])
+            elif folders[1:] and file == "__init__.py":
+                inside_of.setdefault("/".join(folders[:-1]), set()).add(folders[-1] + "/")
+    for source in sources:
+        package, _, file = source.path.rpartition("/")
+        if file != "__init__.py" or source.tree is None or not source.within("corvo"):
+            continue
+        named = set(MAP_LINE.findall(ast.get_docstring(source.tree) or ""))
+        for name in sorted(inside_of.get(package, set()) ^ named):
+            fault = "is no module here" if name in named else "is not in the map"
+            yield f"{source.path}: {name} {fault}"
+
+
 def apply_functions(sources: list[Source]) -> Iterator[str]:
     """Every op has an apply function of its own name in a table of the state machine."""
     fsm = [source for source in sources if source.within("corvo.fsm")]
@@ -640,7 +633,7 @@ OP = 'RETRY_JOB: Final = _op(7, "RetryJob", "s")'
 FLOATS = "corvo/fsm/x.py"
 FAST = "corvo/_fast/x."
 OPS_OF_JOBS = "corvo/fsm/ops/jobs.py"
-ROOM = "corvo/platform/x.py"  # where `english` holds
+ROOM = "corvo/platform/x.py"
 
 # Rule, files it refuses, files it accepts. One line for each way to break it.
 Files = dict[str, str]
@@ -791,6 +784,21 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {"corvo/x.py": '"""It."""\ndef _f(): ...'},
     ),
     (docstrings, {FAST + "pyx": "x = 1"}, {FAST + "pyx": '# cython: x\n"""It."""'}),
+    (
+        package_maps,
+        {"corvo/x/__init__.py": '"""It."""', "corvo/x/y.py": ""},
+        {"corvo/x/__init__.py": '"""It.\n\ny  it\n"""', "corvo/x/y.py": ""},
+    ),
+    (
+        package_maps,
+        {"corvo/x/__init__.py": '"""It.\n\ny  it\n"""'},
+        {"corvo/x/__init__.py": '"""It."""'},
+    ),
+    (
+        package_maps,
+        {"corvo/x/__init__.py": '"""It."""', "corvo/x/z/__init__.py": '"""It."""'},
+        {"corvo/x/__init__.py": '"""It.\n\nz/  it\n"""', "corvo/x/z/__init__.py": '"""It."""'},
+    ),
     (
         apply_functions,
         {"corvo/ops.py": OP, OPS_OF_JOBS: "APPLY = {ops.RETRY_JOB.number: retry}"},

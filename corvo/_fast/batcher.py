@@ -20,7 +20,7 @@ STAMP_LAYOUT = "qq"
 @cython.inline
 @cython.exceptval(check=False)
 def _op_size(number: cython.ulonglong, payload_size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """What an op adds to its frame: number, length, payload."""
+    """Bytes that an op adds to its frame: number, length, payload."""
     size: cython.Py_ssize_t = payload_size + 2
     rest: cython.ulonglong = payload_size
     while number >= 0x80:
@@ -45,7 +45,7 @@ class Batcher:
         self._max_ops = max_ops
         self._max_size = max_size
         self._ops: list[Any] = [[], [], []]  # (number, payload) by class
-        self._completions: list[Any] = [[], [], []]  # who waits for the result, beside them
+        self._completions: list[Any] = [[], [], []]  # completion of each op, in the same order
 
     def add(
         self,
@@ -54,7 +54,7 @@ class Batcher:
         payload: bytes,
         completion: Any,
     ) -> None:
-        """Take an op; its slot comes back from the `seal` that puts it into an entry."""
+        """Add an op; the `seal` that puts it into an entry returns its completion."""
         assert 0 <= order_class < CLASSES
         cython.cast(list, self._ops[order_class]).append((number, payload))
         cython.cast(list, self._completions[order_class]).append(completion)
@@ -62,8 +62,9 @@ class Batcher:
         self.size += _op_size(number, len(payload))
 
     def seal(self, stamp_ns: cython.longlong, seed: cython.longlong) -> tuple[bytes, list[Any]]:
-        """The next entry: (frame, slots). The frame opens with the Stamp, which has no slot, and
-        has one op a slot. An op larger than `max_size` gets an entry of its own."""
+        """The next entry: (frame, completions). The frame opens with the Stamp, which has no
+        completion, and has one op for each completion. An op larger than `max_size` gets an
+        entry of its own."""
         ops: list[Any] = [(STAMP, encode_fields(STAMP_LAYOUT, (stamp_ns, seed)))]
         completions: list[Any] = []
         size: cython.Py_ssize_t = 0

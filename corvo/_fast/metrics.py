@@ -74,7 +74,7 @@ class Histogram:
 
 
 class RouteMetrics:
-    """What one route has answered: how often, how often with an error, how fast."""
+    """Replies of one route: their number, the number of errors, and latencies."""
 
     def __init__(self, bounds_ns: tuple[Any, ...]) -> None:
         self.requests = 0
@@ -91,8 +91,8 @@ class RouteMetrics:
 
 class TurnMetrics:
     """How long the loop is busy in those of its turns that bring requests, committed entries or
-    flushes of the base: from the first of them until the callbacks behind it have run. Nobody else
-    is heard meanwhile."""
+    flushes to the state store: from the first of them until the callbacks after it have run. No
+    other input is processed meanwhile."""
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], monotonic_ns: Callable[[], int]

@@ -54,7 +54,7 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef enum:
-    # What happens to the file after the write; DATA and FULL are known to `consensus.files`.
+    # How the file is flushed after the write; `corvo.platform.files` uses DATA and FULL too.
     SYNC_DATA = 1
     SYNC_FULL = 2
     # Small enough that a submission hardly notices it has waited for one.
@@ -120,7 +120,7 @@ cdef int write_and_sync(int fd, const char *data, size_t size, off_t offset,
 
 
 cdef void zero_slice(Zeroing *zeroing, const char *zeros) noexcept nogil:
-    """One step. The first makes the file's new name durable: were the old one to come back
+    """One step. The first makes the file's new name durable: if the old name were in force
     after a crash, a segment of the log would be found full of zeros."""
     cdef size_t size = zeroing.size - zeroing.position
     if size > ZERO_SLICE:

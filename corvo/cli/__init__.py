@@ -3,6 +3,27 @@
 A module is imported when one of its commands is used. Commands print through `corvo.cli.display`,
 call the server through `corvo.cli.api`, and raise on failure; `main` turns every failure into one
 `Error:` line (or one JSON object) on stderr and exit status 1.
+
+server     corvo server
+jobs       enqueue, inspect, retry, cancel, delete
+actions    hold, approve, reject, move, requeue, run, priority
+inspect    explain, wait, events
+logs       log lines of a job
+batches    batches
+bulk       one action on many jobs
+queues     list, pause, drain, limit, clear, destroy, retention
+limits     throttle, groups, aging
+locks      unique keys
+schedules  cron schedules
+search     search, dead
+watch      live events
+worker     fetch, heartbeat, ack, fail, release
+cluster    status, workers, and the nodes of a cluster
+about      version, completion
+bench/     load generator and report
+api        HTTP API client of the commands
+display    output of the commands
+options    flags, parameter types and the session that commands share
 """
 
 import os

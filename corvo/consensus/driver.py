@@ -94,7 +94,7 @@ class Driver:
         self._confs = self._known_confs()
 
     def _known_confs(self) -> list[tuple[int, ConfState]]:
-        """Configurations from the base of the log on, each with the index of its entry."""
+        """Configurations from the start of the log on, each with the index of its entry."""
         storage = self.raft.storage
         base = storage.base()
         confs = [(base.index, base.conf)]
@@ -104,7 +104,7 @@ class Driver:
         return confs
 
     def conf_at(self, index: int) -> ConfState:
-        """The configuration at an applied index that is not below the base of the log."""
+        """The configuration at an applied index that is not below the start of the log."""
         return [conf for at, conf in self._confs if at <= index][-1]
 
     def trim_confs(self, index: int) -> None:

@@ -8,9 +8,9 @@ while the next entry is being written to the log, so that its requests do not wa
 They are smaller still while housekeeping runs.
 
 A full disk is not fatal: the write buffer stays unchanged and readable, new jobs are refused, acks
-and deletes go on in memory and in the log, and the flush is repeated each second. The ballast file
-is deleted then, so that those can still be flushed. New jobs are refused already when free space
-falls below a limit, so that the disk is rarely full.
+and deletes continue in memory and in the log, and the flush is repeated each second. The ballast
+file is deleted then, so that those can still be flushed. New jobs are refused already when free
+space falls below a limit, so that the disk is rarely full.
 """
 
 import logging

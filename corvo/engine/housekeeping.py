@@ -4,7 +4,7 @@ and the removal of expired unique locks.
 Each step is one op of bounded size, which blocks the loop for a fraction of a millisecond. After it
 comes a pause of three times the duration of the last flush to LMDB, so that most requests wait for
 no step, and none for more than one. Flushes are throttled meanwhile (`corvo.engine.flusher`). The
-time that the log waits for its disk blocks nobody and does not count.
+time that the log waits for its disk blocks no request and does not count.
 """
 
 import contextlib

@@ -441,7 +441,7 @@ class Machine:
 
     def abandoned_operations(self, now_ns: int) -> list[BulkOperation]:
         """Return queued bulk operations that have received no job ids for so long that their client
-        must have given up."""
+        must be gone."""
         return [
             operation
             for operation in self._state.operations.values()

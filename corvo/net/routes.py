@@ -22,10 +22,10 @@ from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.handlers.batches import Batches
 from corvo.net.api.handlers.bulk import Bulk
 from corvo.net.api.handlers.cluster import ClusterVerbs
-from corvo.net.api.handlers.enqueue import Producer
-from corvo.net.api.handlers.inspect import Answers
+from corvo.net.api.handlers.enqueue import Enqueue
+from corvo.net.api.handlers.inspect import Inspect
 from corvo.net.api.handlers.jobs import Jobs
-from corvo.net.api.handlers.limits import Flow
+from corvo.net.api.handlers.limits import Limits
 from corvo.net.api.handlers.queues import Queues
 from corvo.net.api.handlers.reports import Reports
 from corvo.net.api.handlers.schedules import Schedules
@@ -100,12 +100,12 @@ def routes(
 ) -> list[Route]:
     """All routes of this server; `members` is given on nodes of a cluster."""
     enqueues, work = EnqueueCommands(service), WorkCommands(service, hub.job_output)
-    producer, worker = Producer(service, enqueues), WorkerVerbs(service, work)
+    enqueue, worker = Enqueue(service, enqueues), WorkerVerbs(service, work)
     jobs, bulk = Jobs(service), Bulk(service, _API + _PROGRESS)
     schedules = Schedules(service, enqueues)
     table = [
-        _write("POST", "/enqueue", producer.enqueue, "enqueue.write"),
-        _write("POST", "/enqueue/batch", producer.enqueue_batch, "enqueue.write"),
+        _write("POST", "/enqueue", enqueue.enqueue, "enqueue.write"),
+        _write("POST", "/enqueue/batch", enqueue.enqueue_batch, "enqueue.write"),
         _fetch("/fetch", worker.fetch, (204, b"")),
         _fetch("/fetch/batch", worker.fetch_batch, (200, b'{"jobs":[]}')),
         _write("POST", "/ack/batch", worker.ack_batch, "ack.write"),
@@ -145,7 +145,7 @@ def routes(
         _local("GET", "/info", admin.info, PUBLIC),
         _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
-    table += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
+    table += _queues(Queues(service), Limits(service)) + _inspect(Inspect(service))
     table += _search(Search(service)) + _streams(
         Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
     )
@@ -198,7 +198,7 @@ def _probes(admin: Admin) -> list[Route]:
     ]
 
 
-def _queues(queues: Queues, flow: Flow) -> list[Route]:
+def _queues(queues: Queues, limits: Limits) -> list[Route]:
     """Queues: reads, settings, limits."""
     return [
         _read("/queues", queues.list, "queues.read"),
@@ -210,27 +210,27 @@ def _queues(queues: Queues, flow: Flow) -> list[Route]:
         _write("DELETE", "/queues/{name}", queues.delete, "queues.delete"),
         _write("POST", "/queues/{name}/retention", queues.retention, "queues.write"),
         _write("POST", "/queues/{name}/concurrency", queues.concurrency, "queues.concurrency"),
-        _write("POST", "/queues/{name}/throttle", flow.throttle, "queues.throttle"),
-        _write("DELETE", "/queues/{name}/throttle", flow.unthrottle, "queues.throttle"),
-        _read("/queues/{name}/groups", flow.groups, "queues.read"),
-        _write("POST", "/queues/{name}/groups", flow.limit_groups, "queues.write"),
-        _write("POST", "/queues/{name}/aging", flow.age, "queues.write"),
+        _write("POST", "/queues/{name}/throttle", limits.throttle, "queues.throttle"),
+        _write("DELETE", "/queues/{name}/throttle", limits.unthrottle, "queues.throttle"),
+        _read("/queues/{name}/groups", limits.groups, "queues.read"),
+        _write("POST", "/queues/{name}/groups", limits.limit_groups, "queues.write"),
+        _write("POST", "/queues/{name}/aging", limits.age, "queues.write"),
     ]
 
 
-def _answers(answers: Answers) -> list[Route]:
+def _inspect(inspect: Inspect) -> list[Route]:
     """Inspection of jobs, their events and logs, and unique keys."""
     return [
-        _read("/jobs/{id}/explain", answers.explain, "jobs.read"),
-        _read("/jobs/{id}/wait", answers.wait, "jobs.read", waits=True),
-        _read("/jobs/{id}/events", answers.events, "jobs.read"),
-        _read("/jobs/{id}/errors", answers.errors, "jobs.read"),
-        _read("/jobs/{id}/logs", answers.logs, "jobs.read"),
-        _write("POST", "/jobs/{id}/logs", answers.append_logs, "logs.write"),
-        _read("/queues/{name}/events", answers.queue_events, "queues.read"),
-        _read("/locks", answers.locks, "locks.read"),
-        _write("POST", "/locks/release", answers.release_lock, "locks.write"),
-        _read("/cluster/events", answers.all_events, "events.read"),
+        _read("/jobs/{id}/explain", inspect.explain, "jobs.read"),
+        _read("/jobs/{id}/wait", inspect.wait, "jobs.read", waits=True),
+        _read("/jobs/{id}/events", inspect.events, "jobs.read"),
+        _read("/jobs/{id}/errors", inspect.errors, "jobs.read"),
+        _read("/jobs/{id}/logs", inspect.logs, "jobs.read"),
+        _write("POST", "/jobs/{id}/logs", inspect.append_logs, "logs.write"),
+        _read("/queues/{name}/events", inspect.queue_events, "queues.read"),
+        _read("/locks", inspect.locks, "locks.read"),
+        _write("POST", "/locks/release", inspect.release_lock, "locks.write"),
+        _read("/cluster/events", inspect.all_events, "events.read"),
     ]
 
 

@@ -7,6 +7,7 @@ cron           next runs of a cron expression in a time zone
 files          file operations of the log, replaceable for tests
 failing_files  the same operations with failpoints around them
 noop           the default of callbacks
+loop           interface of the event loop: callbacks soon and later
 periodic       work at a fixed interval
 failpoints     named points where a test kills, stops or fails the process
 logging_setup  format of log lines on stderr

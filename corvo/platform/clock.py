@@ -1,7 +1,7 @@
 """Time and randomness of a node: entry stamps and random seeds.
 
 Stamps are the unix nanoseconds that the leader writes into entries. They follow the monotonic clock
-and are slewed towards the wall clock, so that stamps keep advancing when the wall clock is set
+and are slewed toward the wall clock, so that stamps keep advancing when the wall clock is set
 back:
 
 - a stamp advances by half to twice the elapsed time, and never goes back;

@@ -141,7 +141,7 @@ class Channel(asyncio.Protocol):
             task = self._loop.create_task(self._answer(*message[1:]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif message[1] in self._calls:  # else the caller has given up
+        elif message[1] in self._calls:  # else the call has timed out
             (callback, argument), timer = self._calls.pop(message[1])
             timer.cancel()
             callback(argument, message[2] if kind == _RESULT else Refused(*message[2:]))
@@ -153,7 +153,7 @@ class Channel(asyncio.Protocol):
                 result = await self._serve(method, arguments)
             message = [_RESULT, number, result]
         except TimeoutError:
-            return  # the caller has given up at the same time
+            return  # the call of the caller times out at the same time
         except CorvoError as error:
             message = [_REFUSAL, number, error.code, error.status, error.message]
         if self._transport is not None and not self._transport.is_closing():

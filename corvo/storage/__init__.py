@@ -15,7 +15,7 @@ position in its queue (8 bytes). Integers in keys are big-endian. Every job has 
 rows marked with a star, in the family of its state. If the job has a group key, 00, its priority
 and the group key follow the id in that row.
 
-    key                             value
+    Key                             value
     j|id                            job head: fields that transitions rewrite, small data, and a
                                     small body
     jb|id                           job body: the fields set at enqueue, written once; only if it is

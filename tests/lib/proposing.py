@@ -9,7 +9,7 @@ from corvo.engine.commands.work import WorkCommands
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
-from corvo.net.api.handlers.enqueue import Producer
+from corvo.net.api.handlers.enqueue import Enqueue
 from corvo.platform.clock import Clock
 from corvo.platform.ids import JobIds
 from corvo.storage.memory import MemoryStore
@@ -41,6 +41,6 @@ PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryStore()), WORLD, 1 << 60)
 PIPELINE.open = True
 SERVICE = Service(CONFIG, CLOCK, Machine(MemoryStore()), PIPELINE, JobIds(CLOCK.random_bytes))
 ENQUEUES = EnqueueCommands(SERVICE)
-PRODUCER = Producer(SERVICE, ENQUEUES)
+PRODUCER = Enqueue(SERVICE, ENQUEUES)
 NO_OUTPUT: Any = None
 WORK = WorkCommands(SERVICE, NO_OUTPUT)

@@ -16,8 +16,8 @@ INSTALL = ("install", "--only-binary", ":all:", "--constraint", str(ROOT / "cons
 ORIGINS = """
 import importlib.util, sys
 assert not [name for name in ("Cython", "mypyc") if importlib.util.find_spec(name)]
-import corvo._fast.meters, corvo.consensus.raft.core, corvo.model
-for name in ("corvo._fast.meters", "corvo.consensus.raft.core", "corvo.model"):
+import corvo._fast.metrics, corvo.consensus.raft.core, corvo.model
+for name in ("corvo._fast.metrics", "corvo.consensus.raft.core", "corvo.model"):
     print(sys.modules[name].__file__)
 """
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 from faults.scenarios import SCENARIOS
+from lib.plain_english import TIC
 from lib.route_table import ROUTES
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -246,7 +247,7 @@ def named_scripts(text: str) -> list[Path]:
         path = ROOT / module.replace(".", "/")
         paths += [path.with_suffix(".py"), path / "__main__.py"]
     if "corvo bench" in text:
-        paths += [*ROOT.glob("corvo/cli/bench.py"), *ROOT.glob("corvo/cli/bench/*.py")]
+        paths += [*ROOT.glob("corvo/cli/bench/*.py")]
     return [path for path in paths if path.exists()]
 
 
@@ -456,18 +457,6 @@ def claims_are_tested(pages: list[Page]) -> Iterator[str]:
                 yield f"{place}: no test shows that {sentence}"
 
 
-TICS = (
-    r"\b(?:whoever|anew|bit by bit|so many|comes? back|means nothing|beside|nobody|somebody|"
-    r"for ever|said|(?:is|are|was|were) told)\b"
-)
-BRITISH = (
-    r"\b\w*(?:colour|behaviour|favour|honour|neighbour|labour|licence|centre|catalogue)\w*|"
-    r"\b(?:optim|organ|recogn|serial|normal|initial|real|minim|maxim|summar|util|prior|synchron|"
-    r"author)is(?:e|ed|es|ing|ation)\b|\banalys(?:e|ed|ing)\b|\b(?:travell|labell)(?:ed|ing)\b|"
-    r"\b(?:grey|whilst|amongst|towards|misspelt|learnt)\b"
-)
-
-
 def plain_english(pages: list[Page]) -> Iterator[str]:
     """Pages have no tics of a literal translation, and American spelling.
 
@@ -478,7 +467,7 @@ def plain_english(pages: list[Page]) -> Iterator[str]:
         for table in printed_tables():
             prose = prose.replace(table, re.sub(r"[^\n]", " ", table))
         prose = re.sub(r"`[^`\n]*`|\"[^\"\n]*\"", blank, Page(page.path, prose).prose)
-        for match in re.finditer(f"{TICS}|{BRITISH}", prose):
+        for match in TIC.finditer(prose):
             yield f"{page.at(match.start())}: {match[0]}"
 
 

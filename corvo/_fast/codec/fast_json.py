@@ -1,11 +1,10 @@
-"""Plain requests, from the bytes of their body to the bytes of their op in one pass.
+"""Fast path of common requests: from the bytes of a body to the bytes of its op in one pass.
 
-Nearly every enqueue says a queue and a payload, nearly every ack a lease token, and nothing else.
-Such bodies are recognised here, without a struct and a tuple between. The reading is stricter than
-JSON: whatever is unusual (another member, an escaped name, an escape by number, an exponent, deep
-nesting, anything that is wrong) is left to the general way, which alone decides what is an error
-and how it is called. So what is accepted here must mean the same there, and be written the same; a
-test compares the two.
+Most enqueues have only a queue and a payload, and most acks only a lease token. This module parses
+such bodies without an intermediate struct and tuple. The parser is stricter than JSON: it leaves
+unusual bodies (another member, an escaped name, a numeric escape, an exponent, deep nesting, any
+error) to the general path, which alone decides on errors and their names. A body that is accepted
+here has the same meaning and the same encoding on the general path; a test compares the two.
 """
 
 import cython
@@ -250,8 +249,8 @@ def _has_high(p: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
 
 
 class FastEnqueue:
-    """Enqueues that say a queue and a payload. `tail` is what the op has behind the payload when
-    nothing else is said, `front` what it has between queue and payload."""
+    """Enqueues that have only a queue and a payload. `tail` is the part of the op after the
+    payload, `front` the part between queue and payload."""
 
     def __init__(self, front: bytes, tail: bytes, payload_size_max: int) -> None:
         self.queue = ""

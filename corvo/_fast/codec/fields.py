@@ -234,7 +234,7 @@ class Reader:
     def done(self) -> None:
         """Nothing may be left."""
         if self._at != self._end:
-            raise CodecError(f"{self._end - self._at} bytes left over behind the last field")
+            raise CodecError(f"{self._end - self._at} bytes left over after the last field")
         self._data = b""
 
     def _error(self, why: str) -> Any:

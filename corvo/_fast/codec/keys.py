@@ -1,4 +1,4 @@
-"""Keys of the rows of the base, so that byte order is the order we want to scan in.
+"""Keys of the rows of the state store. Their byte order is the order of scans.
 
 A key is a family prefix that ends in `|`, then its parts; integers are big-endian, unsigned and of
 fixed width, texts are UTF-8. No prefix is the beginning of another one. `corvo.storage` lists the
@@ -145,15 +145,15 @@ def _integers(
 @cython.cfunc
 @cython.inline
 def _pointer(prefix: bytes, key: bytes, size: cython.Py_ssize_t) -> cython.p_uchar:
-    """The bytes of a key that must have this prefix and as many bytes behind it."""
+    """The bytes of a key that must have this prefix, then `size` bytes."""
     assert key.startswith(prefix) and len(key) == len(prefix) + size, key
     return cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)) if cython.compiled else key
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first key behind all keys that start with `prefix`."""
+    """The first key after all keys that start with `prefix`."""
     stripped: bytes = prefix.rstrip(b"\xff")
-    assert stripped, "no key is behind this prefix"
+    assert stripped, "no key is after this prefix"
     last: cython.Py_ssize_t = len(stripped) - 1
     return stripped[:last] + bytes((stripped[last] + 1,))
 
@@ -199,7 +199,7 @@ def errors(job_id: str) -> bytes:
 
 
 def error(job_id: str, number: cython.ulonglong) -> bytes:
-    """Row of one error record; slots rise in the order the errors happened."""
+    """Row of one error record; numbers rise in the order of the errors."""
     return _integers(errors(job_id), number, 4, 0, 0, 0, 0)
 
 
@@ -209,7 +209,7 @@ def parse_job(key: bytes) -> str:
 
 
 def parse_error(key: bytes) -> tuple[str, int]:
-    """(job id, slot)"""
+    """(job id, number of the error)"""
     end: cython.Py_ssize_t = len(key) - 5
     assert key.startswith(ERROR) and end > len(ERROR) and key[end : end + 1] == b"\0", key
     p: cython.p_uchar = _pointer(b"", key, len(key))

@@ -560,7 +560,7 @@ def _get_front_coded(reader: _Reader, before: bytes) -> bytes:
 
 
 def decode_fields(layout: str, data: bytes) -> tuple[Any, ...]:
-    """The values of the fields; those with capital letters come back as lists."""
+    """The values of the fields; those with capital letters are lists."""
     reader: _Reader = _read(data, "field")
     values: list[Any] = []
     letter: cython.Py_UCS4
@@ -576,7 +576,7 @@ def decode_fields(layout: str, data: bytes) -> tuple[Any, ...]:
     except UnicodeDecodeError:
         raise _error(reader, "invalid UTF-8") from None
     if reader.at != reader.end:
-        raise CodecError(f"{reader.end - reader.at} bytes left over behind the last field")
+        raise CodecError(f"{reader.end - reader.at} bytes left over after the last field")
     return tuple(values)
 
 
@@ -596,5 +596,5 @@ def decode_frame(data: bytes) -> list[tuple[int, bytes]]:
         number: cython.ulonglong = _get_uvarint(reader)
         ops.append((number, _get_bytes(reader)))
     if reader.at != reader.end:
-        raise CodecError(f"{reader.end - reader.at} bytes left over behind the last op")
+        raise CodecError(f"{reader.end - reader.at} bytes left over after the last op")
     return ops

@@ -1,7 +1,7 @@
-"""Lease tokens: the text a worker has to show.
+"""Lease tokens: the text that a worker presents with each call for its job.
 
-A token is the fencing number in base 32, without leading zeros, and behind it seven digits that
-carry 32 random bits of the entry's seed: nobody guesses it from the fencing number, and there is
+A token is the fencing number in base 32, without leading zeros, then seven digits that carry 32
+random bits of the seed of the entry. So it cannot be guessed from the fencing number, and there is
 exactly one text for each lease. Tokens are compared as texts, never parsed.
 """
 

@@ -17,8 +17,8 @@ A record is, in little-endian order:
             4     crc        CRC32C of header and payload, seeded with the salt of the segment
 
 The salt makes records of an earlier life of a recycled file invalid; `previous` makes a record
-valid only behind the one it was written after, so that what a truncation or a torn write left
-behind never joins the log again. Space filled with zeros parses as nothing, because kind is 0.
+valid only after the one that preceded it when it was written, so that remains of a truncation or
+a torn write never join the log again. Space filled with zeros parses as nothing, because kind is 0.
 """
 
 import struct
@@ -32,7 +32,7 @@ TRUNCATE = 3  # entries above index are void
 SEGMENT_END = 4  # nothing follows in this segment; index is the last index
 CLEAN_CLOSE = 5  # the server stopped in good order; index is the last index
 CONFIGURATION = 6  # an entry that names the members of the cluster; the payload is its data
-BASE = 7  # all before is void: the log goes on behind (index, term), where a snapshot ends
+BASE = 7  # earlier entries are void: the log continues after (index, term) of a snapshot
 _KIND_MAX = cython.declare(cython.uint, BASE)
 
 HEADER_SIZE = 32

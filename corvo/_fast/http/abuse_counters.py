@@ -1,7 +1,7 @@
-"""What is refused to peers of the front end, counted by reason.
+"""Counters of refused requests and closed connections of the front end, by reason.
 
-Every bound that somebody outside can run into has its reason here, so that an attack, or a client
-that does not know better, shows in the metrics by name.
+Every bound that a peer can exceed has a reason here, so that an attack or a faulty client is
+visible in the metrics by name.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ REASONS: Final = {
     "trailers": "400: trailers that are too large",
     "pipeline": "times a connection was not read because it had too many requests in flight",
     "turns": "times a connection had to wait because it had sent too much for one turn",
-    "upgrade": "offers to go on in another protocol that were not taken up",
+    "upgrade": "offers to switch to another protocol that were not accepted",
     "unread_replies": "aborted, or reset: replies that were not read in time",
     "forwarded": "503: requests passed on to a node that does not lead",
     "reply_headers": "500: replies with a header that no header may be",

@@ -1,16 +1,16 @@
 """Replies of one connection: made in any order, released in the order of the requests.
 
-A `Request` is also the slot of its reply. The slots of a connection are linked in the order of
-arrival, and finished replies are taken from the front of the list only. What is released waits as
-output until the shell takes it, all in one piece.
+A `Request` also holds its reply. The requests of a connection are linked in the order of arrival,
+and finished replies are taken from the front of the list only. Released bytes wait as output until
+the shell takes them, all in one piece.
 
-A reply can also come bit by bit: `start` fixes its head, each `send` adds to the body, `end` ends
-it. It holds its place like any other, and what is sent before its turn waits. Pieces stay with the
-request until the shell takes output, so that `unsent_size` tells whoever sends how far the peer is
-behind; then `on_writable` is called. When the peer goes away instead, `on_abandoned` is.
+A reply can also be streamed: `start` fixes its head, each `send` adds to the body, `end` ends it.
+It keeps its position like any other, and pieces sent before its turn wait. Pieces stay with the
+request until the shell takes output, so that `unsent_size` shows the sender how far the peer lags;
+then `on_writable` is called. If the peer disconnects first, `on_abandoned` is called.
 
-Over HTTP/2 the body of a request can come bit by bit, too: while `receiving`, `on_body` is called
-when there is more of it, or its end, and `take_body` returns what has come.
+Over HTTP/2 the body of a request can be streamed too: while `receiving`, `on_body` is called when
+more of it, or its end, has arrived, and `take_body` returns the part that has arrived.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _put(p: cython.p_uchar, piece: bytes) -> cython.p_uchar:
 
 
 class H1Context:
-    """What all connections of one server share: limits, clock, body budget, request ids."""
+    """State that all connections of one server share: limits, clock, body budget, request ids."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class H1Context:
 
 
 class Request:
-    """One complete request, and the slot in which its reply will go out."""
+    """One complete request, and its reply."""
 
     def __init__(self, conn: HttpConn) -> None:
         self.conn = conn
@@ -280,7 +280,7 @@ class Request:
         self.on_writable: Callable[[Request], None] | None = None
         self.on_body: Callable[[Request], None] | None = None
         self.receiving = False  # there will be more of the body
-        self.streaming = False  # started, not ended, and somebody is there to read it
+        self.streaming = False  # started, not ended, and the peer is connected
         self.unsent_size = 0  # of the pieces
         self.context: Any = None  # the handler's own, until it answers
         self.route_metrics: RouteMetrics | None = None  # metrics of the route
@@ -305,7 +305,7 @@ class Request:
         headers: bytes = b"",
         content_type: bytes = _JSON,
     ) -> None:
-        """Complete the slot, exactly once; replies leave in the order of the requests.
+        """Complete the reply, exactly once; replies leave in the order of the requests.
 
         `headers` are lines made by `header_line`. When the connection is gone the reply is
         dropped: a handler that must undo its work then looks at `abandoned` first, or sets
@@ -347,7 +347,7 @@ class Request:
         conn._answered(self)
 
     def send(self, data: bytes) -> None:
-        """Add to the body of a reply that was started; dropped when nobody reads it any more."""
+        """Add to the body of a reply that was started; dropped when the peer is gone."""
         if self.streaming and data:
             self._pieces.append(data)
             self.unsent_size += len(data)
@@ -361,7 +361,7 @@ class Request:
             self.conn._pieces_end(self)
 
     def take_body(self) -> bytes:
-        """What has come of the body and was not taken yet; the peer may then send as much again."""
+        """Part of the body that arrived since the last call; the peer may then send as much."""
         if self.body:
             data = self.body
             self.body = b""
@@ -419,7 +419,7 @@ class Request:
 
 
 class HttpConn:
-    """What the shell and the requests see of a connection, whichever protocol it speaks.
+    """Interface of a connection to the shell and to requests, for both protocols.
 
     `on_output` is called when output appears where there was none. `blocked` is set by the shell
     while the peer does not take what was sent.
@@ -457,11 +457,11 @@ class HttpConn:
         raise NotImplementedError
 
     def _pieces_end(self, request: Request) -> None:
-        """There is no more of it."""
+        """The streamed reply has ended."""
         raise NotImplementedError
 
     def _take_body(self, request: Request) -> bytes:
-        """What has come of a body in pieces: nothing, where all bodies come whole."""
+        """Part of a streamed body that has arrived: nothing if all bodies arrive whole."""
         return b""
 
     def _keep_body(self, request: Request, size: cython.Py_ssize_t) -> None:
@@ -584,10 +584,10 @@ class ReplyQueue(HttpConn):
         self.unsent_size += len(data)
 
     def _release_stream(self, request: Request, close: cython.bint) -> cython.bint:
-        """What there is of a reply that comes in pieces; whether it is the last of the connection.
+        """Release the pieces of a streamed reply; return whether it is the last of the connection.
 
-        A client of HTTP/1.0 knows no chunks: the end of the connection is the end of its body, and
-        what it asked for behind that stays unanswered.
+        A client of HTTP/1.0 supports no chunks: the end of the connection is the end of its body,
+        and later requests on the connection get no reply.
         """
         if not request._head_sent:
             request._head_sent = True
@@ -628,8 +628,8 @@ class ReplyQueue(HttpConn):
             self._put(_CONTINUE)
 
     def _cancel_parked(self) -> None:
-        """Answer for requests whose handlers only wait: an empty 204, so that others can leave.
-        Replies that come in pieces end, if somebody wants to know."""
+        """Answer for requests whose handlers only wait: an empty 204, so that later
+        replies can leave. Streamed replies end if they have a callback for it."""
         request = self._first
         while request is not None:
             following = request._next

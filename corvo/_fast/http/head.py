@@ -187,7 +187,7 @@ def read_fields(request: Request, head: bytes, fields_max: cython.Py_ssize_t) ->
 
 
 def _all_fields(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Name and value of each line behind the first."""
+    """Name and value of each line after the first."""
     lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
     return [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
 

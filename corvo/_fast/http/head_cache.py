@@ -1,9 +1,9 @@
-"""Heads of requests that are said again and again.
+"""Cache of request heads that repeat.
 
-A client says the same with each request of a kind, byte by byte, and so do the clients of one
-library. A head that has come twice is kept with what it said; when it comes again nothing is read
-but compared. Only plain heads are kept (`corvo._fast.http.head.is_cacheable_head`), and none that
-proves who the client is, names one request, or is rare in another way.
+A client sends the same bytes as the head of each request of a kind, and so do other clients of one
+library. A head that has arrived twice is kept with its parsed form; a later copy is compared and
+not parsed. Only common heads are kept (`corvo._fast.http.head.is_cacheable_head`): none with
+credentials, with the id of one request, or with a rare field.
 """
 
 from typing import Any, Final

@@ -68,7 +68,7 @@ _PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
 
 
 class _ChunkedBody:
-    """What the parser of a chunked body calls: also for each field behind the last chunk."""
+    """Callbacks of the parser of a chunked body, also for each field after the last chunk."""
 
     def __init__(self, conn: H1Conn) -> None:
         self.on_header = conn.on_trailer
@@ -79,7 +79,7 @@ class _ChunkedBody:
 
 
 class H1Conn(ReplyQueue):
-    """One HTTP/1.1 connection without its socket; `switches` = it goes on in HTTP/2 when asked."""
+    """One HTTP/1.1 connection without its socket; `switches` = it can change to HTTP/2."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class H1Conn(ReplyQueue):
         self._trailer_size = 0
         self._framing_run = 0
 
-    # What the shell asks.
+    # Calls of the shell.
 
     @property
     def has_input(self) -> bool:
@@ -224,15 +224,15 @@ class H1Conn(ReplyQueue):
     def eof(self) -> None:
         """The peer sends no more: what is in flight is answered, parked requests are cancelled.
 
-        A parked request is one whose handler set `on_abandoned` and has not answered. Its slot
-        gets an empty 204, so that replies behind it can leave.
+        A parked request is one whose handler set `on_abandoned` and has not answered. It gets
+        an empty 204, so that replies after it can leave.
         """
         self._ended = True
         if not self._rest:
             self._finish_input()
 
     def closed(self) -> None:
-        """The connection is gone: forget everything, tell whoever waits."""
+        """The connection is gone: drop its state and call `on_abandoned` of open requests."""
         self._close()
         self._parser = None
         self.on_output = None
@@ -268,7 +268,7 @@ class H1Conn(ReplyQueue):
         if not self._began:
             self._began = True
             self._started_ns = self._read_ns
-        # What is refused does not depend on how much of the line is there.
+        # A refusal does not depend on how much of the line has arrived.
         p: cython.p_const_uchar = data
         if not _A <= p[pos] <= _Z and p[pos] != _CR:
             self._refuse(BadRequest("this is not an HTTP request"), "malformed")
@@ -452,7 +452,7 @@ class H1Conn(ReplyQueue):
         self.successor = conn
 
     def _read_body_by(self, callbacks: Any, framing: bytes) -> None:
-        """Go on with a fresh parser that is told nothing but how the body is framed."""
+        """Continue with a new parser that gets only the framing of the body."""
         self._parser = httptools.HttpRequestParser(callbacks)
         self._muted = True
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
@@ -625,7 +625,7 @@ class H1Conn(ReplyQueue):
         self._reset_message()
 
     def _finish_input(self) -> None:
-        """The stream has ended: drop half a message, cancel the parked, close when all is said."""
+        """The stream has ended: drop an incomplete message, cancel parked requests, then close."""
         self._stop()
         self._cancel_parked()
         if self._first is None:

@@ -1,4 +1,4 @@
-"""What a request of HTTP/1.1 has to be, beyond what llhttp asks of it (RFC 9112).
+"""Rules for HTTP/1.1 requests (RFC 9112) that llhttp does not check.
 
 The request line, Host, and how the body is framed: wherever the parser is lenient, two servers in a
 row could read one message as different ones.
@@ -18,7 +18,7 @@ _SPACE, _HASH, _SLASH, _QUESTION = 32, 35, 47, 63
 
 CHUNKED: Final = -1
 _CHUNKED = CHUNKED
-# What a length says that has more digits than fit: more than any limit.
+# Value of a length with too many digits: more than any limit.
 _BEYOND = (1 << 63) - 1
 
 _METHODS: Final = {
@@ -68,8 +68,8 @@ def take_line(request: Request, line: bytes, target_size_max: cython.Py_ssize_t)
 
 
 def is_foreign(line: bytes) -> cython.bint:
-    """Whether a first line looks like one of HTTP, but of none that is known, as a broken preface
-    of HTTP/2 does: whoever sent it could not read a reply of HTTP/1.1."""
+    """Whether a first line looks like HTTP of an unsupported version, for example a broken preface
+    of HTTP/2: its sender could not read a reply of HTTP/1.1."""
     words = line.split(b" ")
     return len(words) == 3 and words[0] not in _METHODS and not words[2].startswith(b"HTTP/")
 

@@ -1,4 +1,4 @@
-"""A budget for what a peer may ask for again and again: some at once, and so many a second."""
+"""Token bucket: bounds the rate of repeated requests of a peer, and allows a burst."""
 
 import cython
 

@@ -1,9 +1,9 @@
 """The client's half of HTTP/2 without sockets: requests in, bytes out; bytes in, events out.
 
-What is written for a stream waits inside until the windows of the server allow it; what is read is
-given back to the windows at once, so whoever uses this takes events as they come. Enough for
-talking to our own server: no priorities, no push, and a server that breaks the rules loses the
-connection (ConnectionFault).
+Data for a stream is buffered until the windows of the server allow it. Received data is credited
+to the windows at once, so the caller must take events as they arrive. The client supports only what
+our own server needs: no priorities, no push. A server that breaks the rules loses the connection
+(ConnectionFault).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class H2Client:
             self._out.append(u32_frame(RST_STREAM, stream_id, code))
 
     def data_to_send(self) -> bytes:
-        """What may leave now."""
+        """Bytes that may be sent now."""
         out = self._out
         if not out:
             return b""
@@ -167,7 +167,7 @@ class H2Client:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the bytes say, in order."""
+        """Parse received bytes and return their events in order."""
         if self._rest:
             data = self._rest + data
         pos: cython.Py_ssize_t = 0
@@ -240,7 +240,7 @@ class H2Client:
         self._credit += reader.size
         stream = self._streams.get(reader.stream_id)
         if stream is None:
-            return  # one that was given up
+            return  # a cancelled one
         stream.credit += reader.size
         if stream.credit * 2 >= _STREAM_ROOM and not reader.ends_stream:
             self._out.append(u32_frame(WINDOW_UPDATE, reader.stream_id, stream.credit))

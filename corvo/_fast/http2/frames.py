@@ -9,8 +9,8 @@ A frame is nine bytes of head and its payload, big-endian:
     5       4     stream, 31 bits; 0 = the connection
     9       n     payload
 
-The reader checks what can be said about a frame by itself: size, stream or connection, padding.
-What it may mean on its connection is for `corvo._fast.http2.connection`. Every slip is a fault of
+The reader checks the properties of a single frame: size, stream or connection, padding. Rules that
+depend on the connection are in `corvo._fast.http2.connection`. Every slip is a fault of
 the whole connection, also where the standard would let us reset one stream only: a client that
 makes us send resets makes us work for it.
 """
@@ -43,7 +43,7 @@ _END_STREAM, _END_HEADERS, _PADDED, _WITH_PRIORITY = END_STREAM, END_HEADERS, PA
 _HEAD_SIZE, _SIZE_MAX = FRAME_HEAD_SIZE, FRAME_SIZE_MAX
 
 _CONNECTION, _STREAM = 1, 2
-# What a frame of each type belongs to, 0 = both; and the size of its payload, -1 = it varies.
+# Owner of a frame of each type, 0 = both; and the size of its payload, -1 = it varies.
 _BELONGS: Final = bytes((2, 2, 2, 2, 1, 2, 1, 1, 0, 2))
 _SIZES: Final = (-1, -1, 5, 4, -1, -1, 8, -1, 4, -1)
 
@@ -241,6 +241,6 @@ def settings_frame(values: Iterable[tuple[int, int]]) -> bytes:
 
 
 def goaway_frame(last_stream: int, code: int, text: str) -> bytes:
-    """A GOAWAY frame; the text is for whoever reads a trace of the connection."""
+    """A GOAWAY frame; the text is for readers of a trace of the connection."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)

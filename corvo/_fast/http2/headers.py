@@ -1,8 +1,8 @@
-"""Header fields of HTTP/2: what RFC 9113 (8.2 and 8.3) says of one, and of all in a request.
+"""Header fields of HTTP/2: the rules of RFC 9113 (8.2 and 8.3) for a field and for a request.
 
-A field is judged once, when HPACK makes it; one that sits in a table of the decoder is not looked
-at again. A request that breaks the rules is malformed, and its stream is reset: it may be an
-attempt to have somebody behind us read it as two.
+A field is checked once, when HPACK decodes it; a field in a table of the decoder is not checked
+again. A request that breaks the rules is malformed, and its stream is reset: it may be an attempt
+at request smuggling.
 """
 
 import re
@@ -14,7 +14,7 @@ from corvo._fast.http.exchange import Request
 from corvo._fast.http.head import HOST, RARE, REQUEST_ID, find_byte, take_rare
 from corvo.errors import BadRequest, HeadersTooLarge, NotImplementedHere, UriTooLong
 
-_FIELD_OVERHEAD: Final = 32  # what a field counts beside its bytes, RFC 7541 4.1
+_FIELD_OVERHEAD: Final = 32  # counted for a field in addition to its bytes, RFC 7541 4.1
 _HASH, _SLASH, _QUESTION = 35, 47, 63
 
 # Kinds of fields. Those up to _ONCE_MAX occur once at most.
@@ -80,7 +80,7 @@ class Field:
 
 
 def _judge_name(name: bytes, value: bytes) -> str | None:
-    """What is wrong with a field that means nothing to us."""
+    """Fault of a field that has no meaning here, None = it is valid."""
     if not _NAME.fullmatch(name):
         return "a field name with characters that none may have"
     if name.startswith(b":"):
@@ -105,7 +105,7 @@ def _is_value(value: bytes) -> cython.bint:
 
 
 def check_trailers(fields: list[Field]) -> str | None:
-    """What is wrong with a trailer section, None = nothing; what it says is not looked at."""
+    """Fault of a trailer section, None = it is valid; its values are ignored."""
     field: Field
     for field in fields:
         if field.fault is not None:

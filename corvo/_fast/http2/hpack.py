@@ -1,13 +1,13 @@
 """HPACK (RFC 7541): the compressed form of header fields in HTTP/2.
 
-Each side keeps a table of fields that the other side has sent before. A block is a row of
-instructions, told apart by their first bits; numbers fill the rest of the byte and may go on in
-base 128, texts have their length and one bit for Huffman code in front:
+Each side keeps a table of fields that the other side has sent before. A block is a sequence of
+instructions, identified by their first bits. Numbers fill the rest of the byte and may continue in
+base 128; texts start with their length and one bit for Huffman code:
 
     1xxxxxxx  a field of a table: 1 to 61 of the static one, from 62 the newest first
     01xxxxxx  a field to remember: number of its name, or 0 and the name; the value
     001xxxxx  a new size of the table, at the start of a block only
-    0001xxxx  as above, and must never be remembered by anybody
+    0001xxxx  as above, and no node may remember it
     0000xxxx  as above, not to remember
 """
 
@@ -91,7 +91,7 @@ _STATIC_FIELDS: Final = (
 _STATIC: Final = [Field(name, value) for name, value in _STATIC_FIELDS]
 _STATIC_FOUND: Final = {field: at for at, field in enumerate(_STATIC_FIELDS, 1)}
 _STATIC_NAMES: Final = {name: at for at, (name, _) in reversed(tuple(enumerate(_STATIC_FIELDS, 1)))}
-# Whoever can guess at these byte by byte must not learn from a length that a guess was right.
+# The length of a block must not show whether a guess at a part of these values is right.
 _SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie", b"x-api-key"))
 
 
@@ -168,8 +168,8 @@ class Decoder:
     def decode(self, block: bytes) -> list[Field] | None:
         """The fields of a whole block; None when they are too large in all to be kept.
 
-        A block that is far too large, or no valid one, is a fault of the connection. Sizes count as
-        the limit that peers are told does: each field with 32 bytes on top.
+        A block that is far too large, or no valid one, is a fault of the connection. Sizes are
+        counted as in the announced limit: each field with 32 bytes on top.
         """
         if block == self._known_block and block:
             return self._known_fields
@@ -288,7 +288,7 @@ class Encoder:
             self._resized_to = size if self._resized_to < 0 else min(size, self._resized_to)
 
     def start_block(self) -> bytes:
-        """What must stand in front of the next block: the new size of the table, if any."""
+        """Prefix that the next block must have: the new size of the table, if any."""
         if self._resized_to < 0:
             return b""
         # The smallest one counts too: it may have dropped what the last one would keep.
@@ -316,7 +316,7 @@ class Encoder:
 
 
 def encode_number(number: int, mask: int, bits: int) -> bytes:
-    """A number in the low bits of a byte whose others are given, and behind it if need be."""
+    """A number in the low bits of a byte with given high bits, and in later bytes if needed."""
     if number < mask:
         return bytes((bits | number,))
     number -= mask

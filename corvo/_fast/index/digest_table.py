@@ -64,7 +64,7 @@ class DigestTable:
             at = (at + 1) & self.mask
             if self.number[at] == 0:
                 break
-            # What stands here may go back to the gap unless its home lies behind the gap.
+            # This entry may move to the gap unless its home is after the gap.
             home = self.digest[at] & self.mask
             if ((at - home) & self.mask) >= ((at - gap) & self.mask):
                 self.digest[gap] = self.digest[at]
@@ -82,7 +82,7 @@ class DigestTable:
 
     @cython.cfunc
     def _allocate(self, slots: cython.Py_ssize_t) -> cython.void:
-        """Empty memory for so many slots: all digests, then all numbers."""
+        """Allocate empty memory for `slots` entries: all digests, then all numbers."""
         self.memory = array("Q", bytes(16 * slots))
         self.mask = slots - 1
         if cython.compiled:

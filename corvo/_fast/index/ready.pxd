@@ -9,7 +9,7 @@ cdef class ReadyIndex:
     cdef Py_ssize_t[3] stop
     cdef Py_ssize_t[3] behind
     cdef unsigned long long[3] run_start  # numbers at the end that are not in the bitmap yet
-    cdef unsigned long long[3] run_stop  # behind the last one; 0 = none
+    cdef unsigned long long[3] run_stop  # one after the last; 0 = none
     cdef list rest
 
     cdef _put_behind(self, Py_ssize_t priority, unsigned long long seq)

@@ -1,17 +1,16 @@
-"""What is ready, and what is due: the indexes in memory behind a fetch and a timer.
+"""Indexes in memory: ready jobs for a fetch, and due times for a timer.
 
-`ReadyIndex` holds the places (seq) of the ready jobs of one queue, per priority: a sorted window
-of the next few in front of a roaring bitmap of the rest. A short queue lives in the window alone;
-a long one pays a refill per 32 jobs. New numbers that come one behind the other join the bitmap as
-a run, when somebody looks into it or one comes that does not follow. Sizes are our own counts,
-because `len()` and `min()` of a bitmap walk all of it.
+`ReadyIndex` holds the positions (seq) of the ready jobs of one queue, per priority: a sorted window
+of the next few in front of a roaring bitmap of the rest. A short queue is in the window alone; a
+long one pays a refill per 32 jobs. Consecutive new numbers are added to the bitmap as a run, when
+the bitmap is read or a number breaks the run. Sizes are our own counts, because `len()` and `min()`
+of a bitmap walk all of it.
 
-`Positions` is an ordered set for where there are very many of them and most are small: the same
-window and bitmap, but the window grows with its content and the bitmap is made when it is needed.
+`Positions` is an ordered set for many sets of which most are small: the same window and bitmap, but
+the window grows with its content and the bitmap is made when it is needed.
 
-`DueHeap` is a binary heap of (due, key) packed into 16 bytes an entry. It is never told that an
-entry has become pointless: its owner finds out when the entry comes to the top, and asks for a
-compaction when too many of them have gathered.
+`DueHeap` is a binary heap of (due, key) packed into 16 bytes an entry. It keeps obsolete entries:
+its owner detects one when it reaches the top, and starts a compaction when there are too many.
 """
 
 from array import array
@@ -65,7 +64,7 @@ class ReadyIndex:
         if seq > last and (self.behind[priority] > 0 or stop - start == _WINDOW):
             self._put_behind(priority, seq)
             return
-        if stop - start == _WINDOW:  # an older seq comes back: the last one makes room
+        if stop - start == _WINDOW:  # an older seq is added again: move the last one to the bitmap
             self._put_behind(priority, last)
             stop -= 1
         if stop == _WINDOW:
@@ -340,12 +339,12 @@ class DueHeap:
         self.key[at] = key
 
     def first_due(self) -> cython.longlong:
-        """When the first entry is due; it must not be asked of an empty heap."""
+        """When the first entry is due; the heap must not be empty."""
         assert self.size > 0
         return self.due[0]
 
     def first_key(self) -> cython.ulonglong:
-        """Key of the first entry; it must not be asked of an empty heap."""
+        """Key of the first entry; the heap must not be empty."""
         assert self.size > 0
         return self.key[0]
 

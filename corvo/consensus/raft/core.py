@@ -71,7 +71,7 @@ class Raft:
 
         `applied` is the last applied entry, at least `storage.base().index`; later committed
         entries are handed out again. The configuration is that of the newest CONFIGURATION entry in
-        the log, or of the base.
+        the log, or of `storage.base()`.
         """
         base = storage.base()
         hard_state = storage.hard_state()
@@ -509,7 +509,7 @@ class Raft:
     # Following
 
     def _step_older(self, message: Message) -> None:
-        """Reply to a stale term only where silence would make the sender retry for ever."""
+        """Reply to a stale term only where silence would make the sender retry without end."""
         kind = message.type
         if kind in (APPEND, SNAPSHOT):
             self.send(Message(APPEND_REPLY, message.from_id, reject=True))

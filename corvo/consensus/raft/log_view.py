@@ -66,7 +66,7 @@ class LogView:
         return self._tail_start + len(self._tail) - 1
 
     def last_term(self) -> int:
-        """Term of the newest entry, or of the base if the log is empty."""
+        """Term of the newest entry, or of the entry before the log if the log is empty."""
         return self.term(self.last_index())
 
     def term(self, index: int) -> int:

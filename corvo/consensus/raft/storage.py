@@ -7,7 +7,7 @@ from corvo.consensus.raft.messages import ConfState, HardState, SnapshotMeta
 
 
 class Storage(Protocol):
-    """Durable entries `first_index() .. last_index()`, and the base before them.
+    """Durable entries `first_index() .. last_index()`, and `base()`, the entry before them.
 
     The core reads only entries that are reported as durable. The owner of the entries can drop
     older ones at any time, except during a read.
@@ -102,7 +102,7 @@ class MemoryStorage:
         self._entries = []
 
     def compact(self, base: SnapshotMeta) -> None:
-        """Drop the entries up to `base.index`; `base` becomes the new base."""
+        """Drop the entries up to `base.index`; the log then starts after it."""
         drop = base.index - self._base.index
         if drop > 0:
             assert drop <= len(self._entries), "only entries in the log are dropped"

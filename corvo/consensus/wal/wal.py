@@ -290,7 +290,7 @@ class Wal:
         self._files.unlink(f"{self.path}/{clean_close.NAME}")
 
     def _set_base(self, index: int, term: int, entries: list[Entry]) -> None:
-        """Set the base: the log has no entries up to this one."""
+        """Set the entry before the log: the log has no entries up to this one."""
         self.last_index = self._base_index = index
         self.last_term = self._base_term = term
         entries.clear()

@@ -1,4 +1,4 @@
-"""Commands: what a request asks for, checked and turned into ops, whatever protocol it came by.
+"""Commands: requests of all protocols, checked and turned into ops.
 
 inputs          the documents that commands take
 enqueue         enqueues, alone and in batches, and their fast paths

@@ -421,7 +421,7 @@ def _act_on_scan(state: State, operation: BulkOperation, limit: int) -> None:
         before = seen.before(job)
         outcome = actions.BY_NUMBER[operation.action](state, job, arguments)
         if isinstance(outcome, str):
-            operation.stirred = True
+            operation.round_changed = True
         elif operation.rounds:
             continue  # rejected and counted in an earlier round
         seen.note(job.id, outcome, before)
@@ -432,8 +432,8 @@ def _act_on_scan(state: State, operation: BulkOperation, limit: int) -> None:
     if not end:
         return
     operation.rounds += 1
-    if operation.stirred and _AGAIN[operation.action] and operation.rounds < ROUNDS_MAX:
-        operation.stirred = False
+    if operation.round_changed and _AGAIN[operation.action] and operation.rounds < ROUNDS_MAX:
+        operation.round_changed = False
         operation.family = 0
     else:
         _finish(state, operation, OPERATION_COMPLETED)

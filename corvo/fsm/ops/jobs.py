@@ -315,7 +315,7 @@ def fetch(state: State, payload: bytes) -> object:
     lease_ns = r.u()
     r.u()  # reply_size_max: one job always fits
     r.done()
-    refusal = state.see_worker(worker_id, hostname, queues)
+    refusal = state.record_worker(worker_id, hostname, queues)
     if refusal is not None:
         return refusal
     for name in queues:
@@ -342,7 +342,7 @@ def fetch_batch(state: State, payload: bytes) -> object:
         ops.FETCH_BATCH.layout, payload
     )
     room = reply_size_max
-    refusal = state.see_worker(worker_id, hostname, queues)
+    refusal = state.record_worker(worker_id, hostname, queues)
     if refusal is not None:
         return refusal
     worker = _worker_data(worker_id)
@@ -513,7 +513,7 @@ def release(state: State, payload: bytes) -> object:
     if checkpoint:
         state.buffer.set_data(job, checkpoint, b"", b"")
     if undelivered and queue_index.window is not None:
-        queue_index.window.give_back(job.started_ns)
+        queue_index.window.undo_grant(job.started_ns)
         state.wake(queue_index)
     if job.cancel_requested_ns:
         finish.cancel(state, queue_index, job, states.CANCEL_ACKNOWLEDGED)

@@ -74,7 +74,7 @@ def beat(
     """Extend the lease after a heartbeat. Return "ok", or "cancel" if the worker should stop."""
     buffer = state.buffer
     buffer.touch(job)
-    state.see_worker(job.worker_id, job.hostname, [])
+    state.record_worker(job.worker_id, job.hostname, [])
     job.lease_touched = True
     state.extend(queue_index, job, state.stamp_ns + max(EXTENSION_MIN_NS, job.lease_ns))
     if checkpoint or progress:

@@ -65,7 +65,7 @@ class Window:
             self._sums.append(self._total() + 1)
         self._write(len(self._stamps) - 1)
 
-    def give_back(self, stamp_ns: int) -> None:
+    def undo_grant(self, stamp_ns: int) -> None:
         """Uncount a job that started at this stamp but whose delivery never left the server."""
         position = bisect_left(self._stamps, stamp_ns)
         if position == len(self._stamps) or self._stamps[position] != stamp_ns:

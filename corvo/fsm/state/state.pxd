@@ -101,4 +101,4 @@ cdef class State:
     cpdef Job job_at(self, QueueIndex queue_index, int priority, unsigned long long seq)
 
     @cython.locals(worker=Worker)
-    cpdef see_worker(self, str worker_id, str hostname, list queues)
+    cpdef record_worker(self, str worker_id, str hostname, list queues)

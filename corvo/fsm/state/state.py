@@ -627,7 +627,7 @@ class State:
         if schedule.next_ns:
             heappush(self.occurrences, (schedule.next_ns, schedule.id))
 
-    def see_worker(self, worker_id: str, hostname: str, queues: list[str]) -> Conflict | None:
+    def record_worker(self, worker_id: str, hostname: str, queues: list[str]) -> Conflict | None:
         """Record a request of a worker. Its row is rewritten at most every WORKER_TOUCH_NS, or when
         it requests other queues. Return the error if no worker can be added."""
         if not worker_id:

@@ -1,13 +1,10 @@
 """The REST API: request bodies, response bodies and handlers.
 
-requests         bodies of requests and their checks
-responses        JSON of jobs, queues, schedules and all other documents
-enqueue_options  optional fields of an enqueue, encoded for the op
-action_args      arguments of the actions on jobs
-relations        batches, chains and dependencies in requests and responses
-explain          why a job does not run
-result_schemas   JSON Schema checks of results
-idempotency      the Idempotency-Key header
-prometheus       text format of /metrics
-handlers/        one module per group of routes
+requests     bodies of requests other than commands, and the decoder of all bodies
+responses    JSON of jobs, queues, schedules and all other documents
+relations    batches, chains and dependencies in responses
+explain      why a job does not run
+idempotency  the Idempotency-Key header
+prometheus   text format of /metrics
+handlers/    one module per group of routes
 """

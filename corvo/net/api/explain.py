@@ -277,7 +277,7 @@ def _first_line(text: str) -> str:
 
 def _scheduled(scene: Scene) -> Finding | None:
     job = scene.job
-    why = "its worker gave it back, to go on" if job.keeps_position else "it is not to start before"
+    why = "its worker released it" if job.keeps_position else "it is not to start before"
     return _finding(
         "released" if job.keeps_position else "scheduled",
         f"{why} {format_time(job.scheduled_ns)}, {scene.left(job.scheduled_ns)}",
@@ -351,7 +351,7 @@ def _cancelling(scene: Scene) -> Finding | None:
         return None
     return _finding(
         "cancelling",
-        f"its worker is asked to stop since {format_time(job.cancel_requested_ns)}",
+        f"its worker has to stop since {format_time(job.cancel_requested_ns)}",
         'do not wait for the worker: POST /jobs/{id}/cancel {"force": true}, or corvo cancel '
         "--force",
         cancel_requested_at=format_time(job.cancel_requested_ns),

@@ -287,7 +287,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     if schedule.next_ns:
         following = islice(expression.after(schedule.next_ns), limits.NEXT_RUNS - 1)
         runs = [schedule.next_ns, *following]
-    document["next_runs"] = [format_time(slot_ns) for slot_ns in runs]
+    document["next_runs"] = [format_time(run_ns) for run_ns in runs]
     return document
 
 

@@ -101,10 +101,10 @@ class Gate:
     def _is_local(self, request: Request) -> bool:
         return _is_local(request, self._find(request))
 
-    def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
+    def again(self, completion: tuple[Callable[[Any, Any], None], Any]) -> bool:
         """Take back a request whose op was not done; False if the completion is not of a
         request."""
-        argument = slot[1]
+        argument = completion[1]
         request = argument.request if isinstance(argument, Wait) else argument
         if not isinstance(request, Request):
             return False
@@ -136,7 +136,7 @@ class Gate:
 
     def _look(self) -> None:
         if self._reads:
-            self._log.fail_reads()  # whoever was asked may not be able to tell
+            self._log.fail_reads()  # the node that got them may be unable to reply
         if self._leadership.serving or self._log.leader_id:
             self._leaderless_ns = 0
         elif not self._leaderless_ns:

@@ -137,7 +137,7 @@ class Proxy:
                 upstream.abort()
 
     def drain(self) -> None:
-        """The server stops: answer fetches with no job and end streams. Other requests go on."""
+        """The server stops: answer fetches with no job and end streams. Other requests continue."""
         waiting = [upstream.forwarded for upstream in self._busy if upstream.forwarded is not None]
         for forwarded in [*waiting, *self._line, *self._lasting_line]:
             request = forwarded.request

@@ -83,7 +83,7 @@ class StreamRelays:
         for relay in list(self._relays):
             relay.over("the server is stopping")
 
-    def forget(self, relay: "StreamRelay") -> None:
+    def remove(self, relay: "StreamRelay") -> None:
         """A relayed stream has ended."""
         self._relays.pop(relay, None)
 
@@ -217,7 +217,7 @@ class StreamRelay(asyncio.Protocol):
     # ---- the end ----
 
     def over(self, why: str = _LOST) -> None:
-        """It cannot go on."""
+        """End the stream, because it cannot continue."""
         if self._over:
             return
         if self._answers.inside or self._answers.ended or self._refused:
@@ -238,7 +238,7 @@ class StreamRelay(asyncio.Protocol):
             self.connecting.cancel()
         if self._transport is not None:
             self._transport.abort()
-        self._relays.forget(self)
+        self._relays.remove(self)
 
     # ---- callbacks of the client connection ----
 

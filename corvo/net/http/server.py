@@ -160,7 +160,7 @@ class Server:
         return address
 
     def release(self, address: str) -> None:
-        """A connection that was admitted is no more."""
+        """An admitted connection has closed."""
         self.admitted -= 1
         left = self.by_address[address] - 1
         if left:

@@ -35,8 +35,8 @@ class Envelopes:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now; RpcError when the stream cannot go on. Messages in
-        front of a fault are returned, and the next call says what it is. When what was compressed
+        """The messages that are complete now; RpcError when the stream is broken. Messages before
+        a fault are returned, and the next call raises it. When what was compressed
         is large there may be `more`: ask again."""
         if self.fault is not None:
             raise self.fault

@@ -1,8 +1,8 @@
 """One call as its protocol writes it: Connect with one message each way, Connect streams, gRPC.
 
-A `Wire` stands between the request of the front end and the handler of the call. It knows how
-messages are framed and compressed, how long the caller waits, and how an answer begins, goes on and
-ends, well or not. What messages mean, and in which form they are, it does not know.
+A `Wire` is between the request of the front end and the handler of the call. It frames and
+compresses messages, computes the deadline of the caller, and starts, continues and ends a reply,
+with or without an error. It does not depend on the form and the meaning of messages.
 
 The methods that answer come in this order: `start` at most once, `send` for each message, `end`.
 """
@@ -207,7 +207,7 @@ _GRPC: Final = {
     b"application/grpc+proto": (Grpc, "proto"),
     b"application/grpc+json": (Grpc, "json"),
 }
-# What a request may be written in, by its media type: for calls of one message each way, and for
+# Forms of a request, by its media type: for calls of one message each way, and for
 # those with more of them.
 UNARY: Final[dict[bytes, tuple[type[Wire], str]]] = {
     b"application/proto": (ConnectUnary, "proto"),

@@ -43,7 +43,7 @@ _ENQUEUE_JSON: Final = {
     for field in msgspec.structs.fields(EnqueueBody)
     if field.type is Raw
 }
-_EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
+_EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the deadline of the caller
 _REQUEST: Final = "LifecycleStreamRequest"
 # Tags of the fields of a delivered job, and of the field of the response that has it.
 _JOBS: Final = 0x12
@@ -153,8 +153,8 @@ class WorkerCalls:
         """One job is completed."""
         body = ack_item(values)
         job_id = check_job_id(values.get("job_id", ""))
-        slot = (lambda call, result: call.settle(result, _nothing)), call
-        self._service.submit(call.caller, ops.ACK, self._work.ack_values(job_id, body), slot)
+        completion = (lambda call, result: call.settle(result, _nothing)), call
+        self._service.submit(call.caller, ops.ACK, self._work.ack_values(job_id, body), completion)
 
     def ack_batch(self, values: Values, call: Call) -> None:
         """Many jobs are completed; those that are refused are named."""
@@ -171,8 +171,8 @@ class WorkerCalls:
                 failed.append(names)
             return {"acked": result.count, "failed": failed}
 
-        slot = (lambda call, result: call.settle(result, answer)), call
-        self._service.submit(call.caller, ops.ACK_BATCH, (payloads,), slot)
+        completion = (lambda call, result: call.settle(result, answer)), call
+        self._service.submit(call.caller, ops.ACK_BATCH, (payloads,), completion)
 
     def fail(self, values: Values, call: Call) -> None:
         """An attempt failed."""

@@ -1,6 +1,6 @@
 """Live events, fanned out to subscribers.
 
-Subscribers with the same filter share a *topic*. A change record is looked up by its job and queue
+Subscribers with the same filter share a *topic*. An event is looked up by its job and queue
 among the topics, and encoded once, when the first of them wants it.
 
 A subscriber is live or lagging. A live one is sent the events of an entry as soon as its requests

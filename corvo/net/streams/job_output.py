@@ -123,7 +123,7 @@ def keepalive(_request: Request) -> bytes:
 
 
 def end_event(reads: Reads, job_id: str) -> bytes:
-    """The last event of a stream, or none while the job goes on."""
+    """The last event of a stream, or none while the job is unfinished."""
     job = reads.job(job_id)
     if job is not None and not ENDED[job.state]:
         return b""

@@ -1,7 +1,8 @@
 """Encodings of stored records: bytes in the state store, objects in the program.
 
-jobs    job head, body, data, options; error records; workers, schedules, bulk operations,
-        unique locks, batches, idempotency records
+jobs    job head, body, data, options; error records; workers, schedules, unique locks, batches,
+        idempotency records
+bulk    bulk operations, their job ids and outcomes
 queues  queue configuration and counters, groups, grants of rate limits
 logs    log lines of jobs
 events  one packed block of events for each log entry

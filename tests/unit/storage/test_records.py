@@ -191,7 +191,7 @@ OPERATION = {
     "cut_seqs": st.lists(U63, max_size=4),
     "family": U63,
     "cursor": BYTES,
-    "stirred": st.booleans(),
+    "round_changed": st.booleans(),
     "rounds": U63,
     "undoes": TEXT,
     "undone_by": TEXT,
@@ -595,7 +595,7 @@ def _golden_task() -> BulkOperation:
         "undone_by": "bulk_2",
     }
     return filled(
-        BulkOperation("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "stirred": True}
+        BulkOperation("bulk_1", 2), values | {"rounds": 1, "created_ns": 5, "round_changed": True}
     )
 
 

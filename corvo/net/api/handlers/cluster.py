@@ -49,7 +49,7 @@ class ClusterVerbs:
         self._members.promote(body.node_id, lambda error: _reply(request, error))
 
     def transfer(self, request: Request) -> None:
-        """202: the node, or the best one, is asked to lead."""
+        """202: the node, or the best one, gets a request to lead."""
         body = decode_optional(request.body, MemberBody)
         name = self._members.transfer(body.node_id)
         reply_json(request, 202, {"status": "ok", "node_id": name})

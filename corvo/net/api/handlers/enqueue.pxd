@@ -11,7 +11,7 @@ cdef list _ENQUEUED_END
 
 
 @cython.final
-cdef class Producer:
+cdef class Enqueue:
     cdef Service _service
     cdef EnqueueCommands _commands
     cdef FastEnqueue _fast

@@ -18,7 +18,7 @@ _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state"
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
-class Producer:
+class Enqueue:
     """Handlers of producers."""
 
     def __init__(self, service: Service, commands: EnqueueCommands) -> None:

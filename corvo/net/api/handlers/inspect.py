@@ -30,7 +30,7 @@ _LEVEL_DEFAULT = "info"
 _LEVEL_ALIASES = {"warning": "warn"}
 
 
-class Answers:
+class Inspect:
     """Handlers of inspections, of log lines, and of unique locks."""
 
     def __init__(self, service: Service) -> None:

@@ -38,7 +38,7 @@ class Jobs:
         self._propose(request, ops.RETRY_JOB, "retried")
 
     def cancel(self, request: Request) -> None:
-        """Cancel it; an active job is asked to stop, unless forced."""
+        """Cancel it; the worker of an active job gets a request to stop, unless forced."""
         body = decode_optional(request.body, CancelBody)
         values = (check_job_id(request.params[0]), body.force)
         self._service.submit(request.caller, ops.CANCEL_JOB, values, (self._on_cancelled, request))

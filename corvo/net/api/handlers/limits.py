@@ -14,7 +14,7 @@ from corvo.net.http.query import Query
 from corvo.platform.durations import parse_duration
 
 
-class Flow:
+class Limits:
     """Handlers of /queues/{name}/throttle, /groups and /aging."""
 
     def __init__(self, service: Service) -> None:

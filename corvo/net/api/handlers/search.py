@@ -108,8 +108,8 @@ class Asking:
         if index >= 0:
             index = self._service.flushed_index(index)
         arguments |= {"index": index, "wait_ms": limits.MIRROR_WAIT_NS // limits.MS_NS}
-        slot = (self._on_answer, (request, answer))
-        self._service.mirror.ask(method, arguments, _WAIT_S, slot)
+        completion = (self._on_answer, (request, answer))
+        self._service.mirror.ask(method, arguments, _WAIT_S, completion)
 
     @staticmethod
     def _on_answer(argument: tuple[Request, Answer], result: Any) -> None:

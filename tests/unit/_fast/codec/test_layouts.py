@@ -119,7 +119,7 @@ def test_damaged_frames_never_crash_the_decoder(
         ("u", "01 8000", "field 0: padded varint"),
         ("u", "01 ffffffffffffffffff02", "field 0: varint of more than 64 bits"),
         ("u", "01 ffffffffffffffffffff01", "field 0: varint of more than 64 bits"),
-        ("u", "01 05 00", "1 bytes left over behind the last field"),
+        ("u", "01 05 00", "1 bytes left over after the last field"),
         ("ub", "01 00 02 61", "field 1: length 2 beyond the end"),
         ("b", "01 ffffffffffffffffff01", "field 0: length 18446744073709551615 beyond the end"),
         ("s", "01 01 ff", "field 0: invalid UTF-8"),
@@ -149,7 +149,7 @@ def test_what_is_wrong_with_fields_is_said(layout: str, data: str, error: str) -
         ("434231 02 0000", "op count 0: length 2 beyond the end"),
         ("434231 02 0000 05 01", "op 1: length 1 beyond the end"),
         ("434231 01 8000 00", "op 0: padded varint"),
-        ("434231 01 0000 00", "1 bytes left over behind the last op"),
+        ("434231 01 0000 00", "1 bytes left over after the last op"),
     ],
 )
 def test_what_is_wrong_with_a_frame_is_said(data: str, error: str) -> None:
