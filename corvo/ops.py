@@ -56,8 +56,9 @@ STAMP: Final = _op(0, "Stamp", "qq")  # stamp_ns, seed
 # job_id, queue, priority, payload, tags (JSON object text), max_retries, backoff (an index of
 # model.BACKOFFS), base_delay_ms, max_delay_ms, jitter_ppm, scheduled_ns (0 = now), checkpoint,
 # parent_id, unique_key, unique_until (an index of model.UNIQUE_UNTIL), unique_period_ns,
-# options (layout OPTIONS_LAYOUT; absent on the fast path)
-ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuub")
+# options (layout OPTIONS_LAYOUT; absent on the fast path), delay_ns (from the stamp of the entry;
+# 0 = scheduled_ns counts)
+ENQUEUE: Final = _op(1, "Enqueue", "ssubbuuuuutbsbuubu")
 # Enqueue payloads, the new batch (layout BATCH_LAYOUT; absent = none)
 ENQUEUE_BATCH: Final = _op(2, "EnqueueBatch", "Bb")
 # queues, worker_id, hostname, lease_ns, reply_size_max

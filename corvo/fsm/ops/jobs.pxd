@@ -24,7 +24,7 @@ cpdef enqueue_batch(State state, bytes payload)
 
 
 @cython.locals(job=Job, r=Reader)
-cpdef tuple read_enqueue(bytes payload)
+cpdef tuple read_enqueue(State state, bytes payload)
 
 
 @cython.locals(

@@ -74,7 +74,7 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(state: State, payload: bytes) -> object:
     """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
-    job, queue, options = read_enqueue(payload)
+    job, queue, options = read_enqueue(state, payload)
     refusal: CorvoError | None = state.no_room(queue)
     if refusal is None and options:
         refusal = _options_refusal(state, options, "")
@@ -95,7 +95,7 @@ def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError |
     return refusal
 
 
-def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
+def read_enqueue(state: State, payload: bytes) -> tuple[Job, str, bytes]:
     """Decode an Enqueue into a job that is not in the state yet, the name of its queue, and its
     options."""
     r = _reader
@@ -117,6 +117,9 @@ def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
     options = r.b()
+    delay_ns = r.u()
+    if delay_ns:
+        job.scheduled_ns = min(state.stamp_ns + delay_ns, TIME_MAX_NS)
     r.done()
     return job, queue, options
 
@@ -242,7 +245,7 @@ def enqueue_batch(state: State, payload: bytes) -> object:
         batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        job, queue, options = read_enqueue(item)
+        job, queue, options = read_enqueue(state, item)
         refusal: CorvoError | None = state.no_room(queue)
         if refusal is None and options:
             refusal = _options_refusal(state, options, batch_id)

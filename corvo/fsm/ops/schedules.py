@@ -149,7 +149,7 @@ def run_schedule(state: State, payload: bytes) -> object:
 
 
 def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> Enqueued:
-    job, queue, options = jobs.read_enqueue(schedule.job)
+    job, queue, options = jobs.read_enqueue(state, schedule.job)
     job.id = job_id
     job.schedule_id = schedule.id
     job.schedule_occurrence_ns = occurrence_ns

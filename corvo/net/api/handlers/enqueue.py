@@ -27,7 +27,7 @@ from corvo.platform.durations import parse_time
 from corvo.platform.ids import check_job_id
 
 _DUPLICATE = '{"job_id":"%s","status":"duplicate","unique_existing":true,"state":"%s"%s}'
-_NO_OPTIONS = list(astuple(EnqueueBody()))[16:]
+_NO_OPTIONS = list(astuple(EnqueueBody()))[17:]
 _ENQUEUED_END = [b'","status":"%b","unique_existing":false}' % s.encode() for s in STATES]
 
 
@@ -113,6 +113,7 @@ class Producer:
             max_delay,
             jitter,
             scheduled_at,
+            delay,
             tags,
             checkpoint,
             parent_id,
@@ -122,6 +123,8 @@ class Producer:
             _,
             *options,
         ) = astuple(body)
+        if scheduled_at and delay is not None:
+            raise ValidationError("delay and scheduled_at exclude each other", field="delay")
         queue = validate.queue_name(name or "")
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
         max_default_ms = limits.RETRY_MAX_DELAY_DEFAULT_MS
@@ -145,6 +148,7 @@ class Producer:
             validate.unique_until(unique_until),
             validate.length_ns(unique_period, "unique_period"),
             self._options.encode(body, batch_id) if batch_id or options != _NO_OPTIONS else b"",
+            validate.length_ns(delay, "delay"),
         )
 
     def _on_enqueued_to_wait(self, request: Request, result: Any) -> None:
