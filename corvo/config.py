@@ -7,33 +7,25 @@ with a message that names the setting, its source and the value.
 """
 
 import difflib
+import functools
 import ipaddress
-import re
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from typing import Any, Final
 
 from corvo import limits
 from corvo.errors import ConfigError, ValidationError
+from corvo.platform import environment
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.sizes import parse_size
 
 BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")
 LOG_FORMATS: Final = ("text", "json")
 NODE_ID_SIZE_MAX: Final = 128
 SECRET_SIZE_MIN: Final = 16
-_SIZE: Final = re.compile(r"(\d{1,20}(?:\.\d{1,9})?) ?([a-z]*)", re.ASCII)
-_SIZE_UNITS: Final = {"": 1, "b": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letter in enumerate("kmg", 1)
-    for suffix, base in (("b", 1000), ("ib", 1024))
-}
-# Variables that Kubernetes adds to a container for a service whose name starts with "corvo".
-_SERVICE_LINK: Final = re.compile(r"CORVO_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT\w*)", re.ASCII)
-_RESEMBLANCE_MIN: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +168,7 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 
 
 def _size(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        match = _SIZE.fullmatch(text.strip().lower())
-        unit = _SIZE_UNITS.get(match[2]) if match else None
-        if match is None or unit is None:
-            raise ValueError("a number of bytes, or a size such as 256KiB or 1MB")
-        size = Fraction(match[1]) * unit
-        if not low <= size <= high or size.denominator != 1:
-            raise ValueError(f"a whole number of bytes from {low} to {high}")
-        return int(size)
-
-    return parse
+    return functools.partial(parse_size, low=low, high=high)
 
 
 def _option(name: str, default: str, parse: Callable[[str], Any], help: str, also: str = "") -> Any:
@@ -488,24 +470,10 @@ _OLDER: Final = {option.also: option.name for option in OPTIONS if option.also}
 NAMES: Final = (*_OLDER, *(option.name for option in OPTIONS), *ABSENT, *IGNORED)
 
 
-# Environment variables of the client commands.
-CLIENT_VARIABLES: Final = ("CORVO_URL", "CORVO_SERVER", "CORVO_CACERT", "CORVO_LEASE_TOKEN")
-
-
 def misspelled(environ: Mapping[str, str]) -> list[str]:
-    """Describe each variable that nothing reads, but that resembles one that is read.
-
-    These are warnings, not errors: other programs and Kubernetes may share the environment."""
-    known = {env_name(name).removeprefix("CORVO_") for name in (*NAMES, CONFIG_OPTION.name)}
-    known |= {name.removeprefix("CORVO_") for name in CLIENT_VARIABLES}
-    found = []
-    for variable in sorted(environ):
-        prefix, _, name = variable.partition("_")
-        if prefix != "CORVO" or name in known or _SERVICE_LINK.fullmatch(variable):
-            continue
-        if near := difflib.get_close_matches(name, known, 1, _RESEMBLANCE_MIN):
-            found.append(f"nothing reads {variable}; did you mean CORVO_{near[0]}?")
-    return found
+    """Describe each variable that seems to be a misspelled one of Corvo."""
+    settings = (env_name(name) for name in (*NAMES, CONFIG_OPTION.name))
+    return environment.misspelled(environ, {*settings, *environment.CLIENT_VARIABLES})
 
 
 def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:

@@ -4,6 +4,7 @@ server, misspelled variables, and output that nobody reads to its end."""
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from corvo.cli import root
 from corvo.cli.command_line import plain_flags
+from corvo.platform.environment import CLIENT_VARIABLES
 
 ROOT = Path(__file__).parents[3]
 
@@ -130,6 +132,25 @@ def test_a_misspelled_variable(run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run("version", "--output", "json").err == ""
 
 
+def test_all_variables_of_commands_are_known() -> None:
+    found = set()
+    for command in subcommands(root):
+        for param in command.params:
+            found |= {param.envvar} if isinstance(param.envvar, str) else set(param.envvar or ())
+    assert found == set(CLIENT_VARIABLES)
+
+
+def subcommands(command: click.Command) -> Iterator[click.Command]:
+    """A command and all below it."""
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from subcommands(child)
+
+
 def test_a_ca_file_that_is_none(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     words = ("queues", "--server", "https://127.0.0.1:1", "--cacert", str(file))
@@ -172,4 +193,3 @@ def test_output_that_cannot_be_written(server: Any) -> None:
 
 def test_help_names_the_options_before_a_command(run: Any) -> None:
     assert "--server" in run("--help").out
-    assert root.name == "root"
