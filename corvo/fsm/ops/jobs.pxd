@@ -23,7 +23,8 @@ cpdef enqueue(State state, bytes payload)
 cpdef enqueue_batch(State state, bytes payload)
 
 
-@cython.locals(job=Job, r=Reader)
+# delay_ns is an object: the sum of two C numbers could overflow.
+@cython.locals(job=Job, r=Reader, delay_ns=object)
 cpdef tuple read_enqueue(State state, bytes payload)
 
 
