@@ -4,51 +4,87 @@ cimport cython
 @cython.final
 @cython.no_gc
 cdef class JobOptions:
-    cdef public str group_key, batch_id, chain_id
+    # <generated: declare JOB_OPTIONS>
+    cdef public str group_key
+    cdef public str batch_id
+    cdef public str chain_id
     cdef public long long chain_step
     cdef public bytes chain
     cdef public list depends_on
-    cdef public int on_dependency_failure
+    cdef public long long on_dependency_failure
     cdef public bytes result_schema
-    cdef public object expires_ns  # may be after the year 2262
+    cdef public object expires_ns
     cdef public str hold_reason
-    cdef public object hold_ends_ns  # may be after the year 2262
-    cdef public int hold_action
+    cdef public object hold_ends_ns
+    cdef public long long hold_action
     cdef public bytes feedback
     cdef public list open_dependencies
-    cdef public bint has_dependents, has_logs, blocked
+    cdef public bint has_dependents
+    cdef public bint has_logs
+    # </generated>
+    cdef public bint blocked
 
 
 @cython.final
 @cython.no_gc
 @cython.freelist(256)
 cdef class Job:
-    # Body.
     cdef public str id
-    cdef public bytes payload, tags
-    cdef public long long max_retries, backoff, base_delay_ms, max_delay_ms, jitter_ppm, created_ns
+    # Body.
+    # <generated: declare JOB_BODY>
+    cdef public bytes payload
+    cdef public bytes tags
+    cdef public long long max_retries
+    cdef public long long backoff
+    cdef public long long base_delay_ms
+    cdef public long long max_delay_ms
+    cdef public long long jitter_ppm
+    cdef public long long created_ns
     cdef public str parent_id
     cdef public bytes unique_key
-    cdef public long long unique_until, unique_period_ns
+    cdef public long long unique_until
+    cdef public long long unique_period_ns
     cdef public str schedule_id
     cdef public long long schedule_occurrence_ns
+    # </generated>
     # Head.
-    cdef public unsigned long long queue_number, seq
-    cdef public long long priority, state
+    # <generated: declare JOB_HEAD>
+    cdef public unsigned long long queue_number
+    cdef public unsigned long long seq
+    cdef public long long priority
+    cdef public long long state
     cdef public long long attempt
-    cdef public object scheduled_ns  # may be after the year 2262
-    cdef public bint keeps_position
-    cdef public long long ready_ns, started_ns, completed_ns, failed_ns, cancel_requested_ns
-    cdef public long long lease_ns, lease_expires_ns, fencing, lease_seed, lease_term
+    cdef public object scheduled_ns
+    cdef public long long started_ns
+    cdef public long long completed_ns
+    cdef public long long failed_ns
+    cdef public long long cancel_requested_ns
+    cdef public long long lease_ns
+    cdef public long long lease_expires_ns
+    cdef public long long fencing
+    cdef public long long lease_seed
+    cdef public long long lease_term
     cdef public bint lease_touched
     cdef public long long releases
-    cdef public str worker_id, hostname
-    cdef public long long error_count, event_seq
-    cdef public bint provider_error, has_options, body_apart, data_apart
+    cdef public str worker_id
+    cdef public str hostname
+    cdef public long long error_count
+    cdef public long long event_seq
+    cdef public bint provider_error
+    cdef public bint keeps_position
+    cdef public long long ready_ns
+    cdef public bint has_options
+    cdef public bint data_apart
+    # </generated>
     # Data.
-    cdef public bytes checkpoint, progress, result
+    # <generated: declare JOB_DATA>
+    cdef public bytes checkpoint
+    cdef public bytes progress
+    cdef public bytes result
+    # </generated>
     cdef public JobOptions options
     # State of the write buffer, never stored.
+    cdef public bint body_apart
     cdef public long long size
     cdef public str token
     cdef public int dirty
@@ -58,28 +94,42 @@ cdef class Job:
 
 @cython.final
 cdef class Worker:
-    cdef public str id, hostname
+    cdef public str id
+    # <generated: declare WORKER>
+    cdef public str hostname
     cdef public list queues
-    cdef public long long started_ns, seen_ns
+    cdef public long long started_ns
+    cdef public long long seen_ns
+    # </generated>
     cdef public bint dirty
 
 
 @cython.final
 cdef class Queue:
-    cdef public unsigned long long number
     cdef public str name
+    # <generated: declare QUEUE>
+    cdef public unsigned long long number
     cdef public bint paused
     cdef public object max_concurrency
     cdef public long long created_ns
     cdef public unsigned long long next_seq
     cdef public list counts
-    cdef public long long enqueued_total, completed_total, failed_total, dead_total, expired_total
+    cdef public long long enqueued_total
+    cdef public long long completed_total
+    cdef public long long failed_total
+    cdef public long long dead_total
+    cdef public long long expired_total
     cdef public bint draining
     cdef public long long cleared_seq
-    cdef public bint destroyed
     cdef public list retention_ns
-    cdef public long long rate_limit, rate_window_ns, group_concurrency, aging_after_ns
-    cdef public unsigned long long turn, served
+    cdef public long long rate_limit
+    cdef public long long rate_window_ns
+    cdef public long long group_concurrency
+    cdef public long long aging_after_ns
+    cdef public unsigned long long turn
+    cdef public unsigned long long served
+    # </generated>
+    cdef public bint destroyed
     cdef public bint dirty
 
     cpdef bint pending_deletion(self) except -1

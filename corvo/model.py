@@ -39,6 +39,7 @@ KEEP_DEFAULT: Final = -1
 
 PRIORITY_NAMES: Final = ("critical", "high", "normal")
 PRIORITIES: Final = len(PRIORITY_NAMES)
+QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
 BACKOFFS: Final = ("none", "fixed", "linear", "exponential")
 UNIQUE_UNTIL: Final = ("final", "start", "success", "period")
 OVERLAPS: Final = ("allow", "skip")
@@ -89,24 +90,24 @@ class JobOptions:
     writes one. Every option is unset by default."""
 
     def __init__(self) -> None:
-        # Set at enqueue.
+        # <generated: init JOB_OPTIONS>
         self.group_key: str = ""
         self.batch_id: str = ""
         self.chain_id: str = ""
         self.chain_step: int = 0  # from 0; -1 = on_exit, -2 = on_failure
-        self.chain: bytes = b""  # definition, layout ops.CHAIN_LAYOUT
+        self.chain: bytes = b""  # definition, record CHAIN
         self.depends_on: list[str] = []
-        self.on_dependency_failure: int = 0
-        self.result_schema: bytes = b""
-        # Changed later.
+        self.on_dependency_failure: int = 0  # an index of ON_DEPENDENCY_FAILURE
+        self.result_schema: bytes = b""  # JSON text
         self.expires_ns: int = 0  # time at which an unfinished job becomes dead; 0 = never
         self.hold_reason: str = ""
         self.hold_ends_ns: int = 0  # time at which `hold_action` is taken; 0 = never
-        self.hold_action: int = 0
+        self.hold_action: int = 0  # an index of HOLD_ACTIONS
         self.feedback: bytes = b""  # JSON text: feedback of the person who rejected the job
         self.open_dependencies: list[str] = []  # members of `depends_on` that have not finished
         self.has_dependents: bool = False  # rows name jobs that depend on this one, or once did
         self.has_logs: bool = False
+        # </generated>
         # State of the write buffer, never stored: pending, but not ready.
         self.blocked: bool = False
 
@@ -116,38 +117,39 @@ class Job:
     the worker sends the *data*. Each is a record of its own."""
 
     def __init__(self, id: str) -> None:
-        # Body.
         self.id = id
+        # Body.
+        # <generated: init JOB_BODY>
         self.payload: bytes = b""
         self.tags: bytes = b""
         self.max_retries: int = 0
-        self.backoff: int = 0
+        self.backoff: int = 0  # an index of BACKOFFS
         self.base_delay_ms: int = 0
         self.max_delay_ms: int = 0
         self.jitter_ppm: int = 0
         self.created_ns: int = 0
         self.parent_id: str = ""
         self.unique_key: bytes = b""
-        self.unique_until: int = 0
+        self.unique_until: int = 0  # an index of UNIQUE_UNTIL
         self.unique_period_ns: int = 0  # 0 = the mode alone decides
         self.schedule_id: str = ""  # schedule that created the job
         self.schedule_occurrence_ns: int = 0  # 0 = the schedule was run by hand
+        # </generated>
         # Head.
+        # <generated: init JOB_HEAD>
         self.queue_number: int = 0
-        self.seq: int = 0  # queue position; changes only when the job moves to the tail
+        self.seq: int = 0  # queue position; changes only on a move to the tail
         self.priority: int = 0
         self.state: int = PENDING
         self.attempt: int = 0
         self.scheduled_ns: int = 0  # due time of a scheduled or retrying job, else 0
-        self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
-        self.ready_ns: int = 0  # time at which it first became pending at this position
         self.started_ns: int = 0
         self.completed_ns: int = 0
-        self.failed_ns: int = 0  # time of the last failure, death or cancellation
+        self.failed_ns: int = 0  # last failure, death or cancel
         self.cancel_requested_ns: int = 0
         self.lease_ns: int = 0  # length granted at fetch
         self.lease_expires_ns: int = 0
-        self.fencing: int = 0  # number of the live or last lease; it and lease_seed make the token
+        self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
         self.lease_seed: int = 0
         self.lease_term: int = 0  # Raft term in which the lease was granted
         self.lease_touched: bool = False  # the worker has called since the lease was granted
@@ -155,21 +157,24 @@ class Job:
         self.worker_id: str = ""
         self.hostname: str = ""
         self.error_count: int = 0
-        self.event_seq: int = 0  # newest event of this job; each event links to the one before it
+        self.event_seq: int = 0  # newest event of this job; events link backwards from there
         self.provider_error: bool = False
+        self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
+        self.ready_ns: int = 0  # time at which it first became pending at this position
         self.has_options: bool = False
-        # Whether the part has a row of its own: it is, or once was, too large for the row of the
-        # head.
-        self.body_apart: bool = False
-        self.data_apart: bool = False
+        self.data_apart: bool = False  # the data has a row of its own: it is large, or once was
+        # </generated>
         # Data.
+        # <generated: init JOB_DATA>
         self.checkpoint: bytes = b""
         self.progress: bytes = b""
         self.result: bytes = b""
+        # </generated>
         # None exactly when `has_options` is false.
         self.options: JobOptions | None = None
         # State of the write buffer, never stored.
-        self.size: int = 0  # memory the write buffer counts for it
+        self.body_apart: bool = False  # the body has a row of its own: it is large, or once was
+        self.size: int = 0  # memory it is counted with
         self.token: str = ""  # text of the live lease's token, built on demand
         self.dirty: int = 0
         self.resident: bool = False  # the write buffer holds it
@@ -183,29 +188,31 @@ class Queue:
     leases."""
 
     def __init__(self, number: int, name: str) -> None:
-        self.number = number
         self.name = name
+        # <generated: init QUEUE>
+        self.number: int = number
         self.paused: bool = False
         self.max_concurrency: int = 0  # 0 = no limit
         self.created_ns: int = 0
         self.next_seq: int = 1
-        self.counts: list[int] = [0] * (len(STATES) * PRIORITIES)  # state * PRIORITIES + priority
+        self.counts: list[int] = [0] * QUEUE_COUNTS  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
-        self.expired_total: int = 0  # expired leases
+        self.expired_total: int = 0  # leases
         self.draining: bool = False  # paused, and some jobs are still active
         self.cleared_seq: int = 0  # event seq of a clear that still has jobs to delete; 0 = none
-        self.destroyed: bool = False  # deleted once its last job is deleted
-        # Retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting.
+        # retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
-        self.rate_limit: int = 0  # jobs that may start within `rate_window_ns`; 0 = no limit
+        self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
         self.group_concurrency: int = 0  # active jobs allowed in each group; 0 = no limit
-        self.aging_after_ns: int = 0  # a normal job that waited this long is served next; 0 = never
-        self.turn: int = 0  # the last turn taken, see `corvo.fsm.state.groups`
+        self.aging_after_ns: int = 0  # a normal job that waited this long is next; 0 = never
+        self.turn: int = 0  # the last turn taken, see fsm.state.groups
         self.served: int = 0  # last turn of the jobs without a group key
+        # </generated>
+        self.destroyed: bool = False  # to be forgotten when its last job is gone
         self.dirty: bool = False
 
     def row_name(self) -> str:
@@ -231,10 +238,12 @@ class Worker:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init WORKER>
         self.hostname: str = ""
         self.queues: list[str] = []
         self.started_ns: int = 0
         self.seen_ns: int = 0
+        # </generated>
         self.dirty: bool = False
 
 
@@ -245,20 +254,22 @@ class Schedule:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init SCHEDULE>
         self.revision: int = 0  # number of SetSchedule ops so far
         self.name: str = ""
         self.cron: str = ""
         self.timezone: str = ""
         self.job: bytes = b""  # Enqueue payload without id
         self.enabled: bool = True
-        self.overlap: int = 0
-        self.catch_up: int = 0
+        self.overlap: int = 0  # an index of OVERLAPS
+        self.catch_up: int = 0  # an index of CATCH_UPS
         self.catch_up_limit: int = 0
         self.created_ns: int = 0
         self.next_ns: int = 0  # time of the next occurrence; 0 = none
         self.last_occurrence_ns: int = 0  # time of the last occurrence that created a job
         self.last_run_ns: int = 0  # when the schedule last created a job, also by hand
         self.last_job_id: str = ""
+        # </generated>
 
 
 # Outcomes of a bulk operation on one job. DONE: the action was applied. SKIPPED: the job does not
@@ -288,15 +299,17 @@ class Batch:
 
     def __init__(self, id: str) -> None:
         self.id = id
+        # <generated: init BATCH>
         self.on_success: bytes = b""
         self.on_complete: bytes = b""
         self.on_death: bytes = b""
         self.created_ns: int = 0
-        self.finished_ns: int = 0  # when the last member finished; no job can join after that
+        self.finished_ns: int = 0  # when the last member ended; nothing joins after that
         self.total: int = 0
         self.pending: int = 0
         self.succeeded: int = 0
         self.failed: int = 0
+        # </generated>
 
 
 @final
@@ -329,33 +342,29 @@ class BulkOperation:
 
     def __init__(self, id: str, kind: int) -> None:
         self.id = id
-        self.kind = kind  # an index of OPERATION_KINDS
+        # <generated: init OPERATION>
+        self.kind: int = kind  # an index of OPERATION_KINDS
         self.state: int = OPERATION_RUNNING
-        self.queue_number: int = 0  # of a clear or the deletion of a queue
+        self.queue_number: int = 0  # of a clear, or of the queue that ends
         self.queue: str = ""
-        self.action: int = 0
-        self.arguments: bytes = b""
+        self.action: int = 0  # an index of ACTIONS
+        self.arguments: bytes = b""  # record ACTION
         self.total: int = 0  # jobs in the set when the operation was accepted
-        self.counts: list[int] = [0] * len(OUTCOMES)
-        # With given job ids: the next chunk of ids. Every operation: the number of result chunks.
-        self.next_chunk: int = 0
-        self.chunks: int = 0
-        # On all jobs of some states: by queue, only jobs with a seq below the cut belong to the
-        # set.
-        self.cut_numbers: list[int] = []
-        self.cut_seqs: list[int] = []
-        # Position of the scan: family of index rows, and the next key. `stirred` is set when the
-        # current round changed a job; `rounds` counts complete scans of all families.
-        self.family: int = 0
-        self.cursor: bytes = b""
-        self.stirred: bool = False
-        self.rounds: int = 0
-        # Of an undo: the id of the operation that it undoes. Of that one: the id of the undo.
-        self.undoes: str = ""
-        self.undone_by: str = ""
+        self.counts: list[int] = [0] * len(OUTCOMES)  # by OUTCOMES
+        self.next_chunk: int = 0  # of an operation on given jobs: the next chunk of ids
+        self.chunks: int = 0  # chunks of results, from 0
+        self.cut_numbers: list[int] = []  # numbers of the queues with a cut
+        self.cut_seqs: list[int] = []  # only jobs with a seq below that of their queue's cut
+        self.family: int = 0  # family of index rows that it scans
+        self.cursor: bytes = b""  # next key of the scan
+        self.stirred: bool = False  # the current round of the scan has changed a job
+        self.rounds: int = 0  # complete scans of all families
+        self.undoes: str = ""  # id of the operation that this one undoes
+        self.undone_by: str = ""  # id of the undo of this operation
         self.created_ns: int = 0
         self.updated_ns: int = 0
         self.finished_ns: int = 0
+        # </generated>
 
     def running(self) -> bool:
         """Return whether the operation has steps left."""

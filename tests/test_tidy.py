@@ -35,6 +35,7 @@ LAYERS = {
     "corvo.ops": 3,
     "corvo.events": 3,
     "corvo.config": 3,
+    "corvo.records": 3,
     "corvo.platform": 2,
     "corvo.limits": 1,
     "corvo._fast": 0,
@@ -43,6 +44,15 @@ LAYERS = {
 }
 # Neighbours that never import each other.
 STRANGERS = set(permutations(("corvo.consensus", "corvo.fsm", "corvo.mirror"), 2))
+
+# What the protocols do not import: the service does.
+INSIDE_THE_SERVICE = (
+    "corvo.consensus",
+    "corvo.engine.flusher",
+    "corvo.engine.pipeline",
+    "corvo.fsm",
+    "corvo.storage",
+)
 
 # Values in, values out. Shells are the named exceptions inside pure packages.
 PURE = (
@@ -105,10 +115,16 @@ DEPENDENCIES = {
     "cython": ("corvo._fast",),
     "google_crc32c": ("corvo._fast.codec.wal_record",),
     "httptools": ("corvo._fast.http.http1", "corvo.cli.bench.load"),
-    "jsonschema_rs": ("corvo.net.api.result_schemas",),
+    "jsonschema_rs": ("corvo.engine.commands.result_schemas",),
     "lmdb": ("corvo.storage.lmdb", "corvo.storage.backup", "corvo.storage.reader"),
     "msgpack": ("corvo.sidecar.channel",),
-    "msgspec": ("corvo.net", "corvo.cli", "corvo._fast.http.http1", "corvo.mirror.search"),
+    "msgspec": (
+        "corvo.net",
+        "corvo.cli",
+        "corvo.engine.commands",
+        "corvo._fast.http.http1",
+        "corvo.mirror.search",
+    ),
     "prometheus_client": ("corvo.net.api.prometheus",),
     "pyroaring": ("corvo._fast.index.ready", "corvo.mirror.facets"),
     "rich": ("corvo.cli",),
@@ -126,18 +142,53 @@ LINE_LENGTH_MAX = 100
 LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http/http1.py": "one state machine: bytes of a connection to requests",
     "corvo/_fast/http/exchange.py": "a request, and all the ways to answer it",
-    "corvo/consensus/raft/core.py": "one state machine: roles, elections, replication and reads",
+    "corvo/_fast/http2/connection.py": "one state machine: frames to requests, replies to frames",
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
+    "corvo/ops.py": "one table: every op with its facts and fields",
     "corvo/fsm/state/state.py": "one state: the write buffer and the indexes over it",
     "corvo/fsm/state/write_buffer.py": "one buffer: dirty records of each kind, and their flush",
-    "corvo/fsm/machine.py": "one method for each question and each kind of entry",
 }
 
 # Numbers of decisions, findings and test cases that a reader of this repository cannot look up.
 ELSEWHERE = re.compile(r"\b([DST]\d{1,2}a?|review [A-Z]\d+)\b|\b(spec|guides?)/")
 
+# A path of the API or of the worker service, or a part of one; not that of a file of the system.
+PATH = re.compile(r"/(?!proc/)(api|corvo\.v1|[a-z{][\w.-]*)([}/][\w./{}-]*)?")
+
 # Spelled in halves, so that this file is not found by its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+
+# Where the rule `english` holds: folders and files of corvo/.
+PLAIN_ENGLISH = (
+    "corvo/__init__.py",
+    "corvo/__main__.py",
+    "corvo/cli/",
+    "corvo/config.py",
+    "corvo/consensus/",
+    "corvo/errors.py",
+    "corvo/events.",
+    "corvo/limits.py",
+    "corvo/mirror/",
+    "corvo/platform/",
+)
+
+# Phrases that a docstring, comment, help or error text must not have.
+TICS = (
+    r"(?:^|[.;] +)Who\b(?![^.]*\?)",  # a sentence without a subject
+    r"\b(?:[Ww]hoever|[Ww]hom|[Nn]obody|[Ss]omebody)\b",
+    r"^What\b(?![^.]*\?)",  # a text that names no subject
+    r"\b(?:anew|bit by bit|so many|so long as|as (?:it|they) (?:was|were) said)\b",
+    r"\b(?:is|are|was|were|be|been) (?:told|said|asked)\b",
+    r"\basked for\b",
+    r"\b(?:has|have) come\b|\b(?:comes?|came) back\b",
+    r"\b(?:goes|go|went) on\b",
+    r"\bbeside\b|\bbehind (?:it|this|that|these|those|the (?:one|last|first|entry|watermark))\b",
+    r"\b(?:gives?|given) up\b|\b(?:looks?|looked) after\b",
+    r"\bthat (?:there (?:is|are)|it is) (?:one|none) of\b|\bis (?:no|none) (?:news|more)\b",
+    r"\b(?:dialled|[Bb]ehaviour|[Cc]olour|[Nn]eighbour|[Hh]onour)",
+    r"\b(?:recogni|summari|seriali|normali|initiali|organi|optimi)s(?:e|es|ed|ing|ation)\b",
+)
+TIC = re.compile("|".join(TICS))
 
 
 class Source:
@@ -213,6 +264,15 @@ def layers(sources: list[Source]) -> Iterator[str]:
                 continue
             if theirs[1] > mine[1] or (mine[0], theirs[0]) in STRANGERS:
                 yield f"{source.path}:{line}: {mine[0]} imports {name}"
+
+
+def door(sources: list[Source]) -> Iterator[str]:
+    """The protocols reach the state through the service: its reads, its waits and its ops."""
+    for source in sources:
+        for line, name in source.imports() if source.within("corvo.net") else ():
+            for module in INSIDE_THE_SERVICE:
+                if name == module or name.startswith(module + "."):
+                    yield f"{source.path}:{line}: imports {module}, which only the service does"
 
 
 def purity(sources: list[Source]) -> Iterator[str]:
@@ -294,22 +354,23 @@ def stars(sources: list[Source]) -> Iterator[str]:
 
 
 def stubs(sources: list[Source]) -> Iterator[str]:
-    """Every module of `_fast` has a stub that declares the same functions, classes and methods.
-
-    Constants may be missing in the stub, and so may callbacks that C code calls (`on_x`).
+    """A stub stands for a source that is not Python, and declares what that defines: beside a .py
+    it would hide the annotations of the source from mypy.
     """
     by_path = {source.path: source for source in sources}
     for source in sources:
-        if not source.within("corvo._fast") or source.suffix not in ("py", "pyx"):
-            continue
-        if source.path.endswith("__init__.py"):
-            continue
         stub = by_path.get(source.path.rpartition(".")[0] + ".pyi")
+        if not source.within("corvo") or source.suffix not in ("py", "pyx"):
+            continue
+        if source.suffix == "py":
+            if stub is not None:
+                yield f"{stub.path}: stands beside a .py"
+            continue
         if stub is None:
             yield f"{source.path}: has no .pyi"
             continue
         declared, defined = public_names(stub), public_names(source)
-        missing = {n for n in defined - declared if not re.search(r"\.on_|^[A-Z][A-Z0-9_]*$", n)}
+        missing = {n for n in defined - declared if not re.search(r"^[A-Z][A-Z0-9_]*$", n)}
         if differ := missing | (declared - defined):
             yield f"{source.path}: its .pyi differs in {', '.join(sorted(differ))}"
 
@@ -465,6 +526,18 @@ def used(sources: list[Source]) -> Iterator[str]:
             yield f"{source.path}: nothing imports it"
 
 
+def paths(sources: list[Source]) -> Iterator[str]:
+    """The route table alone knows paths: what depends on a route is a fact of its row."""
+    for source in sources:
+        if not source.within("corvo.net") or source.module == "corvo.net.routes":
+            continue
+        for node in source.nodes():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+                value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+                if PATH.fullmatch(value):
+                    yield f"{source.path}:{node.lineno}: path {value!r} outside the route table"
+
+
 def unfinished(sources: list[Source]) -> Iterator[str]:
     """No notes of unfinished work; they belong on the issue list."""
     for source in sources:
@@ -479,6 +552,40 @@ def references(sources: list[Source]) -> Iterator[str]:
         for number, line in enumerate(source.lines, 1):
             if match := ELSEWHERE.search(line):
                 yield f"{source.path}:{number}: {match[0]} is nowhere to be looked up"
+
+
+def english(sources: list[Source]) -> Iterator[str]:
+    """Docstrings, comments and messages are plain technical English."""
+    for source in sources:
+        if source.path.startswith(PLAIN_ENGLISH):
+            for number, text in texts(source):
+                if match := TIC.search(" ".join(text.split())):
+                    yield f"{source.path}:{number}: {match[0].strip()!r} is not plain English"
+
+
+def texts(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and content of every comment and string; comment lines that follow each other are one
+    text. A placeholder of an f-string counts as X."""
+    block: list[str] = []
+    for number, line in enumerate([*source.lines, ""], 1):
+        if match := re.match(r"\s*#:? ?(.*)", line):
+            block.append(match[1])
+            continue
+        if block:
+            yield number - len(block), " ".join(block)
+            block = []
+        if match := re.search(r"  # (.*)", line):
+            yield number, match[1]
+    if source.tree is None:
+        for match in re.finditer(r'"""((?:.|\n)*?)"""|"([^"\n]*)"', source.text):
+            yield source.text.count("\n", 0, match.start()) + 1, match[1] or match[2] or ""
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = [v.value if isinstance(v, ast.Constant) else "X" for v in node.values]
+            yield node.lineno, "".join(map(str, parts))
 
 
 def docstrings(sources: list[Source]) -> Iterator[str]:
@@ -500,22 +607,22 @@ def docstrings(sources: list[Source]) -> Iterator[str]:
 
 
 def apply_functions(sources: list[Source]) -> Iterator[str]:
-    """Every op has an apply function of its own name in the table of the machine."""
-    machine = [source for source in sources if source.module == "corvo.fsm.machine"]
+    """Every op has an apply function of its own name in a table of the state machine."""
+    fsm = [source for source in sources if source.within("corvo.fsm")]
     applied = {
         ast.unparse(key): ast.unparse(value).rpartition(".")[2]
-        for source in machine
+        for source in fsm
         for node in source.nodes()
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
         if key is not None
     }
-    for source in sources if machine else ():
+    for source in sources if fsm else ():
         if source.module == "corvo.ops":
             for row, name in op_rows(source):
                 verb = re.sub("(?<=.)([A-Z])", r"_\1", name).lower()
                 if name != "Stamp" and applied.get(f"ops.{row}.number") != verb:
-                    yield f"corvo/fsm/machine.py: op {row} is not applied by {verb}"
+                    yield f"corvo/fsm/ops: op {row} is not applied by {verb}"
 
 
 def op_rows(source: Source) -> Iterator[tuple[str, str]]:
@@ -532,7 +639,8 @@ LONG = "def f() -> None:\n" + "    pass\n" * FUNCTION_LINES_MAX
 OP = 'RETRY_JOB: Final = _op(7, "RetryJob", "s")'
 FLOATS = "corvo/fsm/x.py"
 FAST = "corvo/_fast/x."
-MACHINE = "corvo/fsm/machine.py"
+OPS_OF_JOBS = "corvo/fsm/ops/jobs.py"
+ROOM = "corvo/platform/x.py"  # where `english` holds
 
 # Rule, files it refuses, files it accepts. One line for each way to break it.
 Files = dict[str, str]
@@ -560,6 +668,16 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {"corvo/fsm/x.py": "import corvo.storage"},
     ),
     (layers, {"corvo/elsewhere.py": ""}, {"corvo/net/elsewhere.py": ""}),
+    (
+        door,
+        {"corvo/net/x.py": "from corvo.fsm.machine import Machine"},
+        {"corvo/net/x.py": "from corvo.engine.service import Service"},
+    ),
+    (
+        door,
+        {"corvo/net/x.pxd": "from corvo.engine.pipeline cimport Pipeline"},
+        {"corvo/node/x.py": "import corvo.engine.pipeline"},
+    ),
     (purity, {"corvo/ops.py": "import time"}, {"corvo/platform/clock.py": "import time"}),
     (purity, {"corvo/fsm/x.py": "from os import path"}, {"corvo/net/x.py": "from os import path"}),
     (purity, {FAST + "pyx": "import threading"}, {"corvo/_fast/wal_thread.pyx": "import os"}),
@@ -575,10 +693,15 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (stars, {"corvo/x.py": "from y import *"}, {"corvo/x.py": "from y import z"}),
     (
         stubs,
-        {FAST + "py": "def f(): ..."},
         {FAST + "py": "def f(): ...", FAST + "pyi": "def f(): ..."},
+        {FAST + "py": "def f(): ..."},
     ),
-    (stubs, {FAST + "py": "", FAST + "pyi": "A = 1"}, {FAST + "py": "A = 1", FAST + "pyi": ""}),
+    (
+        stubs,
+        {FAST + "pyx": "def f(): ..."},
+        {FAST + "pyx": "def f(): ...", FAST + "pyi": "def f(): ..."},
+    ),
+    (stubs, {FAST + "pyx": "", FAST + "pyi": "A = 1"}, {FAST + "pyx": "A = 1", FAST + "pyi": ""}),
     (
         stubs,
         {FAST + "pyx": "cdef class A:\n    def f(self): pass", FAST + "pyi": "class A: ..."},
@@ -611,9 +734,56 @@ RULES: list[tuple[Rule, Files, Files]] = [
         {FLOATS: "class A:\n    s: set[int]\n    def f(self): return sorted(self.s)"},
     ),
     (used, {"corvo/net/x.py": ""}, {"corvo/net/x.py": "", "tests/y.py": "import corvo.net.x"}),
+    (paths, {"corvo/net/x.py": 'x = b"/api/v1/jobs"'}, {"corvo/net/routes.py": 'x = "/jobs"'}),
+    (paths, {"corvo/net/x.py": 'x.endswith("/fetch")'}, {"corvo/net/x.py": 'x.split("/")'}),
+    (paths, {"corvo/net/x.py": 'f"/bulk/{x}"'}, {"corvo/net/x.py": '"""GET /jobs."""'}),
     (unfinished, {"corvo/x.py": "# TO" + "DO: more"}, {"corvo/x.py": "# what is done"}),
     (references, {"corvo/x.py": "# as in D" + "7"}, {"corvo/x.py": "# as in RFC 9112 2.2"}),
     (references, {"corvo/x.py": "# see spec" + "/x.md"}, {"corvo/x.py": "# see docs/x.md"}),
+    (
+        english,
+        {ROOM: '"""Who waits too long gets an error."""'},
+        {ROOM: '"""A request that waits too long gets an error."""'},
+    ),
+    (english, {ROOM: "# Whoever calls it waits."}, {ROOM: "# The caller waits."}),
+    (
+        english,
+        {ROOM: '"""What the leader said."""'},
+        {ROOM: '"""The HTTP response of the leader."""'},
+    ),
+    (
+        english,
+        {ROOM: "# The address is looked\n# up anew."},
+        {ROOM: "# The address is resolved\n# again."},
+    ),
+    (english, {ROOM: "x = 1  # sent bit by bit"}, {ROOM: "x = 1  # sent in parts"}),
+    (
+        english,
+        {ROOM: 'help="Stop after so many events."'},
+        {ROOM: 'help="Stop after this number of events."'},
+    ),
+    (english, {ROOM: '"""The peer is told so."""'}, {ROOM: '"""The peer gets the reason."""'}),
+    (
+        english,
+        {ROOM: 'raise Error(f"node {name} has come")'},
+        {ROOM: 'raise Error(f"node {name} has joined")'},
+    ),
+    (
+        english,
+        {ROOM: '"""The entries behind the watermark."""'},
+        {ROOM: '"""The entries after the watermark."""'},
+    ),
+    (
+        english,
+        {ROOM: '"""It works beside it."""'},
+        {ROOM: '"""It works in parallel with it."""'},
+    ),
+    (english, {ROOM: "# the behaviour"}, {ROOM: "# the behavior"}),
+    (
+        english,
+        {"corvo/platform/x.pyx": '"""Nobody waits."""'},
+        {"corvo/platform/x.pyx": '"""No caller waits."""'},
+    ),
     (docstrings, {"corvo/x.py": "x = 1"}, {"corvo/x.py": '"""It."""'}),
     (
         docstrings,
@@ -623,8 +793,8 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (docstrings, {FAST + "pyx": "x = 1"}, {FAST + "pyx": '# cython: x\n"""It."""'}),
     (
         apply_functions,
-        {"corvo/ops.py": OP, MACHINE: "_APPLY = {ops.RETRY_JOB.number: jobs.retry}"},
-        {"corvo/ops.py": OP, MACHINE: "_APPLY = {ops.RETRY_JOB.number: jobs.retry_job}"},
+        {"corvo/ops.py": OP, OPS_OF_JOBS: "APPLY = {ops.RETRY_JOB.number: retry}"},
+        {"corvo/ops.py": OP, OPS_OF_JOBS: "APPLY = {ops.RETRY_JOB.number: retry_job}"},
     ),
 ]
 

@@ -19,6 +19,7 @@ CLEAN = [
     "corvo/model.py",
     "corvo/model.pxd",
     "corvo/ops.py",
+    "corvo/records.py",
     "tests",
     "tools",
     "bench",

@@ -13,8 +13,9 @@ from corvo import ops
 from corvo._fast.batcher import Batcher
 from corvo._fast.codec import layouts, wal_record
 from corvo._fast.http.http1 import H1Conn
+from corvo.engine.commands.inputs import EnqueueBody
 from corvo.fsm.machine import Machine
-from corvo.net.api.requests import EnqueueBody, decode
+from corvo.net.api.requests import decode
 from corvo.platform.clock import Clock
 from corvo.platform.ids import JobIds
 from corvo.storage.lmdb import StateStore

@@ -106,7 +106,7 @@ class Rig:
         ids = JobIds(self.clock.random_bytes)
         service = Service(config, self.clock, self.machine, self.pipeline, ids)
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
-        live = StreamHub(self.loop, self.clock, config, self.machine, self.pipeline)
+        live = StreamHub(self.loop, service)
         self.router = Router(routes(service, admin, live, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
         self.connections = [H1Conn(self.server.context, "::1") for _ in range(connections)]

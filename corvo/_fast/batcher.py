@@ -5,6 +5,8 @@ and inside a class in the order of arrival. What does not fit is left for the en
 entry is always the front of that order, so no fetch overtakes the ack that was to free its slot.
 """
 
+from typing import Any
+
 import cython
 
 from corvo._fast.codec.layouts import encode_fields, encode_frame
@@ -42,10 +44,16 @@ class Batcher:
         self.size = 0
         self._max_ops = max_ops
         self._max_size = max_size
-        self._ops = [[], [], []]  # (number, payload) by class
-        self._completions = [[], [], []]  # who waits for the result, beside them
+        self._ops: list[Any] = [[], [], []]  # (number, payload) by class
+        self._completions: list[Any] = [[], [], []]  # who waits for the result, beside them
 
-    def add(self, order_class, number, payload, completion):
+    def add(
+        self,
+        order_class: cython.Py_ssize_t,
+        number: cython.ulonglong,
+        payload: bytes,
+        completion: Any,
+    ) -> None:
         """Take an op; its slot comes back from the `seal` that puts it into an entry."""
         assert 0 <= order_class < CLASSES
         cython.cast(list, self._ops[order_class]).append((number, payload))
@@ -53,18 +61,18 @@ class Batcher:
         self.count += 1
         self.size += _op_size(number, len(payload))
 
-    def seal(self, stamp_ns, seed):
+    def seal(self, stamp_ns: cython.longlong, seed: cython.longlong) -> tuple[bytes, list[Any]]:
         """The next entry: (frame, slots). The frame opens with the Stamp, which has no slot, and
         has one op a slot. An op larger than `max_size` gets an entry of its own."""
-        ops: list = [(STAMP, encode_fields(STAMP_LAYOUT, (stamp_ns, seed)))]
-        completions: list = []
+        ops: list[Any] = [(STAMP, encode_fields(STAMP_LAYOUT, (stamp_ns, seed)))]
+        completions: list[Any] = []
         size: cython.Py_ssize_t = 0
         order: cython.Py_ssize_t
         taken: cython.Py_ssize_t
         full: cython.bint = False
         for order in range(CLASSES):
-            waiting: list = self._ops[order]
-            waiting_completions: list = self._completions[order]
+            waiting: list[Any] = self._ops[order]
+            waiting_completions: list[Any] = self._completions[order]
             taken = 0
             for number, payload in waiting:
                 op_size: cython.Py_ssize_t = _op_size(number, len(payload))

@@ -3,6 +3,9 @@
 They are read at scrape time only. All belong to the loop thread; none is locked.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import cython
 
 BUCKETS_MAX = 16
@@ -34,7 +37,7 @@ TURN_BOUNDS_NS = tuple(
 class Histogram:
     """How long things took, counted in buckets with fixed upper bounds, in nanoseconds."""
 
-    def __init__(self, bounds_ns: tuple) -> None:
+    def __init__(self, bounds_ns: tuple[Any, ...]) -> None:
         assert 0 < len(bounds_ns) <= BUCKETS_MAX and list(bounds_ns) == sorted(bounds_ns)
         if not cython.compiled:
             self._bounds = [0] * BUCKETS_MAX
@@ -49,7 +52,7 @@ class Histogram:
         for at in range(BUCKETS_MAX + 1):
             self._counts[at] = 0
 
-    def observe(self, length_ns):
+    def observe(self, length_ns: cython.ulonglong) -> None:
         """Something took this long."""
         at: cython.int = 0
         while at < self._size and length_ns > self._bounds[at]:
@@ -58,7 +61,7 @@ class Histogram:
         self.count += 1
         self.sum_ns += length_ns
 
-    def buckets(self) -> list:
+    def buckets(self) -> list[tuple[int | None, int]]:
         """Upper bound and number of observations up to it, rising; the last bound is None."""
         found = []
         total: cython.ulonglong = 0
@@ -73,12 +76,12 @@ class Histogram:
 class RouteMetrics:
     """What one route has answered: how often, how often with an error, how fast."""
 
-    def __init__(self, bounds_ns: tuple) -> None:
+    def __init__(self, bounds_ns: tuple[Any, ...]) -> None:
         self.requests = 0
         self.errors = 0
         self.duration = Histogram(bounds_ns)
 
-    def answered(self, status, length_ns):
+    def answered(self, status: cython.int, length_ns: cython.longlong) -> None:
         """One request was answered."""
         self.requests += 1
         if status >= 400:
@@ -91,21 +94,23 @@ class TurnMetrics:
     flushes of the base: from the first of them until the callbacks behind it have run. Nobody else
     is heard meanwhile."""
 
-    def __init__(self, call_soon: object, monotonic_ns: object) -> None:
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], monotonic_ns: Callable[[], int]
+    ) -> None:
         self._call_soon = call_soon
         self._monotonic_ns = monotonic_ns
         self._running = False
         self._began_ns = 0
         self.duration = Histogram(TURN_BOUNDS_NS)
 
-    def begin(self):
+    def begin(self) -> None:
         """Something happens; only the first time in a turn counts."""
         if not self._running:
             self._running = True
             self._began_ns = self._monotonic_ns()
             self._call_soon(self._end)
 
-    def _end(self):
+    def _end(self) -> None:
         self._running = False
         now_ns: cython.longlong = self._monotonic_ns()
         self.duration.observe(now_ns - self._began_ns)

@@ -61,9 +61,7 @@ class Snapshots(Protocol):
         """Create a snapshot to send, and announce it with `RaftLog.offer`."""
 
     def send(self, message: Message) -> None:
-        """Send the snapshot that the message names, then the message.
-
-        Calls `RaftLog.snapshot_sent` at the end."""
+        """Send snapshot and message; calls `RaftLog.snapshot_sent` at the end."""
 
     def install(self, meta: SnapshotMeta) -> None:
         """Replace the state store by the received snapshot, durably and atomically."""
@@ -157,9 +155,7 @@ class RaftLog(WalLog):
 
     @property
     def busy(self) -> bool:
-        """Whether a proposal is not yet on this node's disk.
-
-        The log is not busy while it waits only for followers, so entries are pipelined."""
+        """Whether a proposal is not on this node's disk; waits for followers are pipelined."""
         return self._proposed_index > 0
 
     @property

@@ -17,15 +17,10 @@ from corvo.engine.parked import DONE, IN_FLIGHT, PARKED, Deadlines, Parked
 from corvo.errors import CorvoError
 from corvo.model import Fetched
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001
-
-
-class Loop(Protocol):
-    """Timers of the event loop."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
 class Queues(Protocol):

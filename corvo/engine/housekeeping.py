@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.pipeline import Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 from corvo.platform.noop import noop
 from corvo.platform.periodic import Periodic
 

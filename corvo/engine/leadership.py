@@ -13,6 +13,7 @@ from typing import Protocol
 from corvo.engine.housekeeping import Housekeeping
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.scheduler import Scheduler
+from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
 
@@ -24,6 +25,47 @@ class Electable(Protocol):
 
     on_leader: Callable[[int], None]
     on_follower: Callable[[str], None]
+
+
+class LeaderLog(Protocol):
+    """A log that may be led by another node, as seen by those who serve requests."""
+
+    started: bool
+
+    @property
+    def leader_id(self) -> str:
+        """The member that leads, empty if none is known."""
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether another node leads and was heard lately."""
+
+    def read(self, on_confirmed: Callable[[bool], None]) -> None:
+        """Call back when this node has applied all that was acknowledged before the call."""
+
+    def fail_reads(self) -> None:
+        """Call back all reads with False."""
+
+
+class Membership(Protocol):
+    """Changes of the members of a cluster, on the leader."""
+
+    def check_proof(self, given: str, *facts: str) -> None:
+        """Raises Forbidden unless the facts come from a node that knows the cluster secret."""
+
+    def add(
+        self, member_id: str, raft: str, http: str, answer: Callable[[bool | CorvoError], None]
+    ) -> None:
+        """Add a learner with its addresses; answers whether it is new."""
+
+    def remove(self, name: str, answer: Callable[[CorvoError | None], None]) -> None:
+        """Remove a member."""
+
+    def promote(self, name: str, answer: Callable[[CorvoError | None], None]) -> None:
+        """Make a learner a voter."""
+
+    def transfer(self, name: str) -> str:
+        """Let another member lead, the best one if none is named; its name."""
 
 
 class Leadership:

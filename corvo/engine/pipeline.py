@@ -27,6 +27,7 @@ from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknow
 from corvo.events import Event
 from corvo.platform import failpoints
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 from corvo.platform.noop import noop
 from corvo.platform.periodic import Periodic
 
@@ -65,13 +66,6 @@ ENTRY_BOUNDS_NS = tuple(
         1_000_000,
     )
 )
-
-
-class Loop(Protocol):
-    """Turns and timers of the event loop."""
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> Any: ...
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
 class State(Flushable, Queues, Protocol):

@@ -11,11 +11,12 @@ from typing import Any
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.pipeline import Loop, Pipeline
+from corvo.engine.pipeline import Pipeline
 from corvo.engine.schedule_runs import due_runs
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 from corvo.platform.periodic import Periodic
 
 _TICK_S = 1.0

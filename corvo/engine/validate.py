@@ -1,6 +1,6 @@
-"""What the edges check before they propose an op: names, sizes and ranges.
+"""Validation of input before an op is proposed: names, sizes and ranges.
 
-Every refusal names the field, the value and the limit, and happens before anything is proposed.
+Every error names the field, the value and the limit.
 """
 
 import json
@@ -79,7 +79,7 @@ def priority(value: str | int | None) -> int:
 
 
 def max_retries(value: int | None) -> int:
-    """Total number of runs allowed; 0 and 1 both mean one."""
+    """Number of attempts allowed; 0 and 1 both mean one."""
     if value is None:
         return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
@@ -108,7 +108,7 @@ def jitter_ppm(value: float | None) -> int:
 
 
 def unique_until(value: str | None) -> int:
-    """When a unique lock ends."""
+    """When a unique lock is released."""
     if value is None:
         return _FINAL
     name = _UNIQUE_ALIASES.get(value, value)
@@ -120,7 +120,7 @@ def unique_until(value: str | None) -> int:
 
 
 def lease_token(value: str | None) -> str:
-    """An optional lease token; one that is too long is none of ours."""
+    """An optional lease token of bounded size."""
     return text(value, "lease_token", limits.JOB_ID_SIZE_MAX)
 
 
@@ -145,12 +145,12 @@ def length_ns(value: Duration, field: str, absent: int = 0) -> int:
 
 
 def retention_ns(value: Duration, field: str) -> int:
-    """How long to keep something: a duration, or `forever`."""
+    """A retention time: a duration, or `forever`."""
     return limits.DUE_MAX_NS if value == "forever" else length_ns(value, field)
 
 
 def hold_action(value: str | None) -> int:
-    """What happens when nobody decides about a held job in time."""
+    """The action on a held job that was not approved in time."""
     if value is None:
         return 0
     if value not in HOLD_ACTIONS:

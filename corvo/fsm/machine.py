@@ -1,6 +1,6 @@
 """The replicated state machine: applies committed entries and returns results and events."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final
 
@@ -11,6 +11,7 @@ from corvo._fast.index.ready import SEQ_MASK
 from corvo.errors import StorageError, UnknownOp
 from corvo.events import Event
 from corvo.fsm.ops import (
+    Apply,
     actions,
     after_finish,
     batches,
@@ -55,8 +56,6 @@ from corvo.model import (
 from corvo.storage.records.events import decode_events
 from corvo.storage.rows import Rows
 
-Apply = Callable[[State, bytes], object]
-
 
 def _function(number: int, index: int) -> Apply:
     function = _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
@@ -84,49 +83,16 @@ def idempotent(state: State, payload: bytes) -> object:
 
 
 _APPLY: Final[dict[int, Apply]] = {
-    ops.ENQUEUE.number: jobs.enqueue,
-    ops.ENQUEUE_BATCH.number: after_finish.enqueue_batch,
-    ops.FETCH.number: jobs.fetch,
-    ops.FETCH_BATCH.number: jobs.fetch_batch,
-    ops.ACK.number: jobs.ack,
-    ops.ACK_BATCH.number: jobs.ack_batch,
-    ops.FAIL.number: jobs.fail,
-    ops.HEARTBEAT.number: jobs.heartbeat,
-    ops.RELEASE.number: jobs.release,
-    ops.RETRY_JOB.number: actions.retry_job,
-    ops.CANCEL_JOB.number: actions.cancel_job,
-    ops.DELETE_JOB.number: actions.delete_job,
-    ops.PROMOTE.number: due.promote,
-    ops.RECLAIM.number: due.reclaim,
-    ops.PROMOTE_DUE.number: due.promote_due,
-    ops.EXPIRE_LEASES.number: due.expire_leases,
-    ops.EXPIRE_JOBS.number: due.expire_jobs,
-    ops.PURGE_JOBS.number: due.purge_jobs,
-    ops.CLEAN_UNIQUE.number: due.clean_unique,
-    ops.MOVE_JOB.number: actions.move_job,
-    ops.BULK_ACTION.number: bulk.bulk_action,
-    ops.BULK_STEP.number: bulk.bulk_step,
-    ops.BULK_ADD.number: bulk.bulk_add,
-    ops.BULK_UNDO.number: bulk.bulk_undo,
-    ops.CLEAR_QUEUE.number: bulk.clear_queue,
-    ops.DELETE_QUEUE.number: bulk.delete_queue,
-    ops.SET_QUEUE_OPTIONS.number: queues.set_queue_options,
-    ops.PAUSE_QUEUE.number: queues.pause_queue,
-    ops.RESUME_QUEUE.number: queues.resume_queue,
-    ops.SET_CONCURRENCY.number: queues.set_concurrency,
-    ops.SET_THROTTLE.number: queues.set_throttle,
-    ops.REMOVE_THROTTLE.number: queues.remove_throttle,
-    ops.SET_GROUP_LIMIT.number: queues.set_group_limit,
-    ops.REMOVE_STALE_WORKERS.number: queues.remove_stale_workers,
-    ops.TRIM_EVENTS.number: queues.trim_events,
-    ops.SET_SCHEDULE.number: schedules.set_schedule,
-    ops.DELETE_SCHEDULE.number: schedules.delete_schedule,
-    ops.FIRE_SCHEDULE.number: schedules.fire_schedule,
-    ops.RUN_SCHEDULE.number: schedules.run_schedule,
-    ops.APPEND_LOGS.number: logs.append_logs,
-    ops.RELEASE_LOCK.number: unique.release_lock,
-    ops.PURGE_BATCHES.number: batches.purge_batches,
-    ops.RESOLVE_DEPENDENTS.number: after_finish.resolve_dependents,
+    **actions.APPLY,
+    **after_finish.APPLY,
+    **batches.APPLY,
+    **bulk.APPLY,
+    **due.APPLY,
+    **jobs.APPLY,
+    **logs.APPLY,
+    **queues.APPLY,
+    **schedules.APPLY,
+    **unique.APPLY,
     ops.IDEMPOTENT.number: idempotent,
 }
 _BY_NUMBER: Final[list[Apply | None]] = [_APPLY.get(n) for n in range(max(ops.OPS) + 1)]
@@ -214,22 +180,11 @@ class Machine:
     # Apply.
 
     def apply(self, index: int, term: int, data: bytes) -> list[object]:
-        """Apply one committed entry and return one result per op after the Stamp.
+        """Apply one committed entry and return one result for each op after the Stamp.
 
-        Enqueue -> Enqueued; EnqueueBatch -> EnqueuedBatch; Fetch -> Fetched | None;
-        FetchBatch -> list[Fetched]; Ack -> None; AckBatch -> Acked; Fail -> Failed; Heartbeat ->
-        dict id -> "ok" | "cancel" | "lost"; Release -> state (int); RetryJob, DeleteJob -> None;
-        CancelJob -> "cancelled" | "cancelling"; MoveJob -> None; PauseQueue, ResumeQueue,
-        SetConcurrency, SetThrottle, RemoveThrottle, SetGroupLimit, SetQueueOptions -> None;
-        ClearQueue, DeleteQueue -> BulkOperation; BulkAction, BulkAdd, BulkUndo -> BulkOperation;
-        BulkAction without an operation id -> list with the outcome or CorvoError of each job;
-        BulkStep -> BulkOperation | None; Promote, Reclaim, PromoteDue, ExpireLeases, ExpireJobs,
-        PurgeJobs, CleanUnique, RemoveStaleWorkers, PurgeBatches, ResolveDependents -> count (int);
-        TrimEvents -> None; SetSchedule -> Schedule; DeleteSchedule -> None; FireSchedule -> count
-        of new jobs (int); RunSchedule -> Enqueued; AppendLogs -> Logged; ReleaseLock -> id of the
-        holder (str); Idempotent -> result of its inner op.
-        A rejected op has a CorvoError instance as its result. UnknownOp and StorageError are
-        raised: the node must stop, because its state would diverge from that of the other nodes.
+        The row of an op in `corvo.ops` names the type of its result; a refused op has a CorvoError
+        as its result. UnknownOp and StorageError are raised: the node must stop, because its state
+        could differ from that of the other nodes.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:

@@ -1,10 +1,22 @@
-"""The route table: one row per endpoint (docs/api.md). Route, op, CLI word and metric share their
-verb."""
+"""The route table: one row per endpoint (docs/api.md), with every fact about it.
 
-from collections.abc import Callable
+The row states where the endpoint is served, the permission it needs, whether it waits or streams,
+and whether it takes an idempotency key (see `corvo.net.http.router.Route`). The gate, the proxy and
+the idempotency check read the row of a request; no other module knows a path. Methods of the worker
+service have rows of their own. Route, op, command and metric share their verb.
+
+Permissions are `resource.action`: the resource is the first segment of the path or what the
+endpoint really concerns; the action is `read`, `write`, `delete` or the verb of the path. Access
+control is not part of this version: the names are data.
+"""
+
+from typing import Any, Final
 
 from corvo._fast.http.exchange import Request
-from corvo.consensus.cluster.membership import Members
+from corvo._fast.metrics import RouteMetrics
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.work import WorkCommands
+from corvo.engine.leadership import Membership
 from corvo.engine.service import Service
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.handlers.batches import Batches
@@ -19,151 +31,245 @@ from corvo.net.api.handlers.reports import Reports
 from corvo.net.api.handlers.schedules import Schedules
 from corvo.net.api.handlers.search import Search
 from corvo.net.api.handlers.worker import WorkerVerbs
-from corvo.net.http.router import Route
+from corvo.net.http.router import (
+    ANY_NODE,
+    HTTP_BOUNDS_NS,
+    LEADER,
+    PUBLIC,
+    THIS_NODE,
+    Handler,
+    Route,
+)
 from corvo.net.hub import StreamHub
 from corvo.net.rpc.handler import Rpc
+from corvo.net.rpc.wire import STREAMING, media_type
 from corvo.net.rpc.worker_service import WorkerCalls
 from corvo.net.streams.handlers import Streams
 
-_API = "/api/v1"
-_RPC = "/corvo.v1.WorkerService/{method}"
-_Row = tuple[str, str, Callable[[Request], None]]
+_API: Final = "/api/v1"
+_RPC: Final = "/corvo.v1.WorkerService/"
+_RPC_NAME: Final = _RPC + "{method}"  # all methods share one metric
+LIFECYCLE_PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
+_RELEASE: Final = _API + "/release/{job_id}"
+_PROGRESS: Final = "/bulk/{id}/progress"
+
+
+def takes_pieces(request: Request) -> bool:
+    """Whether the body of a request is read as it arrives: a stream of messages. Asked by the front
+    end as soon as the head of a request is there."""
+    return request.path == LIFECYCLE_PATH and media_type(request) in STREAMING
+
+
+def _row(method: str, path: str, handler: Handler, needs: str, at: str, **facts: Any) -> Route:
+    """A row of the HTTP API. Its name in metrics is the path without the prefix."""
+    return Route(method, _API + path, handler, path, at=at, needs=needs, **facts)
+
+
+def _read(path: str, handler: Handler, needs: str, **facts: Any) -> Route:
+    """A GET that any node serves from its own state."""
+    return _row("GET", path, handler, needs, ANY_NODE, **facts)
+
+
+def _write(method: str, path: str, handler: Handler, needs: str) -> Route:
+    """A route that proposes an op, at most once for each idempotency key."""
+    return _row(method, path, handler, needs, LEADER, takes_key=True)
+
+
+def _fetch(path: str, handler: Handler, nothing: tuple[int, bytes]) -> Route:
+    """A long poll that hands out jobs."""
+    facts: dict[str, Any] = {"waits": True, "returned_by": _RELEASE, "nothing": nothing}
+    return _row("POST", path, handler, "fetch.write", LEADER, **facts)
+
+
+def _local(method: str, path: str, handler: Handler, needs: str) -> Route:
+    """A route that concerns the node where the request arrives."""
+    return _row(method, path, handler, needs, THIS_NODE, namespaced=False)
+
+
+def _member(path: str, handler: Handler) -> Route:
+    """A change of the members of the cluster."""
+    return _row("POST", path, handler, "cluster.write", LEADER, namespaced=False)
 
 
 def routes(
-    service: Service, admin: Admin, hub: StreamHub, test_clock: bool, members: Members | None = None
+    service: Service,
+    admin: Admin,
+    hub: StreamHub,
+    test_clock: bool,
+    members: Membership | None = None,
 ) -> list[Route]:
-    """All routes of this server; `members` is there on nodes of a cluster."""
-    producer, worker = Producer(service), WorkerVerbs(service, hub.job_output)
-    jobs, bulk, schedules = Jobs(service), Bulk(service), Schedules(service, producer)
-    rows: list[_Row] = [
-        ("POST", "/enqueue", producer.enqueue),
-        ("POST", "/enqueue/batch", producer.enqueue_batch),
-        ("POST", "/fetch", worker.fetch),
-        ("POST", "/fetch/batch", worker.fetch_batch),
-        ("POST", "/ack/batch", worker.ack_batch),
-        ("POST", "/ack/{job_id}", worker.ack),
-        ("POST", "/fail/{job_id}", worker.fail),
-        ("POST", "/heartbeat", worker.heartbeat),
-        ("POST", "/release/{job_id}", worker.release),
-        ("GET", "/jobs/{id}", jobs.get),
-        ("DELETE", "/jobs/{id}", jobs.delete),
-        ("POST", "/jobs/{id}/retry", jobs.retry),
-        ("POST", "/jobs/{id}/cancel", jobs.cancel),
-        ("GET", "/batches/{id}", Batches(service).get),
-        ("POST", "/jobs/{id}/hold", jobs.hold),
-        ("POST", "/jobs/{id}/approve", jobs.approve),
-        ("POST", "/jobs/{id}/reject", jobs.reject),
-        ("POST", "/jobs/{id}/move", jobs.move),
-        ("POST", "/jobs/{id}/priority", jobs.priority),
-        ("POST", "/jobs/{id}/requeue", jobs.requeue),
-        ("POST", "/jobs/{id}/run", jobs.run),
-        ("POST", "/jobs/bulk", bulk.act),
-        ("GET", "/bulk/{id}", bulk.get),
-        ("GET", "/bulk/{id}/results", bulk.results),
-        ("POST", "/bulk/{id}/cancel", bulk.cancel),
-        ("POST", "/bulk/{id}/undo", bulk.undo),
-        ("GET", "/schedules", schedules.list),
-        ("POST", "/schedules", schedules.create),
-        ("GET", "/schedules/{id}", schedules.get),
-        ("PUT", "/schedules/{id}", schedules.update),
-        ("DELETE", "/schedules/{id}", schedules.delete),
-        ("POST", "/schedules/{id}/pause", schedules.pause),
-        ("POST", "/schedules/{id}/resume", schedules.resume),
-        ("POST", "/schedules/{id}/run", schedules.run),
-        ("GET", "/workers", admin.workers),
-        ("GET", "/cluster/status", admin.cluster_status),
-        ("POST", "/cluster/snapshot", admin.snapshot),
-        ("GET", "/metrics", admin.metrics),
-        ("GET", "/info", admin.info),
-        ("GET", "/debug/runtime", admin.runtime),
+    """All routes of this server; `members` is given on nodes of a cluster."""
+    enqueues, work = EnqueueCommands(service), WorkCommands(service, hub.job_output)
+    producer, worker = Producer(service, enqueues), WorkerVerbs(service, work)
+    jobs, bulk = Jobs(service), Bulk(service, _API + _PROGRESS)
+    schedules = Schedules(service, enqueues)
+    table = [
+        _write("POST", "/enqueue", producer.enqueue, "enqueue.write"),
+        _write("POST", "/enqueue/batch", producer.enqueue_batch, "enqueue.write"),
+        _fetch("/fetch", worker.fetch, (204, b"")),
+        _fetch("/fetch/batch", worker.fetch_batch, (200, b'{"jobs":[]}')),
+        _write("POST", "/ack/batch", worker.ack_batch, "ack.write"),
+        _write("POST", "/ack/{job_id}", worker.ack, "ack.write"),
+        _write("POST", "/fail/{job_id}", worker.fail, "fail.write"),
+        _row("POST", "/heartbeat", worker.heartbeat, "heartbeat.write", LEADER),
+        _write("POST", "/release/{job_id}", worker.release, "release.write"),
+        _read("/jobs/{id}", jobs.get, "jobs.read"),
+        _write("DELETE", "/jobs/{id}", jobs.delete, "jobs.delete"),
+        _write("POST", "/jobs/{id}/retry", jobs.retry, "jobs.retry"),
+        _write("POST", "/jobs/{id}/cancel", jobs.cancel, "jobs.cancel"),
+        _read("/batches/{id}", Batches(service).get, "batches.read"),
+        _write("POST", "/jobs/{id}/hold", jobs.hold, "jobs.hold"),
+        _write("POST", "/jobs/{id}/approve", jobs.approve, "jobs.approve"),
+        _write("POST", "/jobs/{id}/reject", jobs.reject, "jobs.reject"),
+        _write("POST", "/jobs/{id}/move", jobs.move, "jobs.move"),
+        _write("POST", "/jobs/{id}/priority", jobs.priority, "jobs.write"),
+        _write("POST", "/jobs/{id}/requeue", jobs.requeue, "jobs.write"),
+        _write("POST", "/jobs/{id}/run", jobs.run, "jobs.run"),
+        _write("POST", "/jobs/bulk", bulk.act, "bulk.write"),
+        _read("/bulk/{id}", bulk.get, "bulk.read"),
+        _read("/bulk/{id}/results", bulk.results, "bulk.read"),
+        _write("POST", "/bulk/{id}/cancel", bulk.cancel, "bulk.cancel"),
+        _write("POST", "/bulk/{id}/undo", bulk.undo, "bulk.write"),
+        _read("/schedules", schedules.list, "schedules.read"),
+        _write("POST", "/schedules", schedules.create, "schedules.write"),
+        _read("/schedules/{id}", schedules.get, "schedules.read"),
+        _write("PUT", "/schedules/{id}", schedules.update, "schedules.write"),
+        _write("DELETE", "/schedules/{id}", schedules.delete, "schedules.delete"),
+        _write("POST", "/schedules/{id}/pause", schedules.pause, "schedules.pause"),
+        _write("POST", "/schedules/{id}/resume", schedules.resume, "schedules.resume"),
+        _write("POST", "/schedules/{id}/run", schedules.run, "schedules.run"),
+        _read("/workers", admin.workers, "workers.read"),
+        _local("GET", "/cluster/status", admin.cluster_status, "cluster.read"),
+        _local("POST", "/cluster/snapshot", admin.snapshot, "cluster.write"),
+        _local("GET", "/metrics", admin.metrics, "metrics.read"),
+        _local("GET", "/info", admin.info, PUBLIC),
+        _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
-    rows += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
-    rows += _search(Search(service)) + _streams(Streams(service, hub))
-    rows += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
+    table += _queues(Queues(service), Flow(service)) + _answers(Answers(service))
+    table += _search(Search(service)) + _streams(
+        Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
+    )
+    table += _cluster(ClusterVerbs(members)) + _reports(Reports(service))
     if test_clock:
-        rows.append(("POST", "/test/clock", admin.test_clock))
-    table = [Route(method, _API + path, handler, path) for method, path, handler in rows]
-    rpc = Rpc(hub.loop, WorkerCalls(service, producer, worker), hub)
-    table.append(Route("POST", _RPC, rpc.call, _RPC))
-    table.append(Route("GET", "/healthz", admin.healthz, "/healthz"))
-    table.append(Route("GET", "/readyz", admin.readyz, "/readyz"))
-    table.append(Route("GET", "/", _welcome, "/"))
-    return table
+        table.append(_local("POST", "/test/clock", admin.test_clock, "test.write"))
+    table += _methods(
+        Rpc(hub.loop, WorkerCalls(service, enqueues, work), hub.streams, hub.events, hub.lifecycles)
+    )
+    return table + _probes(admin)
 
 
-def _queues(queues: Queues, flow: Flow) -> list[_Row]:
-    """What is said and changed of queues."""
+def _methods(rpc: Rpc) -> list[Route]:
+    """The methods of the worker service."""
+    facts: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("Enqueue", "enqueue.write", LEADER, {"takes_key": True}),
+        ("Fetch", "fetch.write", LEADER, {"waits": True, "returned_by": _RELEASE}),
+        ("FetchBatch", "fetch.write", LEADER, {"waits": True, "returned_by": _RELEASE}),
+        ("Ack", "ack.write", LEADER, {"takes_key": True}),
+        ("AckBatch", "ack.write", LEADER, {"takes_key": True}),
+        ("Fail", "fail.write", LEADER, {"takes_key": True}),
+        ("Heartbeat", "heartbeat.write", LEADER, {}),
+        ("StreamLifecycle", "fetch.write", LEADER, {"stream": True, "names_leader": True}),
+        ("Subscribe", "events.read", ANY_NODE, {"stream": True}),
+        ("GetServerInfo", PUBLIC, LEADER, {"namespaced": False}),
+        ("{method}", PUBLIC, LEADER, {"namespaced": False}),  # there is no such method
+    ]
+    metrics = RouteMetrics(HTTP_BOUNDS_NS)
     return [
-        ("GET", "/queues", queues.list),
-        ("GET", "/queues/{name}", queues.get),
-        ("POST", "/queues/{name}/pause", queues.pause),
-        ("POST", "/queues/{name}/resume", queues.resume),
-        ("POST", "/queues/{name}/drain", queues.drain),
-        ("POST", "/queues/{name}/clear", queues.clear),
-        ("DELETE", "/queues/{name}", queues.delete),
-        ("POST", "/queues/{name}/retention", queues.retention),
-        ("POST", "/queues/{name}/concurrency", queues.concurrency),
-        ("POST", "/queues/{name}/throttle", flow.throttle),
-        ("DELETE", "/queues/{name}/throttle", flow.unthrottle),
-        ("GET", "/queues/{name}/groups", flow.groups),
-        ("POST", "/queues/{name}/groups", flow.limit_groups),
-        ("POST", "/queues/{name}/aging", flow.age),
+        Route(
+            "POST",
+            _RPC + name,
+            rpc.handler(name),
+            _RPC_NAME,
+            at=at,
+            needs=needs,
+            route_metrics=metrics,
+            **more,
+        )
+        for name, needs, at, more in facts
     ]
 
 
-def _answers(answers: Answers) -> list[_Row]:
-    """What people ask about jobs and unique keys."""
+def _probes(admin: Admin) -> list[Route]:
+    """Endpoints outside the API, served without credentials."""
+    probes = (("/healthz", admin.healthz), ("/readyz", admin.readyz), ("/", _welcome))
     return [
-        ("GET", "/jobs/{id}/explain", answers.explain),
-        ("GET", "/jobs/{id}/wait", answers.wait),
-        ("GET", "/jobs/{id}/events", answers.events),
-        ("GET", "/jobs/{id}/errors", answers.errors),
-        ("GET", "/jobs/{id}/logs", answers.logs),
-        ("POST", "/jobs/{id}/logs", answers.append_logs),
-        ("GET", "/queues/{name}/events", answers.queue_events),
-        ("GET", "/locks", answers.locks),
-        ("POST", "/locks/release", answers.release_lock),
-        ("GET", "/cluster/events", answers.all_events),
+        Route("GET", path, handler, path, at=THIS_NODE, needs=PUBLIC, namespaced=False)
+        for path, handler in probes
     ]
 
 
-def _streams(streams: Streams) -> list[_Row]:
-    """What is sent as it happens."""
+def _queues(queues: Queues, flow: Flow) -> list[Route]:
+    """Queues: reads, settings, limits."""
     return [
-        ("GET", "/events", streams.events),
-        ("GET", "/jobs/{id}/stream", streams.job),
-        ("GET", "/bulk/{id}/progress", streams.operation),
+        _read("/queues", queues.list, "queues.read"),
+        _read("/queues/{name}", queues.get, "queues.read"),
+        _write("POST", "/queues/{name}/pause", queues.pause, "queues.pause"),
+        _write("POST", "/queues/{name}/resume", queues.resume, "queues.resume"),
+        _write("POST", "/queues/{name}/drain", queues.drain, "queues.drain"),
+        _write("POST", "/queues/{name}/clear", queues.clear, "queues.clear"),
+        _write("DELETE", "/queues/{name}", queues.delete, "queues.delete"),
+        _write("POST", "/queues/{name}/retention", queues.retention, "queues.write"),
+        _write("POST", "/queues/{name}/concurrency", queues.concurrency, "queues.concurrency"),
+        _write("POST", "/queues/{name}/throttle", flow.throttle, "queues.throttle"),
+        _write("DELETE", "/queues/{name}/throttle", flow.unthrottle, "queues.throttle"),
+        _read("/queues/{name}/groups", flow.groups, "queues.read"),
+        _write("POST", "/queues/{name}/groups", flow.limit_groups, "queues.write"),
+        _write("POST", "/queues/{name}/aging", flow.age, "queues.write"),
     ]
 
 
-def _cluster(cluster: ClusterVerbs) -> list[_Row]:
-    """The members of a cluster."""
+def _answers(answers: Answers) -> list[Route]:
+    """Inspection of jobs, their events and logs, and unique keys."""
     return [
-        ("POST", "/cluster/join", cluster.join),
-        ("POST", "/cluster/remove", cluster.remove),
-        ("POST", "/cluster/promote", cluster.promote),
-        ("POST", "/cluster/transfer", cluster.transfer),
+        _read("/jobs/{id}/explain", answers.explain, "jobs.read"),
+        _read("/jobs/{id}/wait", answers.wait, "jobs.read", waits=True),
+        _read("/jobs/{id}/events", answers.events, "jobs.read"),
+        _read("/jobs/{id}/errors", answers.errors, "jobs.read"),
+        _read("/jobs/{id}/logs", answers.logs, "jobs.read"),
+        _write("POST", "/jobs/{id}/logs", answers.append_logs, "logs.write"),
+        _read("/queues/{name}/events", answers.queue_events, "queues.read"),
+        _read("/locks", answers.locks, "locks.read"),
+        _write("POST", "/locks/release", answers.release_lock, "locks.write"),
+        _read("/cluster/events", answers.all_events, "events.read"),
     ]
 
 
-def _search(search: Search) -> list[_Row]:
-    """What the mirror answers."""
+def _streams(streams: Streams) -> list[Route]:
+    """Server-sent events."""
     return [
-        ("POST", "/jobs/search", search.search),
-        ("POST", "/jobs/facets", search.facets),
-        ("GET", "/search/fulltext", search.fulltext),
-        ("GET", "/dead", search.dead),
-        ("POST", "/admin/rebuild-sqlite", search.rebuild),
+        _read("/events", streams.events, "events.read", stream=True),
+        _row("GET", "/jobs/{id}/stream", streams.job, "jobs.read", LEADER, stream=True),
+        _read(_PROGRESS, streams.operation, "bulk.read", stream=True),
     ]
 
 
-def _reports(reports: Reports) -> list[_Row]:
-    """What happened in the last day."""
+def _cluster(cluster: ClusterVerbs) -> list[Route]:
+    """Changes of the members of a cluster."""
     return [
-        ("GET", "/metrics/throughput", reports.throughput),
-        ("GET", "/metrics/history", reports.history),
-        ("GET", "/metrics/latency", reports.latency),
+        _member("/cluster/join", cluster.join),
+        _member("/cluster/remove", cluster.remove),
+        _member("/cluster/promote", cluster.promote),
+        _member("/cluster/transfer", cluster.transfer),
+    ]
+
+
+def _search(search: Search) -> list[Route]:
+    """Search, served by the mirror."""
+    return [
+        _row("POST", "/jobs/search", search.search, "jobs.read", ANY_NODE),
+        _row("POST", "/jobs/facets", search.facets, "jobs.read", ANY_NODE),
+        _read("/search/fulltext", search.fulltext, "jobs.read"),
+        _read("/dead", search.dead, "jobs.read"),
+        _local("POST", "/admin/rebuild-sqlite", search.rebuild, "admin.write"),
+    ]
+
+
+def _reports(reports: Reports) -> list[Route]:
+    """Statistics of the last day."""
+    return [
+        _read("/metrics/throughput", reports.throughput, "metrics.read"),
+        _read("/metrics/history", reports.history, "metrics.read"),
+        _read("/metrics/latency", reports.latency, "metrics.read"),
     ]
 
 

@@ -166,8 +166,10 @@ class Cluster:
         )
         self.gate = Gate(
             router.handle,
+            router.find,
             self._log,
             self.leadership,
+            self._leader_address,
             proxy.forward,
             self._loop,
             self._clock.elapsed_ns,
@@ -203,6 +205,11 @@ class Cluster:
         shown = self._discovery.raft_tls
         if shown is not None and raft_tls(self._config) is not None:
             shown.renew(self._config.raft_tls_cert, self._config.raft_tls_key)
+
+    def _leader_address(self) -> str:
+        """Where the leader serves HTTP; empty if there is none or its address is unknown."""
+        leader_id = self._log.leader_id
+        return http_address(self._log.conf, leader_id) if leader_id else ""
 
     def leader_url(self) -> str | None:
         """URL of the leader; None = this node, empty = unknown."""

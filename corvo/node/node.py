@@ -33,13 +33,12 @@ from corvo.engine.service import Service
 from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
-from corvo.net.api.idempotency import Idempotency
+from corvo.net.api.idempotency import handle_once
 from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
 from corvo.net.hub import StreamHub
-from corvo.net.routes import routes
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
+from corvo.net.routes import routes, takes_pieces
 from corvo.node.cluster import Cluster
 from corvo.node.status import Status
 from corvo.platform import failpoints, logging_setup
@@ -99,7 +98,7 @@ class Node:
         self.cluster = None if discovery is None else self._cluster(discovery)
         ids = JobIds(self.clock.random_bytes)
         self.service = Service(config, self.clock, self.machine, self.pipeline, ids)
-        self.hub = StreamHub(loop, self.clock, config, self.machine, self.pipeline)
+        self.hub = StreamHub(loop, self.service)
         self.sidecar = self._mirror()
         parts = self.machine, self.pipeline, self.hub, self.sidecar
         self.report = Status(config, self.clock, self.log, *parts)
@@ -234,17 +233,16 @@ class Node:
         """Open the HTTP port."""
         report, cluster = self.report, self.cluster
         admin = Admin(self.service, report.status, report.metrics, report.state)
-        with_key = Idempotency(self.service).handle
         members = None if cluster is None else cluster.members
         table = routes(self.service, admin, self.hub, self.config.test_clock, members)
-        router = Router(table, with_key)
+        router = Router(table, handle_once)
         http_limits = HttpLimits(
             body_size_max=self.config.max_body_size, connections_max=_raise_connections_max()
         )
         server = self.server = Server(router.handle, self.clock, http_limits, self.loop)
         server.on_drain = self._drain
         server.turns = self.pipeline.flusher.turns
-        server.context.takes_pieces = is_lifecycle_stream
+        server.context.takes_pieces = takes_pieces
         if cluster is not None:
             cluster.guard(router, server, self.hub)
         self.pipeline.on_applied += [server.flush, self.hub.events.dispatch]

@@ -161,7 +161,8 @@ class Status:
                     route.route_metrics.errors,
                     route.route_metrics.duration,
                 )
-                for route in self._routes
+                # Methods of the worker service share the metrics of one row.
+                for route in {row.route_metrics: row for row in self._routes}.values()
                 if route.route_metrics.requests
             ],
             values=self._values(queues, now_ns),

@@ -1,4 +1,4 @@
-"""The default of callbacks that nobody has set."""
+"""The default of a callback that is not set."""
 
 
 def noop(*_arguments: object) -> None:

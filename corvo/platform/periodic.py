@@ -1,13 +1,9 @@
 """Work at a fixed interval on the event loop."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-
-class Loop(Protocol):
-    """What a periodic call needs of the event loop."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
+from corvo.platform.loop import Loop
 
 
 class Periodic:

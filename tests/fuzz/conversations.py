@@ -13,14 +13,16 @@ from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http2.client import H2Client
 from corvo._fast.http2.connection import H2Conn
 from corvo.config import load
+from corvo.engine.caller import ANONYMOUS
 from corvo.errors import CorvoError, NotFound, ValidationError
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch
 from corvo.net.http.server import HttpLimits
+from corvo.net.routes import LIFECYCLE_PATH, takes_pieces
 from corvo.net.rpc.codecs import CODECS
 from corvo.net.rpc.wire import STREAMING, find_wire
 from corvo.net.rpc.worker_service import Values, read_frame
-from corvo.net.rpc.worker_streams import PATH, LifecycleStreams, is_lifecycle_stream
+from corvo.net.rpc.worker_streams import LifecycleStreams
 from corvo.platform.ids import check_job_id
 
 
@@ -69,19 +71,22 @@ class Calls:
     def read_frame(self, codec: Any, data: bytes) -> Values:
         return read_frame(self._plain, codec, data, False)
 
-    def ack_items(self, items: list[Values] | FastAcks, answer: Callable[[Any], None]) -> None:
+    def ack_items(
+        self, _caller: Any, items: list[Values] | FastAcks, answer: Callable[[Any], None]
+    ) -> None:
         for item in items if isinstance(items, list) else ():
             check_job_id(item["job_id"])
         result = Acked()
         result.count = len(items)
         self._loop.call_soon(answer, result)
 
-    def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
+    def fail_job(self, _caller: Any, values: Values, answer: Callable[[Any], None]) -> None:
         check_job_id(values.get("job_id", ""))
         self._loop.call_soon(answer, NotFound("no such job"))
 
     def enqueue_all(
         self,
+        _caller: Any,
         items: list[Values] | FastEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
@@ -117,7 +122,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
     """What is answered to a body in these pieces, and the trailers; nothing is left behind."""
     loop = Loop()
     context = H1Context(HttpLimits(), loop.elapsed_ns, lambda: b"now", b"t-")
-    context.takes_pieces = is_lifecycle_stream
+    context.takes_pieces = takes_pieces
     conn, client = H2Conn(context), H2Client(b"a")
     config = load({"stream-max-fps": "0"}, {})
     clock: Any = loop
@@ -132,6 +137,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
         if request.on_body is not None:
             request.on_body(request)
             return
+        request.caller = ANONYMOUS
         wire = find_wire(request, STREAMING)
         assert wire is not None
         streams.open(wire, CODECS[wire.form], calls)
@@ -154,7 +160,7 @@ def converse(content_type: bytes, pieces: list[bytes], ends: bool) -> tuple[byte
                     trailers = event.fields
             sent = bool(said or heard)
 
-    stream = client.post(PATH, [(b"content-type", content_type)], ends=False)
+    stream = client.post(LIFECYCLE_PATH, [(b"content-type", content_type)], ends=False)
     talk()
     for piece in pieces:
         client.send(stream, piece)

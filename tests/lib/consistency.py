@@ -23,6 +23,7 @@ from corvo.model import (
     Job,
     Queue,
 )
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import (
     events as event_records,
 )
@@ -122,7 +123,7 @@ def check_tasks(state_store: Rows, queues: dict[int, Queue]) -> None:
     """Each chunk has its bulk operation; each job pending deletion has an operation that deletes
     it."""
     operations = {
-        keys.parse_operation(key): job_records.decode_operation(keys.parse_operation(key), row)
+        keys.parse_operation(key): bulk_records.decode_operation(keys.parse_operation(key), row)
         for key, row in state_store.scan(keys.OPERATION)
     }
     wanted = {
@@ -394,7 +395,7 @@ def memory(machine: Machine) -> dict[str, Any]:
     assert not state.ended
     assert sorted(state.next_pending_dependents) == sorted(state.pending_dependents)
     workers = {worker.id: job_records.encode_worker(worker) for worker in state.workers.values()}
-    operations = {row.id: job_records.encode_operation(row) for row in state.operations.values()}
+    operations = {row.id: bulk_records.encode_operation(row) for row in state.operations.values()}
     numbered = {
         n: queue_records.encode_queue(queue_index.queue)
         for n, queue_index in state.numbered.items()

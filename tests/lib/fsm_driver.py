@@ -24,6 +24,7 @@ from corvo.model import (
 )
 from corvo.ops import Op
 from corvo.storage.memory import MemoryStore
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import jobs as job_records
 
 START_NS = 1_900_000_000 * SECOND_NS
@@ -321,7 +322,7 @@ def plain(result: Any) -> Any:
     if isinstance(result, Enqueued):
         return result.job_id, result.state, result.duplicate, result.result
     if isinstance(result, BulkOperation):
-        return result.id, job_records.encode_operation(result)
+        return result.id, bulk_records.encode_operation(result)
     if isinstance(result, Schedule):
         return result.id, job_records.encode_schedule(result)
     if isinstance(result, Logged):

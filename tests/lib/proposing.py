@@ -4,6 +4,8 @@ from typing import Any
 
 from corvo._fast.codec.layouts import decode_frame
 from corvo.config import load
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.work import WorkCommands
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
@@ -38,4 +40,7 @@ CONFIG = load({}, {})
 PIPELINE = Pipeline(WORLD, CLOCK, WORLD, Machine(MemoryStore()), WORLD, 1 << 60)
 PIPELINE.open = True
 SERVICE = Service(CONFIG, CLOCK, Machine(MemoryStore()), PIPELINE, JobIds(CLOCK.random_bytes))
-PRODUCER = Producer(SERVICE)
+ENQUEUES = EnqueueCommands(SERVICE)
+PRODUCER = Producer(SERVICE, ENQUEUES)
+NO_OUTPUT: Any = None
+WORK = WorkCommands(SERVICE, NO_OUTPUT)

@@ -6,17 +6,21 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
 from corvo._fast.http.exchange import Request
 from corvo.limits import MIB
-from corvo.net.http.router import Route, Router
+from corvo.net.http.router import PUBLIC, THIS_NODE, Route, Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.platform.clock import Clock
 
 GET = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+FACTS: Any = {"at": THIS_NODE, "needs": PUBLIC}
 
 
 class App:
@@ -28,10 +32,16 @@ class App:
         self.abandoned = asyncio.Event()
         router = Router(
             [
-                Route("GET", "/ok", lambda request: request.reply(200, b"{}"), "ok"),
-                Route("POST", "/size", self.size, "size"),
-                Route("POST", "/park", self.park, "park"),
-                Route("GET", "/large", lambda request: request.reply(200, b"x" * MIB), "large"),
+                Route("GET", "/ok", lambda request: request.reply(200, b"{}"), "ok", **FACTS),
+                Route("POST", "/size", self.size, "size", **FACTS),
+                Route("POST", "/park", self.park, "park", **FACTS),
+                Route(
+                    "GET",
+                    "/large",
+                    lambda request: request.reply(200, b"x" * MIB),
+                    "large",
+                    **FACTS,
+                ),
             ]
         )
         self.server = Server(router.handle, Clock(), limits)

@@ -348,5 +348,5 @@ class Node:
         log, snapshot = self.store.log, self.store.snapshot
         assert snapshot is not None
         index = min(snapshot.index - self.world.options.trailing, self.raft.trim_limit())
-        if index > log.state_store().index and log.term(index) >= 0:
+        if index > log.base().index and log.term(index) >= 0:
             self.store.cut(SnapshotMeta(index, log.term(index), self.driver.conf_at(index)))

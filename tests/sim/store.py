@@ -62,7 +62,7 @@ class Store:
 
     def has(self, index: int, term: int) -> bool:
         """Whether this very entry, or a snapshot of what it did, is durable here."""
-        return index <= self.log.state_store().index or self.log.term(index) == term
+        return index <= self.log.base().index or self.log.term(index) == term
 
     @property
     def snapshot(self) -> SnapshotMeta | None:
@@ -112,19 +112,17 @@ class Store:
         """Store a snapshot of this node's own state."""
         self._submit(self._snapshot_steps(meta, data), done)
 
-    def cut(self, state_store: SnapshotMeta) -> None:
+    def cut(self, base: SnapshotMeta) -> None:
         """Entries up to the base are no longer needed."""
 
         def write() -> None:
-            index = max(state_store.index, self.log.state_store().index)
+            index = max(base.index, self.log.base().index)
             kept = self.log.entries(index + 1, self.log.last_index() + 1, 1 << 62)
-            self._begin_log(
-                state_store if index == state_store.index else self.log.state_store(), kept
-            )
+            self._begin_log(base if index == base.index else self.log.base(), kept)
 
         def named() -> None:
             self._disk.sync_names()
-            self.log.compact(state_store)
+            self.log.compact(base)
 
         self._submit([(write, self._sync_new_log), (self._name_log, named)], lambda: None)
 
@@ -198,16 +196,16 @@ class Store:
         payload = state.commit.to_bytes(8, "little") + state.vote.encode()
         return self._writer.add(HARD_STATE, 0, state.term, payload, 0)
 
-    def _begin_log(self, state_store: SnapshotMeta, entries: list[Entry]) -> None:
+    def _begin_log(self, base: SnapshotMeta, entries: list[Entry]) -> None:
         """Write `log.new`; what is written from now on goes behind it."""
         salt = self._draw.getrandbits(32)
         self._disk.create(LOG_NEW)
         self._writer = Writer(salt, 0, SALT_SIZE)
         self._end = 0
-        self._written_index = state_store.index
-        conf = encode_conf_state(state_store.conf)
+        self._written_index = base.index
+        conf = encode_conf_state(base.conf)
         parts = [salt.to_bytes(SALT_SIZE, "little")]
-        parts.append(self._writer.add(TRUNCATE, state_store.index, state_store.term, conf, 0))
+        parts.append(self._writer.add(TRUNCATE, base.index, base.term, conf, 0))
         parts.append(self._hard_state(self.log.state))
         parts += [self._entry(entry) for entry in entries]
         self._put(LOG_NEW, b"".join(parts))
@@ -225,11 +223,11 @@ class Store:
             end = 4 + int.from_bytes(content[:4], "little")
             meta = decode_snapshot(content[4:end])
             log.offered, self.snapshot_data = meta, content[end:]
-            if meta.index > log.state_store().index and log.term(meta.index) != meta.term:
+            if meta.index > log.base().index and log.term(meta.index) != meta.term:
                 log.install(meta)  # the crash came before the log was begun again above it
             disk.sync(SNAPSHOT)
         entries = log.entries(log.first_index(), log.last_index() + 1, 1 << 62)
-        self._begin_log(log.state_store(), entries)
+        self._begin_log(log.base(), entries)
         self._sync_new_log()
         self._name_log()
         disk.sync_names()
@@ -250,7 +248,7 @@ class Store:
                 conf = decode_conf_state(record.payload)
                 self.log.install(SnapshotMeta(record.index, record.term, conf))
             else:
-                del entries[record.index - self.log.state_store().index :]
+                del entries[record.index - self.log.base().index :]
             offset += record.size
             crc = record.crc
         self.log.append(entries)

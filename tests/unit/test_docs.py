@@ -15,12 +15,12 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import click
 import pytest
 from faults.scenarios import SCENARIOS
+from lib.route_table import ROUTES
 from prometheus_client.parser import text_string_to_metric_families
 
 from corvo import config, errors, limits
@@ -28,28 +28,21 @@ from corvo._fast.http.abuse_counters import REASONS
 from corvo._fast.metrics import Histogram
 from corvo.cli import root
 from corvo.config import load
-from corvo.engine.pipeline import Pipeline
-from corvo.engine.service import Service
+from corvo.engine.commands import inputs
 from corvo.errors import ConfigError
-from corvo.fsm.machine import Machine
 from corvo.net.api import requests
-from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
-from corvo.net.hub import StreamHub
-from corvo.net.routes import routes
 from corvo.platform import failpoints
-from corvo.platform.clock import Clock
 from corvo.platform.durations import format_duration
-from corvo.platform.ids import JobIds
-from corvo.storage.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text()
 OPERATE = (ROOT / "docs/operate.md").read_text()
 BODIES = [
     kind
-    for kind in vars(requests).values()
-    if isinstance(kind, type) and kind.__module__ == requests.__name__ and kind.__name__[0] != "_"
+    for module in (requests, inputs)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and kind.__module__ == module.__name__ and kind.__name__[0] != "_"
 ]
 LINES_MAX = {"docs/performance.md": 150, "docs/reliability.md": 150}
 
@@ -121,15 +114,7 @@ def pages() -> list[Page]:
 @functools.cache
 def route_table() -> list[tuple[str, str, str]]:
     """Every route: its method, its path, and that path as docs/api.md writes it."""
-    nothing = cast(Any, None)
-    clock, machine = Clock(), Machine(MemoryStore())
-    log: Any = SimpleNamespace()
-    pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)
-    service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
-    admin = Admin(nothing, nothing, nothing, nothing)
-    live = StreamHub(nothing, clock, load({}, {}), machine, pipeline)
-    rows = routes(service, admin, live, test_clock=True)
-    return [(route.method, route.pattern, route.name) for route in rows]
+    return [(route.method, route.pattern, route.name) for route in ROUTES]
 
 
 @functools.cache

@@ -102,7 +102,7 @@ class Rig:
         Scheduler(loop, clock, machine, self.pipeline).start()
         service = Service(load({}, {}), clock, machine, self.pipeline, JobIds(clock.random_bytes))
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
-        live = StreamHub(loop, clock, load({}, {}), machine, self.pipeline)
+        live = StreamHub(loop, service)
         router = Router(routes(service, admin, live, False))
         self.server = Server(router.handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)

@@ -190,13 +190,13 @@ def _skip_value(
     return -1
 
 
-def is_value(data, start, end):
+def is_value(data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
     """Whether a part of the data is one JSON value, to our strict reading; never if it is empty."""
     p: cython.p_const_uchar = data
     return start < end and _skip_value(p, start, end) == end
 
 
-def is_job_id(data, start, end):
+def is_job_id(data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
     """Whether a part of the data is a job id."""
     p: cython.p_const_uchar = data
     i: cython.Py_ssize_t
@@ -261,7 +261,7 @@ class FastEnqueue:
         self._body = self._name = b""
         self._start = self._end = 0
 
-    def scan(self, body):
+    def scan(self, body: bytes) -> cython.bint:
         """Whether this is a plain enqueue; `queue` then has the name, and `encode` may follow."""
         p: cython.p_const_uchar = body
         end: cython.Py_ssize_t = len(body)
@@ -310,7 +310,7 @@ class FastEnqueue:
             and self._keep(body, name, name_end)
         )
 
-    def _keep(self, body, start, end):
+    def _keep(self, body: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Keep what was found, if the body is UTF-8. Most enqueues are for the queue of the one
         before."""
         if _has_high(body, len(body)):
@@ -325,7 +325,7 @@ class FastEnqueue:
             self.queue = self._name.decode("ascii")
         return True
 
-    def encode(self, job_id):
+    def encode(self, job_id: str) -> bytes:
         """The op with this id for the job."""
         if cython.compiled:
             id_size: cython.Py_ssize_t = 0
@@ -366,15 +366,15 @@ class FastEnqueue:
             return op
         else:
             payload = self._body[self._start : self._end]
-            size = bytearray()
+            length = bytearray()
             rest = len(payload)
             while rest >= 0x80:
-                size.append((rest & 0x7F) | 0x80)
+                length.append((rest & 0x7F) | 0x80)
                 rest >>= 7
-            size.append(rest)
+            length.append(rest)
             head = bytes((_VERSION, len(job_id))) + job_id.encode()
             head += bytes((len(self.queue),)) + self.queue.encode()
-            return head + self._front + size + payload + self._tail
+            return head + self._front + length + payload + self._tail
 
 
 @cython.cfunc
@@ -384,7 +384,7 @@ def _is_id_letter(c: cython.uchar) -> cython.bint:
     return _ZERO <= c <= _NINE or 97 <= (c | 32) <= 122 or c in b"_-"
 
 
-def fast_ack(job_id, body):
+def fast_ack(job_id: str, body: bytes) -> bytes:
     """The Ack op for a job and a body that says a lease token alone; empty = it is not plain."""
     p: cython.p_const_uchar = body
     end: cython.Py_ssize_t = len(body)

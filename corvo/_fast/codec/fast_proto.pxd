@@ -21,7 +21,7 @@ cdef class FastEnqueues:
     cdef readonly list queues
     cdef readonly bytes ids
 
-    cpdef bytes encode(self, list ids)
+    cpdef bytes encode(self, list[str] ids)
 
 
 cdef class FastFrames:

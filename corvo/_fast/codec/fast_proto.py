@@ -11,15 +11,17 @@ An EnqueueBatch is made before its jobs have ids, with holes for them: each is o
 behind the version byte and the length of the id in its op.
 """
 
-import cython
+from typing import Any
 
-from corvo._fast.codec.fast_json import is_job_id, is_value
-from corvo._fast.codec.fields import Writer
+import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
+
+from corvo._fast.codec.fast_json import is_job_id, is_value
+from corvo._fast.codec.fields import Writer
 
 ID_SIZE = 30
 _ID_SIZE = ID_SIZE
@@ -36,11 +38,11 @@ _EMPTY = b"{}"
 class FastAcks:
     """The acks of a frame, as the payload of an AckBatch op."""
 
-    def __init__(self, payload, count):
+    def __init__(self, payload: bytes, count: int) -> None:
         self.payload = payload
         self.count = count
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count
 
 
@@ -48,16 +50,16 @@ class FastEnqueues:
     """The enqueues of a frame, as the payload of an EnqueueBatch op that lacks the ids of its jobs.
     `queues` has the names of their queues, each with a number of jobs."""
 
-    def __init__(self, items, count, queues):
+    def __init__(self, items: bytes, count: int, queues: list[tuple[str, int]]) -> None:
         self._items = items
         self.count = count
         self.queues = queues
         self.ids = b""  # once it has them: the field of the response that names the new jobs
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count
 
-    def encode(self, ids):
+    def encode(self, ids: list[str]) -> bytes:
         """The payload, with these ids for its jobs."""
         count: cython.Py_ssize_t = self.count
         assert len(ids) == count
@@ -100,7 +102,9 @@ class FastEnqueues:
 class FastFrames:
     """Reads frames. `front`, `tail` and the limit of a payload: see `plain.FastEnqueue`."""
 
-    def __init__(self, front, tail, payload_size_max, result_size_max):
+    def __init__(
+        self, front: bytes, tail: bytes, payload_size_max: int, result_size_max: int
+    ) -> None:
         self._front = front
         self._tail = tail
         self._payload_size_max = payload_size_max
@@ -110,10 +114,12 @@ class FastFrames:
         self._acks = Writer()
         self._enqueues = Writer()
         self._name = b""  # of the queue that was seen last
-        self._names = []
-        self._counts = []
+        self._names: list[Any] = []
+        self._counts: list[Any] = []
 
-    def read(self, data, acks_max, enqueues_max):
+    def read(
+        self, data: bytes, acks_max: cython.Py_ssize_t, enqueues_max: cython.Py_ssize_t
+    ) -> tuple[FastAcks | None, FastEnqueues | None, bytes] | None:
         """(acks, enqueues, the message without them); None when it is not plain, or has more of
         them than that, or none."""
         self._data = data
@@ -163,7 +169,7 @@ class FastFrames:
             enqueued = FastEnqueues(self._enqueues.done()[1:], enqueues, queues)
         return acked, enqueued, b"".join(rest)
 
-    def _varint(self, end):
+    def _varint(self, end: cython.Py_ssize_t) -> cython.longlong:
         """The number here; -1 = it is cut off, or larger than any size and tag."""
         value: cython.longlong = 0
         shift: cython.int = 0
@@ -176,7 +182,7 @@ class FastFrames:
             shift += 7
         return -1
 
-    def _skip(self, tag, end):
+    def _skip(self, tag: cython.longlong, end: cython.Py_ssize_t) -> cython.bint:
         """Go behind another field; whether that is possible."""
         wire: cython.int = tag & 7
         size: cython.longlong
@@ -197,12 +203,12 @@ class FastFrames:
             return False
         return self._at <= end
 
-    def _text(self, end):
+    def _text(self, end: cython.Py_ssize_t) -> cython.longlong:
         """The size of the text here, which is where we are then; -1 = there is none."""
         size: cython.longlong = self._varint(end)
         return size if size <= end - self._at else -1
 
-    def _read_ack(self, end):
+    def _read_ack(self, end: cython.Py_ssize_t) -> cython.bint:
         """Whether the ack up to `end` is plain; if so it is taken."""
         p: cython.p_const_uchar = self._p
         job: cython.Py_ssize_t = -1
@@ -253,7 +259,9 @@ class FastFrames:
         w._byte(0)  # nothing about a chain
         return True
 
-    def _is_json(self, start, size, size_max):
+    def _is_json(
+        self, start: cython.Py_ssize_t, size: cython.Py_ssize_t, size_max: cython.Py_ssize_t
+    ) -> cython.bint:
         """Whether a text is one JSON value that our strict reading takes."""
         if size > size_max or not is_value(self._data, start, start + size):
             return False
@@ -269,7 +277,7 @@ class FastFrames:
             return False
         return True
 
-    def _read_enqueue(self, end):
+    def _read_enqueue(self, end: cython.Py_ssize_t) -> cython.bint:
         """Whether the enqueue up to `end` is plain; if so it is taken."""
         queue: cython.Py_ssize_t = -1
         payload: cython.Py_ssize_t = -1
@@ -305,7 +313,7 @@ class FastFrames:
         w.raw(self._tail)
         return True
 
-    def _take_queue(self, start, size):
+    def _take_queue(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
         """Whether a name of a queue is plain; if so, one job more is for it."""
         p: cython.p_const_uchar = self._p
         name: bytes = self._data[start : start + size]
@@ -323,7 +331,7 @@ class FastFrames:
         self._counts.append(1)
         return True
 
-    def _copy(self, w, start, size):
+    def _copy(self, w: Writer, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> None:
         """A part of the message, and its size in front."""
         if cython.compiled:
             w._put(cython.cast(cython.p_const_char, self._p) + start, size)

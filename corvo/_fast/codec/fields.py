@@ -7,15 +7,19 @@ has at most 63 bits (`u`), which all our counters and times keep. Between `begin
 Writer makes a text without version and lengths, of `raw`, `text` and `decimal`.
 """
 
-import cython
+from __future__ import annotations
 
-from corvo._fast.codec.layouts import CodecError
+from typing import Any
+
+import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
+
+from corvo._fast.codec.layouts import CodecError
 
 _VERSION = 1
 _ROOM = 4096
@@ -29,12 +33,12 @@ _SHARED_MAX = 255
 class Writer:
     """Bytes in the making; one object is used again and again, from `begin` to `done`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._buffer = bytearray(_ROOM)
         self._map()
         self._at = 0
 
-    def _map(self):
+    def _map(self) -> None:
         """Look at the buffer's memory, which moves when it grows."""
         self._room = len(self._buffer)
         if cython.compiled:
@@ -42,27 +46,27 @@ class Writer:
         else:
             self._p = self._buffer
 
-    def _grow(self, size):
+    def _grow(self, size: cython.Py_ssize_t) -> None:
         self._buffer += bytes(max(size, self._room))
         self._map()
 
-    def begin(self):
+    def begin(self) -> None:
         """Start a document with the version byte."""
         self._p[0] = _VERSION
         self._at = 1
 
-    def begin_text(self):
+    def begin_text(self) -> None:
         """Start a text, which has no version byte."""
         self._at = 0
 
-    def done(self):
+    def done(self) -> bytes:
         """The document, or the text."""
         if cython.compiled:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._p), self._at)
         else:
             return bytes(self._p[: self._at])
 
-    def u(self, value):
+    def u(self, value: cython.ulonglong) -> None:
         """An unsigned number, or a count in front of a list."""
         number: cython.ulonglong = value
         at: cython.Py_ssize_t = self._at
@@ -76,12 +80,12 @@ class Writer:
         p[at] = number
         self._at = at + 1
 
-    def i(self, value):
+    def i(self, value: cython.longlong) -> None:
         """A signed number."""
         number: cython.longlong = value
         self.u(2 * number if number >= 0 else 2 * cython.cast(cython.ulonglong, -(number + 1)) + 1)
 
-    def t(self, value):
+    def t(self, value: Any) -> None:
         """A time, which may lie behind the year 2262."""
         if value:
             seconds, rest = divmod(value, _SECOND_NS)
@@ -93,25 +97,25 @@ class Writer:
             self.u(0)
             self.u(0)
 
-    def f(self, value):
+    def f(self, value: cython.bint) -> None:
         """A flag."""
         self.u(1 if value else 0)
 
-    def b(self, data):
+    def b(self, data: bytes) -> None:
         """Bytes."""
         self._put(
             cython.cast(cython.p_const_char, PyBytes_AS_STRING(data)) if cython.compiled else data,
             len(data),
         )
 
-    def w(self, other):
+    def w(self, other: Writer) -> None:
         """The document of another writer, as bytes."""
         if cython.compiled:
             self._put(cython.cast(cython.p_const_char, other._p), other._at)
         else:
             self._put(other._p[: other._at], other._at)
 
-    def fields(self, other):
+    def fields(self, other: Writer) -> None:
         """The fields of another writer, as if they had been written here."""
         size: cython.Py_ssize_t = other._at - 1
         if cython.compiled:
@@ -119,7 +123,7 @@ class Writer:
         else:
             self._copy(other._p[1 : other._at], size)
 
-    def s(self, text):
+    def s(self, text: str) -> None:
         """A text."""
         if cython.compiled:
             size: cython.Py_ssize_t = 0
@@ -128,7 +132,7 @@ class Writer:
         else:
             self.b(text.encode())
 
-    def p(self, text, before):
+    def p(self, text: str, before: str) -> None:
         """A text behind another one, of which it repeats the front."""
         size: cython.Py_ssize_t = 0
         before_size: cython.Py_ssize_t = 0
@@ -147,14 +151,14 @@ class Writer:
         self._byte(shared)
         self._put(b + shared if cython.compiled else b[shared:], size - shared)
 
-    def raw(self, data):
+    def raw(self, data: bytes) -> None:
         """Bytes without their length."""
         self._copy(
             cython.cast(cython.p_const_char, PyBytes_AS_STRING(data)) if cython.compiled else data,
             len(data),
         )
 
-    def text(self, text):
+    def text(self, text: str) -> None:
         """A text without its length."""
         if cython.compiled:
             size: cython.Py_ssize_t = 0
@@ -163,7 +167,7 @@ class Writer:
         else:
             self.raw(text.encode())
 
-    def decimal(self, value):
+    def decimal(self, value: cython.ulonglong) -> None:
         """A number that is not negative, in digits."""
         number: cython.ulonglong = value
         size: cython.Py_ssize_t = 1
@@ -179,24 +183,24 @@ class Writer:
             p[at] = 48 + number % 10
             number //= 10
 
-    def hole(self, size):
+    def hole(self, size: cython.Py_ssize_t) -> None:
         """Room for bytes that are written later."""
         if self._at + size > self._room:
             self._grow(size)
         self._at += size
 
-    def _byte(self, value):
+    def _byte(self, value: cython.uchar) -> None:
         if self._at == self._room:
             self._grow(1)
         self._p[self._at] = value
         self._at += 1
 
-    def _put(self, data, size):
+    def _put(self, data: cython.p_const_char, size: cython.Py_ssize_t) -> None:
         """A length and as many bytes."""
         self.u(size)
         self._copy(data, size)
 
-    def _copy(self, data, size):
+    def _copy(self, data: cython.p_const_char, size: cython.Py_ssize_t) -> None:
         """As many bytes."""
         at: cython.Py_ssize_t = self._at
         if at + size > self._room:
@@ -212,7 +216,7 @@ class Reader:
     """A document being read, field after field. Everything that `decode_fields` refuses is refused
     with a CodecError."""
 
-    def begin(self, data):
+    def begin(self, data: bytes) -> None:
         """Start behind the version byte."""
         if len(data) == 0:
             raise CodecError("empty, not even a version byte")
@@ -227,16 +231,16 @@ class Reader:
         self._at = 1
         self._number = 0
 
-    def done(self):
+    def done(self) -> None:
         """Nothing may be left."""
         if self._at != self._end:
             raise CodecError(f"{self._end - self._at} bytes left over behind the last field")
         self._data = b""
 
-    def _error(self, why):
+    def _error(self, why: str) -> Any:
         return CodecError(f"field {self._number}: {why} (byte {self._at} of {self._end})")
 
-    def _uvarint(self):
+    def _uvarint(self) -> cython.ulonglong:
         at: cython.Py_ssize_t = self._at
         if at < self._end and self._p[at] < 0x80:  # as most are
             self._at = at + 1
@@ -259,14 +263,14 @@ class Reader:
             shift += 7
         raise self._error("varint of more than 64 bits")
 
-    def _size(self):
+    def _size(self) -> cython.Py_ssize_t:
         size: cython.ulonglong = self._uvarint()
         left: cython.ulonglong = self._end - self._at
         if size > left:
             raise self._error(f"length {size} beyond the end")
         return size
 
-    def u(self):
+    def u(self) -> cython.Py_ssize_t:
         """An unsigned number."""
         value: cython.ulonglong = self._uvarint()
         if value > _I64_MAX:
@@ -274,14 +278,14 @@ class Reader:
         self._number += 1
         return value
 
-    def i(self):
+    def i(self) -> cython.Py_ssize_t:
         """A signed number."""
         bits: cython.ulonglong = self._uvarint()
         value: cython.longlong = bits >> 1
         self._number += 1
         return -value - 1 if bits & 1 else value
 
-    def t(self):
+    def t(self) -> int:
         """A time."""
         seconds: cython.ulonglong = self._uvarint()
         if seconds > _SECONDS_MAX:
@@ -292,9 +296,9 @@ class Reader:
         self._number += 1
         if seconds == 0 and rest == 0:
             return 0
-        return cython.cast(object, seconds) * 1_000_000_000 + rest
+        return cython.cast(object, seconds) * 1_000_000_000 + rest  # type: ignore[operator]
 
-    def f(self):
+    def f(self) -> cython.bint:
         """A flag."""
         if self._at >= self._end:
             raise self._error("truncated")
@@ -305,7 +309,7 @@ class Reader:
         self._number += 1
         return value == 1
 
-    def b(self):
+    def b(self) -> bytes:
         """Bytes."""
         size: cython.Py_ssize_t = self._size()
         at: cython.Py_ssize_t = self._at
@@ -316,7 +320,7 @@ class Reader:
         else:
             return self._data[at : at + size]
 
-    def s(self):
+    def s(self) -> str:
         """A text."""
         size: cython.Py_ssize_t = self._size()
         at: cython.Py_ssize_t = self._at
@@ -332,9 +336,9 @@ class Reader:
         self._number += 1
         return text
 
-    def texts(self):
+    def texts(self) -> list[str]:
         """A list of texts."""
-        found: list = []
+        found: list[Any] = []
         number: cython.Py_ssize_t = self._number
         count: cython.Py_ssize_t = self._size()
         for _ in range(count):  # each takes a byte at least

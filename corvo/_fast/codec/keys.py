@@ -134,12 +134,12 @@ def _integers(
         out: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(out))
     else:
-        out = p = bytearray(size)
+        p = bytearray(size)
     at: cython.Py_ssize_t = _put_raw(p, 0, prefix)
     at = _put_integer(p, at, a, a_width)
     at = _put_integer(p, at, b, b_width)
     _put_integer(p, at, c, c_width)
-    return out if cython.compiled else bytes(out)
+    return out if cython.compiled else bytes(p)
 
 
 @cython.cfunc
@@ -208,7 +208,7 @@ def parse_job(key: bytes) -> str:
     return _name(JOB, key)
 
 
-def parse_error(key: bytes) -> tuple:
+def parse_error(key: bytes) -> tuple[str, int]:
     """(job id, slot)"""
     end: cython.Py_ssize_t = len(key) - 5
     assert key.startswith(ERROR) and end > len(ERROR) and key[end : end + 1] == b"\0", key
@@ -221,7 +221,7 @@ def pending(number: cython.ulonglong, priority: cython.ulonglong, seq: cython.ul
     return _integers(PENDING, number, 4, priority, 1, seq, 8)
 
 
-def parse_pending(key: bytes) -> tuple:
+def parse_pending(key: bytes) -> tuple[int, int, int]:
     """(queue number, priority, seq)"""
     p: cython.p_uchar = _pointer(PENDING, key, 13)
     return _get_integer(p, 2, 4), _get_integer(p, 6, 1), _get_integer(p, 7, 8)
@@ -233,7 +233,7 @@ def placed(family: bytes, number: cython.ulonglong, seq: cython.ulonglong) -> by
     return _integers(family, number, 4, seq, 8, 0, 0)
 
 
-def parse_placed(key: bytes) -> tuple:
+def parse_placed(key: bytes) -> tuple[int, int]:
     """(queue number, seq) of a row of any of these families."""
     assert len(key) == 14 and key[1:2] == b"|", key
     p: cython.p_uchar = _pointer(key[:2], key, 12)
@@ -245,7 +245,7 @@ def due(due_ns: cython.ulonglong, fencing: cython.ulonglong, job_id: str) -> byt
     return _integers(b"", due_ns, 8, fencing, 8, 0, 0) + _text(b"", job_id)
 
 
-def parse_due(value: bytes) -> tuple:
+def parse_due(value: bytes) -> tuple[int, int, str]:
     """(due_ns, fencing, job id)"""
     assert len(value) > 16, value
     p: cython.p_uchar = _pointer(b"", value, len(value))
@@ -267,7 +267,7 @@ def parse_id(value: bytes) -> str:
     return value.partition(b"\0")[0].decode()
 
 
-def parse_group(value: bytes, at: cython.Py_ssize_t) -> tuple:
+def parse_group(value: bytes, at: cython.Py_ssize_t) -> tuple[int, str]:
     """(priority, group key) in the value of an index row, in which the job id starts at `at`; the
     key is empty when the job stands in no group."""
     end: cython.Py_ssize_t = value.find(b"\0", at)
@@ -287,7 +287,7 @@ def finished(
     return _integers(FINISHED, number << 8 | state, 5, finished_ns, 8, seq, 8)
 
 
-def parse_finished(key: bytes) -> tuple:
+def parse_finished(key: bytes) -> tuple[int, int, int, int]:
     """(queue number, state, finished_ns, seq)"""
     p: cython.p_uchar = _pointer(FINISHED, key, 21)
     number, state = _get_integer(p, 2, 4), _get_integer(p, 6, 1)
@@ -341,7 +341,7 @@ def link(family: bytes, owner: str, member: str) -> bytes:
     return _text(links(family, owner), member)
 
 
-def parse_link(family: bytes, key: bytes) -> tuple:
+def parse_link(family: bytes, key: bytes) -> tuple[str, str]:
     """(owner, member)"""
     assert key.startswith(family), key
     owner, _, member = key[len(family) :].partition(b"\0")
@@ -373,7 +373,7 @@ def batch_finished(finished_ns: cython.ulonglong, batch_id: str) -> bytes:
     return _integers(BATCH_FINISHED, finished_ns, 8, 0, 0, 0, 0) + _text(b"", batch_id)
 
 
-def parse_batch_finished(key: bytes) -> tuple:
+def parse_batch_finished(key: bytes) -> tuple[int, str]:
     """(finished_ns, batch id)"""
     p: cython.p_uchar = _pointer(b"", key, len(key))
     return _get_integer(p, 3, 8), key[11:].decode()
@@ -405,7 +405,7 @@ def group(number: cython.ulonglong, group_number: cython.ulonglong) -> bytes:
     return _integers(GROUP, number, 4, group_number, 8, 0, 0)
 
 
-def parse_group_key(key: bytes) -> tuple:
+def parse_group_key(key: bytes) -> tuple[int, int]:
     """(queue number, group number)"""
     p: cython.p_uchar = _pointer(GROUP, key, 12)
     return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
@@ -416,7 +416,7 @@ def grant(number: cython.ulonglong, stamp_ns: cython.ulonglong) -> bytes:
     return _integers(GRANT, number, 4, stamp_ns, 8, 0, 0)
 
 
-def parse_grant(key: bytes) -> tuple:
+def parse_grant(key: bytes) -> tuple[int, int]:
     """(queue number, stamp_ns)"""
     p: cython.p_uchar = _pointer(GRANT, key, 12)
     return _get_integer(p, 2, 4), _get_integer(p, 6, 8)
@@ -433,7 +433,7 @@ def unique_of(number: cython.ulonglong) -> bytes:
     return _integers(UNIQUE, number, 4, 0, 0, 0, 0)
 
 
-def parse_unique(key: bytes) -> tuple:
+def parse_unique(key: bytes) -> tuple[int, bytes]:
     """(queue number, key hash)"""
     p: cython.p_uchar = _pointer(UNIQUE, key, 4 + HASH_SIZE)
     return _get_integer(p, 2, 4), key[6:]

@@ -27,6 +27,8 @@ only front-coded texts can be longer than their data, each by what it shares. En
 size that is enough, fills a scratch buffer that is kept, and copies what it has become.
 """
 
+from typing import Any
+
 import cython
 
 if cython.compiled:
@@ -190,7 +192,7 @@ def _seconds(value: object) -> cython.ulonglong:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=True)
-def _nanoseconds(value: object, seconds: cython.ulonglong) -> cython.ulonglong:
+def _nanoseconds(value: Any, seconds: cython.ulonglong) -> cython.ulonglong:
     """The rest of a time behind its seconds, which may have more than 64 bits together."""
     if cython.compiled:
         return PyLong_AsUnsignedLongLongMask(value) - seconds * SECOND_NS
@@ -218,7 +220,7 @@ def _shared(
 @cython.cfunc
 @cython.exceptval(-1)
 def _front_coded(
-    items: list, p: cython.p_uchar, at: cython.Py_ssize_t, fill: cython.bint
+    items: list[Any], p: cython.p_uchar, at: cython.Py_ssize_t, fill: cython.bint
 ) -> cython.Py_ssize_t:
     """The position behind the texts of a `P` field; writes them if `fill` is set."""
     raw: cython.p_const_char
@@ -265,7 +267,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
         return 2 * UVARINT_SIZE_MAX
     if type(value) is not list:
         raise TypeError(f"list expected, not {type(value).__name__}")
-    items: list = value
+    items: list[Any] = value
     size = _uvarint_size(len(items))
     if letter == "S":
         for item in items:
@@ -283,7 +285,7 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def _put_field(
-    p: cython.p_uchar, at: cython.Py_ssize_t, letter: cython.Py_UCS4, value: object
+    p: cython.p_uchar, at: cython.Py_ssize_t, letter: cython.Py_UCS4, value: Any
 ) -> cython.Py_ssize_t:
     """Write a field that `_field_size` has found room for."""
     bits: cython.ulonglong
@@ -311,7 +313,7 @@ def _put_field(
             raise TypeError(f"flag expected, not {type(value).__name__}")
         p[at] = value is True
         return at + 1
-    items: list = value
+    items: list[Any] = value
     at = _put_uvarint(p, at, len(items))
     if letter == "P":
         return _front_coded(items, p, at, True)
@@ -325,7 +327,7 @@ def _put_field(
     return at
 
 
-def encode_fields(layout: str, values: tuple) -> bytes:
+def encode_fields(layout: str, values: tuple[Any, ...]) -> bytes:
     """The values as a version byte and the fields of `layout`, one value a letter."""
     count: cython.Py_ssize_t = len(layout)
     size: cython.Py_ssize_t = 1
@@ -354,7 +356,7 @@ def encode_fields(layout: str, values: tuple) -> bytes:
     return p[:at] if cython.compiled else bytes(p[:at])
 
 
-def encode_frame(ops: list) -> bytes:
+def encode_frame(ops: list[tuple[int, bytes]]) -> bytes:
     """The CB1 frame of the ops (number, payload), in this order."""
     size: cython.Py_ssize_t = len(MAGIC) + _uvarint_size(len(ops))
     at: cython.Py_ssize_t = len(MAGIC)
@@ -372,14 +374,14 @@ def encode_frame(ops: list) -> bytes:
         p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(out))
         memcpy(p, b"CB1", 3)
     else:
-        out = p = bytearray(size)
+        p = bytearray(size)
         p[:3] = MAGIC
     at = _put_uvarint(p, at, len(ops))
     for number, payload in ops:
         at = _put_uvarint(p, at, _unsigned(number))
         at = _put_bytes(p, at, payload)
     assert at == size
-    return out if cython.compiled else bytes(out)
+    return out if cython.compiled else bytes(p)
 
 
 # Reading.
@@ -415,7 +417,7 @@ def _read(data: bytes, what: str) -> _Reader:
 
 
 @cython.cfunc
-def _error(reader: _Reader, why: str) -> object:
+def _error(reader: _Reader, why: str) -> CodecError:
     return CodecError(f"{reader.what} {reader.number}: {why} (byte {reader.at} of {reader.end})")
 
 
@@ -487,7 +489,7 @@ def _get_time(reader: _Reader) -> object:
         raise _error(reader, "more nanoseconds than a second has")
     if seconds <= SECONDS_MAX_64:
         return seconds * SECOND_NS + ns
-    return cython.cast(object, seconds) * SECOND_NS + ns
+    return cython.cast(object, seconds) * SECOND_NS + ns  # type: ignore[operator]
 
 
 @cython.cfunc
@@ -527,8 +529,8 @@ def _get_field(reader: _Reader, letter: cython.Py_UCS4) -> object:
 
 
 @cython.cfunc
-def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list:
-    items: list = []
+def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list[Any]:
+    items: list[Any] = []
     before: bytes = b""
     count: cython.Py_ssize_t = _get_size(reader, 2 if letter == "P" else 1)
     for _ in range(count):
@@ -557,10 +559,10 @@ def _get_front_coded(reader: _Reader, before: bytes) -> bytes:
     return before[:shared] + _get_bytes(reader)
 
 
-def decode_fields(layout: str, data: bytes) -> tuple:
+def decode_fields(layout: str, data: bytes) -> tuple[Any, ...]:
     """The values of the fields; those with capital letters come back as lists."""
     reader: _Reader = _read(data, "field")
-    values: list = []
+    values: list[Any] = []
     letter: cython.Py_UCS4
     if reader.end == 0:
         raise CodecError("empty, not even a version byte")
@@ -578,10 +580,10 @@ def decode_fields(layout: str, data: bytes) -> tuple:
     return tuple(values)
 
 
-def decode_frame(data: bytes) -> list:
+def decode_frame(data: bytes) -> list[tuple[int, bytes]]:
     """The ops (number, payload) of a CB1 frame."""
     reader: _Reader = _read(data, "op")
-    ops: list = []
+    ops: list[Any] = []
     i: cython.Py_ssize_t
     if not data.startswith(MAGIC):
         raise CodecError("not a CB1 frame")

@@ -16,10 +16,11 @@ _SEED_DIGITS = 7
 SEED_BITS = 32
 
 
-def build_token(fencing, seed):
+def build_token(fencing: cython.ulonglong, seed: cython.ulonglong) -> str:
     """The token of the lease with this fencing number and these 32 bits."""
-    text: cython.char[20]  # _SIZE_MAX
-    if not cython.compiled:
+    if cython.compiled:  # noqa: SIM108
+        text = cython.declare(cython.char[20])  # type: ignore[misc, valid-type]  # _SIZE_MAX
+    else:
         text = bytearray(_SIZE_MAX)
     digits: cython.p_const_char = _DIGITS
     at: cython.Py_ssize_t = _SIZE_MAX

@@ -11,8 +11,11 @@ Texts must be UTF-8. The number of elements of all lists and maps is bounded, as
 in memory than on the wire.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import cython
 
@@ -42,7 +45,15 @@ class ProtobufError(ValueError):
 class Field:
     """One field of a message."""
 
-    def __init__(self, number, name, kind, repeated=False, optional=False, message=None):
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        kind: int,
+        repeated: bool = False,
+        optional: bool = False,
+        message: Message | None = None,
+    ) -> None:
         self.number = number
         self.name = name
         self.kind = kind
@@ -58,40 +69,40 @@ class Field:
 class Message:
     """A type of messages: its fields, in the order of their numbers."""
 
-    def __init__(self, name, is_entry=False):
+    def __init__(self, name: str, is_entry: bool = False) -> None:
         self.name = name
         self.is_entry = is_entry
-        self.fields = []
-        self.by_number = {}
+        self.fields: list[Field] = []
+        self.by_number: dict[int, Field] = {}
 
-    def set_fields(self, fields):
+    def set_fields(self, fields: Iterable[Field]) -> None:
         """Give a type its fields; comes later than the type, as types may hold each other."""
         self.fields = sorted(fields, key=lambda field: field.number)
         self.by_number = {field.number: field for field in self.fields}
 
 
-def decode(message, data, items_max):
+def decode(message: Message, data: bytes, items_max: cython.Py_ssize_t) -> dict[str, Any]:
     """The message in some bytes; ProtobufError if they are none, or one with too many elements."""
     reader = _Reader(data, items_max)
-    values = {}
+    values: dict[str, Any] = {}
     reader._read_message(message, len(data), values, 0)
     return values
 
 
-def encode(message, values):
+def encode(message: Message, values: dict[str, Any]) -> bytes:
     """A message as bytes."""
-    pieces = []
+    pieces: list[bytes] = []
     _put_message(message, values, pieces)
     return b"".join(pieces)
 
 
-def encode_varint(value):
+def encode_varint(value: Any) -> bytes:
     """A number below 2**64, seven bits a byte."""
     if value < 128:
         return _SHORT[value]
     left: cython.ulonglong = value
     if cython.compiled:
-        digits = cython.declare(cython.uchar[10])
+        digits = cython.declare(cython.uchar[10])  # type: ignore[misc, valid-type]
         size: cython.Py_ssize_t = 0
         while left >= 128:
             digits[size] = cython.cast(cython.uchar, left & 0x7F | 0x80)
@@ -108,7 +119,7 @@ def encode_varint(value):
         return bytes(text)
 
 
-def varint_size(value):
+def varint_size(value: cython.ulonglong) -> cython.Py_ssize_t:
     """How many bytes a number below 2**63 takes."""
     size: cython.Py_ssize_t = 1
     while value >= 128:
@@ -120,17 +131,19 @@ def varint_size(value):
 class _Reader:
     """Goes through the bytes once."""
 
-    def __init__(self, data, items_max):
+    def __init__(self, data: bytes, items_max: cython.Py_ssize_t) -> None:
         self.data = data
         self.at = 0
         self.items_left = items_max
         self.items_max = items_max
 
-    def _read_message(self, message, end, values, depth):
+    def _read_message(
+        self, message: Message, end: cython.Py_ssize_t, values: dict[Any, Any], depth: cython.int
+    ) -> None:
         """The fields up to `end`, into what there is of the message."""
         if depth > _DEPTH_MAX:
             raise ProtobufError("messages are nested too deeply")
-        fields: dict = message.by_number
+        fields: dict[Any, Any] = message.by_number
         while self.at < end:
             tag: cython.ulonglong = self._read_varint(end)
             if tag > _TAG_MAX or tag < 8:
@@ -155,26 +168,29 @@ class _Reader:
                 else:
                     values.pop(field.name, None)
 
-    def _read_part(self, field, end, values, depth):
+    def _read_part(
+        self, field: Field, end: cython.Py_ssize_t, values: dict[Any, Any], depth: cython.int
+    ) -> None:
         """A message inside another one, of which this may be a part only."""
+        assert field.message is not None
         if field.is_map:
             self._count_item()
-            entry = {}
+            entry: dict[str, Any] = {}
             self._read_message(field.message, end, entry, depth + 1)
             key_field: Field = field.message.fields[0]
             value_field: Field = field.message.fields[1]
-            default = {} if value_field.kind == _MESSAGE else value_field.default
+            default: Any = {} if value_field.kind == _MESSAGE else value_field.default
             key = entry.get("key", key_field.default)
             values.setdefault(field.name, {})[key] = entry.get("value", default)
         elif field.repeated:
             self._count_item()
-            item = {}
+            item: dict[str, Any] = {}
             values.setdefault(field.name, []).append(item)
             self._read_message(field.message, end, item, depth + 1)
         else:
             self._read_message(field.message, end, values.setdefault(field.name, {}), depth + 1)
 
-    def _read_scalar(self, field, end):
+    def _read_scalar(self, field: Field, end: cython.Py_ssize_t) -> Any:
         """The value of a field that is no message."""
         kind: cython.int = field.kind
         if kind == _STRING:
@@ -202,7 +218,7 @@ class _Reader:
         low: cython.longlong = value & 0xFFFFFFFF
         return low - 0x100000000 if low >> 31 else low
 
-    def _read_varint(self, end):
+    def _read_varint(self, end: cython.Py_ssize_t) -> cython.ulonglong:
         """A number; bits beyond the 64th are dropped."""
         p: cython.p_const_uchar = self.data
         at: cython.Py_ssize_t = self.at
@@ -221,7 +237,7 @@ class _Reader:
                 raise ProtobufError("a number of more than ten bytes")
         raise _cut_off()
 
-    def _read_size(self, end):
+    def _read_size(self, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """A size, and where what has it ends."""
         size: cython.ulonglong = self._read_varint(end)
         left: cython.Py_ssize_t = end - self.at
@@ -229,7 +245,9 @@ class _Reader:
             raise _cut_off()
         return self.at + cython.cast(cython.Py_ssize_t, size)
 
-    def _skip(self, number, wire, end, depth):
+    def _skip(
+        self, number: cython.ulonglong, wire: cython.int, end: cython.Py_ssize_t, depth: cython.int
+    ) -> None:
         """Go behind the value of a field."""
         if wire == _VARINT:
             self._read_varint(end)
@@ -245,7 +263,9 @@ class _Reader:
         else:
             raise ProtobufError("the end of a group that did not begin, or no wire type")
 
-    def _skip_group(self, number, end, depth):
+    def _skip_group(
+        self, number: cython.ulonglong, end: cython.Py_ssize_t, depth: cython.int
+    ) -> None:
         """Go behind the end of a group."""
         if depth > _DEPTH_MAX:
             raise ProtobufError("groups are nested too deeply")
@@ -261,25 +281,25 @@ class _Reader:
             self._skip(tag >> 3, wire, end, depth)
         raise _cut_off()
 
-    def _count_item(self):
+    def _count_item(self) -> None:
         """One more element of a list or map."""
         self.items_left -= 1
         if self.items_left < 0:
             raise ProtobufError(f"more than {self.items_max} elements")
 
 
-def _cut_off():
+def _cut_off() -> ProtobufError:
     return ProtobufError("the message ends too early")
 
 
-def _is_default(field, value):
+def _is_default(field: Field, value: Any) -> cython.bint:
     """Whether a value stands for its absence. Minus zero is another number than zero."""
     if field.kind == _DOUBLE:
         return _DOUBLE_BYTES.pack(value) == b"\x00\x00\x00\x00\x00\x00\x00\x00"
     return not value
 
 
-def _put_message(message, values, pieces):
+def _put_message(message: Message, values: dict[Any, Any], pieces: list[Any]) -> None:
     field: Field
     for field in message.fields:
         value = values.get(field.name)
@@ -297,7 +317,7 @@ def _put_message(message, values, pieces):
             _put_value(field, value, pieces)
 
 
-def _put_value(field, value, pieces):
+def _put_value(field: Field, value: Any, pieces: list[Any]) -> None:
     kind: cython.int = field.kind
     pieces.append(field.tag)
     if kind == _STRING:
@@ -309,7 +329,8 @@ def _put_value(field, value, pieces):
         if isinstance(value, bytes):
             body = value
         else:
-            parts = []
+            assert field.message is not None
+            parts: list[bytes] = []
             _put_message(field.message, value, parts)
             body = b"".join(parts)
         pieces.append(encode_varint(len(body)))

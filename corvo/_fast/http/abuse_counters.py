@@ -6,7 +6,7 @@ that does not know better, shows in the metrics by name.
 
 from typing import Final
 
-from corvo.errors import HeadersTooLarge, Overloaded, PayloadTooLarge, UriTooLong
+from corvo.errors import CorvoError, HeadersTooLarge, Overloaded, PayloadTooLarge, UriTooLong
 
 REASONS: Final = {
     "connections": "closed when accepted: too many, in all or from that address",
@@ -54,14 +54,14 @@ _BY_ERROR: Final = {
 class AbuseCounters:
     """The counters, by the names of REASONS."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.counts = dict.fromkeys(REASONS, 0)
 
-    def count(self, reason):
+    def count(self, reason: str) -> None:
         """Something was refused for this reason."""
         self.counts[reason] += 1
 
 
-def reason_of(error):
+def reason_of(error: CorvoError) -> str:
     """The reason why a request is answered with this error before anybody has handled it."""
     return _BY_ERROR.get(type(error), "malformed")

@@ -59,7 +59,7 @@ cdef class Request:
     cdef readonly Py_ssize_t unsent_size
     cdef readonly HttpConn conn
     cdef readonly long long arrived_ns
-    cdef public object on_abandoned, on_writable, on_body, context
+    cdef public object on_abandoned, on_writable, on_body, context, route, caller
     cdef public RouteMetrics route_metrics
     cdef Request _next
     cdef unsigned int _stream_id

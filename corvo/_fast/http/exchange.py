@@ -13,9 +13,12 @@ Over HTTP/2 the body of a request can come bit by bit, too: while `receiving`, `
 when there is more of it, or its end, and `take_body` returns what has come.
 """
 
+from __future__ import annotations
+
 import json
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import cython
 
@@ -25,7 +28,8 @@ if cython.compiled:
 
 from corvo._fast.http.abuse_counters import AbuseCounters
 from corvo._fast.http.monotonic import MonotonicClock
-from corvo.errors import honest
+from corvo._fast.metrics import RouteMetrics
+from corvo.errors import CorvoError, honest
 
 _REASONS: Final = {
     200: "OK",
@@ -93,7 +97,7 @@ def header_line(name: str, value: str) -> bytes:
     return f"{name}: {value}\r\n".encode("ascii")
 
 
-def reply_error(request, error):
+def reply_error(request: Request, error: CorvoError) -> None:
     """Answer with the error as JSON: text, code and its extra fields.
 
     `retry_after_ms` and `allow` become headers too. Retry-After counts whole seconds, so it is
@@ -111,7 +115,7 @@ def reply_error(request, error):
     request.reply(error.status, _encode_json(body).encode(), headers)
 
 
-def join(a, b, c, d, e, f, g):
+def join(a: bytes, b: bytes, c: bytes, d: bytes, e: bytes, f: bytes, g: bytes) -> bytes:
     """Seven pieces in a row; a list of them to join would cost more than the copy."""
     if cython.compiled:
         size: cython.Py_ssize_t = len(a) + len(b) + len(c) + len(d) + len(e) + len(f) + len(g)
@@ -134,7 +138,13 @@ def _put(p: cython.p_uchar, piece: bytes) -> cython.p_uchar:
 class H1Context:
     """What all connections of one server share: limits, clock, body budget, request ids."""
 
-    def __init__(self, limits, monotonic, date, request_id_prefix):
+    def __init__(
+        self,
+        limits: Any,
+        monotonic: MonotonicClock | Callable[[], int],
+        date: Callable[[], bytes],
+        request_id_prefix: bytes,
+    ) -> None:
         self.head_size_max = limits.head_size_max
         self.head_fields_max = limits.head_fields_max
         self.target_size_max = limits.target_size_max
@@ -156,12 +166,14 @@ class H1Context:
         self.write_stall_ns = limits.write_stall_ns
         self.http2 = limits.http2
         self.keeps_fields = False  # every header field stays with its request
-        self.takes_pieces = None  # says of a request whether its handler takes a body in pieces
+        self.takes_pieces: Callable[[Request], bool] | None = (
+            None  # says of a request whether its handler takes a body in pieces
+        )
         self._monotonic = (
             monotonic if isinstance(monotonic, MonotonicClock) else MonotonicClock(monotonic)
         )
         self.abuse_counters = AbuseCounters()
-        self.cached = None  # heads that HTTP/1.1 connections have read before
+        self.cached: Any = None  # heads that HTTP/1.1 connections have read before
         self.bodies_size = 0
         self.index = -1
         self.draining = False
@@ -171,24 +183,24 @@ class H1Context:
         self._date_until_ns = -1
         self._index_line = b""
         self._line_index = -1
-        self._starts = {}
+        self._starts: dict[int, bytes] = {}
         self._request_id_prefix = request_id_prefix
         self._id_start = request_id_prefix + b"0"
         self._requests = 0
-        self._valid_host = None
+        self._valid_host: bytes | None = None
 
-    def monotonic(self):
+    def monotonic(self) -> cython.longlong:
         """The time now, in nanoseconds."""
         return self._monotonic.elapsed_ns()
 
-    def _new_request_id(self):
+    def _new_request_id(self) -> bytes:
         self._requests += 1
         end: cython.int = self._requests & 4095
         if end == 0:
             self._id_start = b"%b%x" % (self._request_id_prefix, self._requests >> 12)
         return join(self._id_start, _ID_ENDS[end], b"", b"", b"", b"", b"")
 
-    def _get_start(self, status, now_ns):
+    def _get_start(self, status: cython.int, now_ns: cython.longlong) -> bytes:
         """The reply up to its request id. It names the time, so it lasts for a second."""
         if now_ns >= self._date_until_ns:
             self._renew_date(now_ns)
@@ -198,19 +210,19 @@ class H1Context:
             start = self._starts[status] = _STATUS_LINES[status] + self._date_line
         return start
 
-    def _get_date(self, now_ns):
+    def _get_date(self, now_ns: cython.longlong) -> bytes:
         """The text of the Date header; the same object for a second."""
         if now_ns >= self._date_until_ns:
             self._renew_date(now_ns)
         return self._date_text
 
-    def _renew_date(self, now_ns):
+    def _renew_date(self, now_ns: cython.longlong) -> None:
         self._date_text = self._date()
         self._date_line = b"Date: %b\r\nX-Request-Id: " % self._date_text
         self._date_until_ns = now_ns + 1_000_000_000
         self._starts = {}
 
-    def _get_index_line(self, index):
+    def _get_index_line(self, index: cython.longlong) -> bytes:
         """The X-Corvo-Index header; a whole batch of replies names the same index."""
         if index != self._line_index:
             self._line_index = index
@@ -221,14 +233,14 @@ class H1Context:
 class Request:
     """One complete request, and the slot in which its reply will go out."""
 
-    def __init__(self, conn):
+    def __init__(self, conn: HttpConn) -> None:
         self.conn = conn
         self.peer = self.conn.peer
         self.method = "GET"
         self.path = b""
         self.query = b""
         self.body = b""
-        self.params = ()
+        self.params: tuple[str, ...] = ()
         self.keep_alive = True
         self._reply_body = b""
         self._reply_headers = b""
@@ -238,49 +250,61 @@ class Request:
         if not cython.compiled:  # fields of C begin as None, false and 0
             self._set_blank()
 
-    def _set_blank(self):
-        self.host = None
-        self.content_type = None
-        self.content_length = None
-        self.authorization = None
-        self.api_key = None
-        self.cookie = None
-        self.request_id = None
-        self.idempotency_key = None
-        self.namespace = None
-        self.min_index = None
-        self.client_name = None
-        self.client_version = None
-        self.forwarded = None  # another node has passed it on
-        self.expect = None
-        self.rare = None  # header fields that few requests have, by lower-case name
-        self.fields = None  # all of them, as pairs, where the context keeps them
+    def _set_blank(self) -> None:
+        self.host: bytes | None = None
+        self.content_type: bytes | None = None
+        self.content_length: bytes | None = None
+        self.authorization: bytes | None = None
+        self.api_key: bytes | None = None
+        self.cookie: bytes | None = None
+        self.request_id: Any = None  # bytes, once the head was read
+        self.idempotency_key: bytes | None = None
+        self.namespace: bytes | None = None
+        self.min_index: bytes | None = None
+        self.client_name: bytes | None = None
+        self.client_version: bytes | None = None
+        self.forwarded: bytes | None = None  # another node has passed it on
+        self.expect: bytes | None = None
+        self.rare: dict[bytes, bytes] | None = (
+            None  # header fields that few requests have, by lower-case name
+        )
+        self.fields: list[tuple[bytes, bytes]] | None = (
+            None  # all of them, as pairs, where the context keeps them
+        )
         self.head_only = False
         self.arrived_ns = 0
         self.replied = False
         self.delivered = False
         self.abandoned = False
-        self.on_abandoned = None
-        self.on_writable = None
-        self.on_body = None
+        self.on_abandoned: Callable[[Request], None] | None = None
+        self.on_writable: Callable[[Request], None] | None = None
+        self.on_body: Callable[[Request], None] | None = None
         self.receiving = False  # there will be more of the body
         self.streaming = False  # started, not ended, and somebody is there to read it
         self.unsent_size = 0  # of the pieces
-        self.context = None  # the handler's own, until it answers
-        self.route_metrics = None  # RouteMeter of the route
+        self.context: Any = None  # the handler's own, until it answers
+        self.route_metrics: RouteMetrics | None = None  # metrics of the route
+        self.route: Any = None  # the row of the route table, once it is looked up
+        self.caller: Any = None  # the caller that it acts for, once its route is known
         self.unsure = False  # it may have been done already, by another node
-        self._next = None
+        self._next: Request | None = None
         self._stream_id = 0  # HTTP/2
         self._old_client = False
-        self._codings = None
+        self._codings: bytes | None = None
         self._upgrade_offered = False
         self._body_size = 0
         self._replied_ns = 0
         self._status = 0
-        self._pieces = None
+        self._pieces: Any = None  # a list of bytes once the reply was started
         self._head_sent = False
 
-    def reply(self, status, body=b"", headers=b"", content_type=_JSON):
+    def reply(
+        self,
+        status: cython.int,
+        body: bytes = b"",
+        headers: bytes = b"",
+        content_type: bytes = _JSON,
+    ) -> None:
         """Complete the slot, exactly once; replies leave in the order of the requests.
 
         `headers` are lines made by `header_line`. When the connection is gone the reply is
@@ -303,7 +327,7 @@ class Request:
         self._index = conn.context.index
         conn._answered(self)
 
-    def start(self, status, headers=b"", content_type=_JSON):
+    def start(self, status: int, headers: bytes = b"", content_type: bytes = _JSON) -> None:
         """Begin a reply whose body comes in pieces."""
         assert not self.replied, "a request is answered once"
         assert status != 204 and status != 304, "these have no body"
@@ -322,21 +346,21 @@ class Request:
         self.streaming = not self.head_only
         conn._answered(self)
 
-    def send(self, data):
+    def send(self, data: bytes) -> None:
         """Add to the body of a reply that was started; dropped when nobody reads it any more."""
         if self.streaming and data:
             self._pieces.append(data)
             self.unsent_size += len(data)
             self.conn._piece_added(self, len(data))
 
-    def end(self, trailers=b""):
+    def end(self, trailers: bytes = b"") -> None:
         """End a reply that was started; `trailers` are lines made by `header_line`."""
         if self.streaming:
             self.streaming = False
             self._trailers = trailers
             self.conn._pieces_end(self)
 
-    def take_body(self):
+    def take_body(self) -> bytes:
         """What has come of the body and was not taken yet; the peer may then send as much again."""
         if self.body:
             data = self.body
@@ -344,11 +368,11 @@ class Request:
             return data
         return self.conn._take_body(self)
 
-    def keep_body(self, size):
+    def keep_body(self, size: cython.Py_ssize_t) -> None:
         """Say how much of what was taken is still kept: it counts among the bodies in flight."""
         self.conn._keep_body(self, size)
 
-    def _abandon(self):
+    def _abandon(self) -> None:
         self.abandoned = True
         self.streaming = False
         self.on_writable = None
@@ -358,7 +382,7 @@ class Request:
         if callback is not None:
             callback(self)
 
-    def _render(self, close):
+    def _render(self, close: cython.bint) -> bytes:
         """The whole reply as bytes; `close` announces that it is the last one."""
         context = self.conn.context
         took_us: cython.longlong = max(0, self._replied_ns - self.arrived_ns) // 1000
@@ -401,7 +425,9 @@ class HttpConn:
     while the peer does not take what was sent.
     """
 
-    def __init__(self, context, peer="", on_output=None):
+    def __init__(
+        self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
+    ) -> None:
         self.context = context
         self.peer = peer
         self.on_output = on_output
@@ -410,35 +436,35 @@ class HttpConn:
         self.unsent_size = 0
         self._idle_ns = context.monotonic()
 
-    def feed(self, data):
+    def feed(self, data: bytes) -> list[Request]:
         """Take what was read; return the requests that are complete, in order."""
         raise NotImplementedError
 
-    def data_to_send(self):
+    def data_to_send(self) -> bytes:
         """All output there is, which counts as delivered from now on."""
         raise NotImplementedError
 
-    def is_holding(self):
+    def is_holding(self) -> cython.bint:
         """Whether the peer should not be read from for now."""
         raise NotImplementedError
 
-    def _answered(self, request):
+    def _answered(self, request: Request) -> None:
         """A request has its reply, or the head of it."""
         raise NotImplementedError
 
-    def _piece_added(self, request, size):
+    def _piece_added(self, request: Request, size: cython.Py_ssize_t) -> None:
         """There is more of a reply that comes in pieces."""
         raise NotImplementedError
 
-    def _pieces_end(self, request):
+    def _pieces_end(self, request: Request) -> None:
         """There is no more of it."""
         raise NotImplementedError
 
-    def _take_body(self, request):
+    def _take_body(self, request: Request) -> bytes:
         """What has come of a body in pieces: nothing, where all bodies come whole."""
         return b""
 
-    def _keep_body(self, request, size):
+    def _keep_body(self, request: Request, size: cython.Py_ssize_t) -> None:
         """How much of such a body is still kept."""
 
 
@@ -448,23 +474,25 @@ class ReplyQueue(HttpConn):
     While the peer does not take what was sent, and while the pipeline is full, nothing is read.
     """
 
-    def __init__(self, context, peer="", on_output=None):
+    def __init__(
+        self, context: H1Context, peer: str = "", on_output: Callable[[], None] | None = None
+    ) -> None:
         HttpConn.__init__(self, context, peer, on_output)
         self.pending = 0
         self._full = False
         self._continue_due = False
         # Requests without a released reply, in order; released ones that were not yet sent.
-        self._first = None
-        self._last = None
-        self._out = []
-        self._leaving = []
+        self._first: Request | None = None
+        self._last: Request | None = None
+        self._out: list[bytes] = []
+        self._leaving: list[Request] = []
 
     @property
-    def paused(self):
+    def paused(self) -> bool:
         """Whether reading has to wait: for replies to be made, or for the peer to take them."""
         return self._is_paused()
 
-    def data_to_send(self):
+    def data_to_send(self) -> bytes:
         """All released replies, joined; they count as delivered from now on."""
         first = self._first
         if first is not None and first.streaming and first._head_sent and first._pieces:
@@ -485,22 +513,22 @@ class ReplyQueue(HttpConn):
             first.on_writable(first)
         return data
 
-    def _is_paused(self):
+    def _is_paused(self) -> cython.bint:
         return self._full or self.blocked or self.unsent_size > self.context.unsent_size_max
 
-    def _ends_here(self):
+    def _ends_here(self) -> cython.bint:
         """Whether no further request will come; told by the reading half."""
         raise NotImplementedError
 
-    def _stop(self):
+    def _stop(self) -> None:
         """Have the reading half read no more."""
         raise NotImplementedError
 
-    def _close(self):
+    def _close(self) -> None:
         self._stop()
         self.want_close = True
 
-    def _enqueue(self, request):
+    def _enqueue(self, request: Request) -> None:
         if self._last is None:
             self._first = request
         else:
@@ -512,13 +540,13 @@ class ReplyQueue(HttpConn):
                 self.context.abuse_counters.count("pipeline")
             self._full = True
 
-    def _answered(self, request):
+    def _answered(self, request: Request) -> None:
         self._release()
 
-    def _pieces_end(self, request):
+    def _pieces_end(self, request: Request) -> None:
         self._release()
 
-    def _release(self):
+    def _release(self) -> None:
         """Move finished replies from the front of the queue to the output."""
         request = self._first
         if request is None or not request.replied or self.want_close:
@@ -551,11 +579,11 @@ class ReplyQueue(HttpConn):
         if was_empty and self.on_output is not None:
             self.on_output()
 
-    def _put(self, data):
+    def _put(self, data: bytes) -> None:
         self._out.append(data)
         self.unsent_size += len(data)
 
-    def _release_stream(self, request, close):
+    def _release_stream(self, request: Request, close: cython.bint) -> cython.bint:
         """What there is of a reply that comes in pieces; whether it is the last of the connection.
 
         A client of HTTP/1.0 knows no chunks: the end of the connection is the end of its body, and
@@ -575,11 +603,11 @@ class ReplyQueue(HttpConn):
             self._put(b"0\r\n%b\r\n" % request._trailers)
         return close or not request.keep_alive
 
-    def _piece_added(self, request, size):
+    def _piece_added(self, request: Request, size: cython.Py_ssize_t) -> None:
         if request is self._first and not self.blocked and self.on_output is not None:
             self.on_output()
 
-    def _take_pieces(self, request):
+    def _take_pieces(self, request: Request) -> None:
         """Make one chunk of all pieces, so that frequent small ones cost little."""
         if not request._pieces:
             return
@@ -593,13 +621,13 @@ class ReplyQueue(HttpConn):
         self._out += pieces
         self.unsent_size += size
 
-    def _send_continue(self):
+    def _send_continue(self) -> None:
         """Ask for an awaited body, once it is this request's turn to be answered."""
         if self._continue_due and self._first is None:
             self._continue_due = False
             self._put(_CONTINUE)
 
-    def _cancel_parked(self):
+    def _cancel_parked(self) -> None:
         """Answer for requests whose handlers only wait: an empty 204, so that others can leave.
         Replies that come in pieces end, if somebody wants to know."""
         request = self._first
@@ -615,8 +643,8 @@ class ReplyQueue(HttpConn):
             request = following
         self._release()
 
-    def _abandon_all(self):
-        request: Request
+    def _abandon_all(self) -> None:
+        request: Request | None
         gone = self._leaving
         self._leaving = []
         self._out = []
@@ -630,5 +658,5 @@ class ReplyQueue(HttpConn):
             following = request._next
             request._next = None
             request = following
-        for request in gone:
-            request._abandon()
+        for left in gone:
+            left._abandon()

@@ -4,14 +4,17 @@ llhttp has found the head well formed before; a callback for each field would co
 the rest of reading a request.
 """
 
+from __future__ import annotations
+
 import re
-from typing import Final
+from typing import Any, Final
 
 import cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memchr
 
+from corvo._fast.http.exchange import Request
 from corvo.errors import BadRequest, HeadersTooLarge
 
 _TAB, _LF, _CR, _SPACE, _COLON, _DELETE = 9, 10, 13, 32, 58, 127
@@ -59,7 +62,7 @@ def _is(
     return i == size
 
 
-def find_byte(data, byte, start):
+def find_byte(data: bytes, byte: cython.int, start: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Where the byte is at or behind `start`, which must not be behind the end; -1 = nowhere."""
     if cython.compiled:
         p: cython.p_const_uchar = data
@@ -72,7 +75,7 @@ def find_byte(data, byte, start):
         return data.find(byte, start)
 
 
-def find_head_end(data, start):
+def find_head_end(data: bytes, start: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """The position behind the next blank line that begins at or behind `start`; -1 = there is
     none."""
     at: cython.Py_ssize_t = find_byte(data, _CR, start)
@@ -85,7 +88,7 @@ def find_head_end(data, start):
     return -1
 
 
-def is_cacheable_head(head):
+def is_cacheable_head(head: bytes) -> cython.bint:
     """Whether this is a whole head that needs no parser: a request line, known to be one, without
     unusual characters, then lines of a token, a colon and printable ASCII, none of which says
     anything about framing or the connection but Content-Length.
@@ -125,7 +128,9 @@ def is_cacheable_head(head):
     return at == size - 2 and p[at] == _CR and p[at + 1] == _LF
 
 
-def _is_harmless(p, at, size):
+def _is_harmless(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
     """Whether a field of this name says nothing that a plain head may not say."""
     if size == 6:
         return not _is(p, at, b"expect", size)
@@ -140,13 +145,13 @@ def _is_harmless(p, at, size):
 
 # Each field that is kept may occur once only: a second Authorization, say, would leave it to chance
 # which one counts.
-def _once(before, value, name):
+def _once(before: bytes | None, value: bytes, name: str) -> bytes:
     if before is not None:
         raise BadRequest(f"header {name} is given twice")
     return value
 
 
-def read_fields(request, head, fields_max):
+def read_fields(request: Request, head: bytes, fields_max: cython.Py_ssize_t) -> None:
     """Go through the lines of a head that llhttp has found well formed: a request line, then
     `name: value` with optional blanks around the value, each ending in CR LF."""
     p: cython.p_const_uchar = head
@@ -181,13 +186,13 @@ def read_fields(request, head, fields_max):
         raise HeadersTooLarge(f"the request has more than {fields_max} header fields")
 
 
-def _all_fields(head):
+def _all_fields(head: bytes) -> list[tuple[bytes, bytes]]:
     """Name and value of each line behind the first."""
     lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
     return [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
 
 
-def _take_field(request, p, at, size, value):
+def _take_field(request: Any, p: Any, at: Any, size: Any, value: Any) -> None:
     """Keep the value of a field if it is one of those that mean something here."""
     if size == 4 and _is(p, at, b"host", size):
         request.host = _once(request.host, value, "host")
@@ -225,7 +230,7 @@ def _take_field(request, p, at, size, value):
         take_rare(request, p[at : at + size], value)
 
 
-def take_rare(request, name, value):
+def take_rare(request: Request, name: bytes, value: bytes) -> None:
     """Keep the value of a field if it is one of those that few requests have."""
     name = name.lower()
     if name not in RARE:

@@ -6,12 +6,14 @@ but compared. Only plain heads are kept (`corvo._fast.http.head.is_cacheable_hea
 proves who the client is, names one request, or is rare in another way.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memcmp
+
+from corvo._fast.http.exchange import Request
 
 _HEADS_MAX: Final = 8
 _SIZE_MAX: Final = 512  # of a head; nearly all are shorter
@@ -21,7 +23,7 @@ _SEEN: Final = 16
 class CachedHead:
     """A head, and what a request has of it."""
 
-    def __init__(self, head, request):
+    def __init__(self, head: bytes, request: Request) -> None:
         self.head = head
         self.method = request.method
         self.path = request.path
@@ -34,7 +36,7 @@ class CachedHead:
         self.client_name = request.client_name
         self.client_version = request.client_version
 
-    def fill(self, request):
+    def fill(self, request: Request) -> None:
         """Have a new request say the same."""
         request.method = self.method
         request.path = self.path
@@ -51,12 +53,12 @@ class CachedHead:
 class HeadCache:
     """The heads that all connections of a server know."""
 
-    def __init__(self):
-        self._cached = []
+    def __init__(self) -> None:
+        self._cached: list[Any] = []
         self._seen = [b""] * _SEEN  # the last one of each size, roughly
         self._oldest = 0
 
-    def find(self, data, pos):
+    def find(self, data: bytes, pos: cython.Py_ssize_t) -> CachedHead | None:
         """The known head that begins at `pos`, or None."""
         p: cython.p_const_uchar = data
         left: cython.Py_ssize_t = len(data) - pos
@@ -67,7 +69,7 @@ class HeadCache:
                 return cached
         return None
 
-    def learn(self, request, head):
+    def learn(self, request: Request, head: bytes) -> None:
         """Remember a plain head that was just read into a request, if it comes for the second
         time."""
         size: cython.Py_ssize_t = len(head)
@@ -95,7 +97,7 @@ def _begins(
         return p[at : at + size] == head
 
 
-def _is_special(request):
+def _is_special(request: Request) -> cython.bint:
     return (
         request.authorization is not None
         or request.api_key is not None

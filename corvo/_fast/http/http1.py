@@ -17,13 +17,16 @@ makes every limit exact and lets a connection stop between two pipelined request
 STOPPED, ignores all further input: after an error, `Connection: close`, or the end of the stream.
 """
 
-from typing import Final
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
 
 import cython
 import httptools
 
 from corvo._fast.http.abuse_counters import reason_of
-from corvo._fast.http.exchange import ReplyQueue, Request, reply_error
+from corvo._fast.http.exchange import H1Context, ReplyQueue, Request, reply_error
 from corvo._fast.http.head import (
     REQUEST_ID,
     find_byte,
@@ -36,11 +39,12 @@ from corvo._fast.http.http1_rules import (
     CHUNKED,
     check_host,
     is_foreign,
+    parse_upgrade_offer,
     read_framing,
     take_line,
     target_too_long,
 )
-from corvo._fast.http2.connection import H2Conn, parse_offer
+from corvo._fast.http2.connection import H2Conn
 from corvo.errors import (
     BadRequest,
     CorvoError,
@@ -66,7 +70,7 @@ _PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
 class _ChunkedBody:
     """What the parser of a chunked body calls: also for each field behind the last chunk."""
 
-    def __init__(self, conn):
+    def __init__(self, conn: H1Conn) -> None:
         self.on_header = conn.on_trailer
         self.on_headers_complete = conn.on_headers_complete
         self.on_chunk_header = conn.on_chunk_header
@@ -77,38 +81,44 @@ class _ChunkedBody:
 class H1Conn(ReplyQueue):
     """One HTTP/1.1 connection without its socket; `switches` = it goes on in HTTP/2 when asked."""
 
-    def __init__(self, context, peer="", on_output=None, switches=True):
+    def __init__(
+        self,
+        context: H1Context,
+        peer: str = "",
+        on_output: Callable[[], None] | None = None,
+        switches: bool = True,
+    ) -> None:
         ReplyQueue.__init__(self, context, peer, on_output)
         if context.cached is None:
             context.cached = HeadCache()
         self._cached = context.cached
         self._switches = switches
         self._phase = _LINE
-        self.successor = None
+        self.successor: H2Conn | None = None
         self.unread = b""
         self._ended = False
         self._served = False
         self._read_ns = self._idle_ns
         self._started_ns = self._idle_ns
-        self._parser = httptools.HttpRequestParser(self)
-        self._refusal = None
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._refusal: CorvoError | None = None
         self._refusal_reason = ""
         # Input: bytes not looked at yet, an unfinished line, the last bytes before a piece.
         self._rest = b""
         self._line = b""
         self._tail = b""
         # The message being read.
-        self._request = None
-        self._ready = []
+        self._request: Any = None  # a Request while one is read
+        self._ready: list[Request] = []
         self._began = False
-        self._head = []
-        self._authority = None
+        self._head: list[bytes] = []
+        self._authority: bytes | None = None
         self._upgraded = False
         self._plain = False
         self._muted = False
         self._head_size = 0
         self._body_left = 0
-        self._body = None
+        self._body: bytearray | None = None
         self._body_size = 0
         self._rate_size = 0
         self._chunks = 0
@@ -119,20 +129,20 @@ class H1Conn(ReplyQueue):
     # What the shell asks.
 
     @property
-    def has_input(self):
+    def has_input(self) -> bool:
         """Whether bytes wait that a further `feed` could turn into requests."""
         return len(self._rest) > 0
 
-    def is_holding(self):
+    def is_holding(self) -> bool:
         """Whether the peer should not be read from for now."""
         return len(self._rest) > 0 or self._is_paused()
 
     @property
-    def idle(self):
+    def idle(self) -> bool:
         """Whether no request is being read or answered."""
         return self._first is None and self._between_requests()
 
-    def feed(self, data):
+    def feed(self, data: bytes) -> list[Request]:
         """Take what was read; return the requests that are complete, in order.
 
         At most `pipeline_max` come at once. When `has_input` says that there is more, the caller
@@ -176,7 +186,7 @@ class H1Conn(ReplyQueue):
         self._ready = []
         return ready
 
-    def check_time(self, now_ns):
+    def check_time(self, now_ns: int) -> None:
         """Refuse or close what took too long; called every now and then with the present time."""
         context = self.context
         if self._phase == _STOPPED:
@@ -206,12 +216,12 @@ class H1Conn(ReplyQueue):
                     context.abuse_counters.count("head_time")
                 self._close()
 
-    def drain(self):
+    def drain(self) -> None:
         """Close at once when idle; else the last reply of what is in flight will close."""
         if self.idle:
             self._close()
 
-    def eof(self):
+    def eof(self) -> None:
         """The peer sends no more: what is in flight is answered, parked requests are cancelled.
 
         A parked request is one whose handler set `on_abandoned` and has not answered. Its slot
@@ -221,7 +231,7 @@ class H1Conn(ReplyQueue):
         if not self._rest:
             self._finish_input()
 
-    def closed(self):
+    def closed(self) -> None:
         """The connection is gone: forget everything, tell whoever waits."""
         self._close()
         self._parser = None
@@ -230,15 +240,15 @@ class H1Conn(ReplyQueue):
 
     # Reading.
 
-    def _between_requests(self):
+    def _between_requests(self) -> cython.bint:
         return self._phase == _LINE and not self._began and not self._rest
 
-    def _ends_here(self):
+    def _ends_here(self) -> cython.bint:
         if self._ended:
             return not self._rest
         return self.context.draining and self._between_requests()
 
-    def _read_cached(self, data, pos):
+    def _read_cached(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The end of a head at `pos` that is known already; 0 = it is to be read."""
         if self._began or self._head_size:
             return 0
@@ -252,7 +262,7 @@ class H1Conn(ReplyQueue):
         self._end_cacheable_head(request)
         return pos + len(cached.head)
 
-    def _read_line(self, data, pos):
+    def _read_line(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Check the request line at `pos`. It stays in the data: the parser reads it again."""
         context = self.context
         if not self._began:
@@ -298,7 +308,7 @@ class H1Conn(ReplyQueue):
         self._tail = b""
         return pos
 
-    def _read_fields(self, data, pos):
+    def _read_fields(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         context = self.context
         end: cython.Py_ssize_t = self._next_cut(data, pos)
         room: cython.Py_ssize_t = context.head_size_max - self._head_size
@@ -327,7 +337,7 @@ class H1Conn(ReplyQueue):
             self._keep_tail(piece)
         return end
 
-    def _take_cacheable_head(self, head):
+    def _take_cacheable_head(self, head: bytes) -> None:
         """A whole head that says nothing special: llhttp is not asked, nor for its body."""
         request = self._request
         try:
@@ -338,7 +348,7 @@ class H1Conn(ReplyQueue):
         self._cached.learn(request, head)
         self._end_cacheable_head(request)
 
-    def _end_cacheable_head(self, request):
+    def _end_cacheable_head(self, request: Request) -> None:
         request.keep_alive = True
         self._name_request(request)
         if self._phase == _LENGTH:
@@ -346,7 +356,7 @@ class H1Conn(ReplyQueue):
         else:
             self._complete()
 
-    def _read_length(self, data, pos):
+    def _read_length(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         end: cython.Py_ssize_t = min(pos + self._body_left, len(data))
         self._body_left -= end - pos
         p: cython.p_const_uchar = data
@@ -363,7 +373,7 @@ class H1Conn(ReplyQueue):
             self._complete()
         return end
 
-    def _read_chunked(self, data, pos):
+    def _read_chunked(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         end = min(self._next_cut(data, pos), pos + self.context.feed_slice)
         piece = data[pos:end]
         body_size = self._body_size
@@ -377,7 +387,7 @@ class H1Conn(ReplyQueue):
             self._keep_tail(piece)
         return end
 
-    def _next_cut(self, data, pos):
+    def _next_cut(self, data: bytes, pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The end of the next blank line, which may have begun in an earlier piece."""
         if self._tail:
             seam = (self._tail + data[pos : pos + 3]).find(_BLANK_LINE)
@@ -386,11 +396,11 @@ class H1Conn(ReplyQueue):
         end: cython.Py_ssize_t = find_head_end(data, pos)
         return end if end >= 0 else len(data)
 
-    def _keep_tail(self, piece):
+    def _keep_tail(self, piece: bytes) -> None:
         tail = self._tail + piece if len(piece) < 3 else piece
         self._tail = tail[max(0, len(tail) - 3) :]
 
-    def _parse(self, piece):
+    def _parse(self, piece: bytes) -> None:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
@@ -402,14 +412,14 @@ class H1Conn(ReplyQueue):
         except httptools.HttpParserError as error:
             self._refuse(BadRequest(f"malformed HTTP: {error}"), "malformed")
 
-    def _resume_after_upgrade(self):
+    def _resume_after_upgrade(self) -> None:
         """Read on as plain HTTP/1.1 after an offer to upgrade that is not taken up.
 
         llhttp takes the head of such a request for the end of it and drops the body.
         """
         self._upgraded = False
         if self._phase == _FIELDS and self._may_give_way():
-            settings = parse_offer(b"".join(self._head))
+            settings = parse_upgrade_offer(b"".join(self._head))
             if settings is not None:
                 self._give_way(self._request, settings)
                 return
@@ -420,7 +430,7 @@ class H1Conn(ReplyQueue):
             self._parser = httptools.HttpRequestParser(self)
             self._complete()
 
-    def _may_give_way(self):
+    def _may_give_way(self) -> cython.bint:
         """Only a request without a body, with nothing left to answer before it."""
         return (
             self._switches
@@ -429,7 +439,7 @@ class H1Conn(ReplyQueue):
             and not self._ended
         )
 
-    def _give_way(self, request, settings):
+    def _give_way(self, request: Request | None, settings: bytes) -> None:
         """Go on in HTTP/2, with the request that offered it if there is one."""
         if request is not None:
             request.arrived_ns = self._read_ns
@@ -441,7 +451,7 @@ class H1Conn(ReplyQueue):
         self.on_output = None
         self.successor = conn
 
-    def _read_body_by(self, callbacks, framing):
+    def _read_body_by(self, callbacks: Any, framing: bytes) -> None:
         """Go on with a fresh parser that is told nothing but how the body is framed."""
         self._parser = httptools.HttpRequestParser(callbacks)
         self._muted = True
@@ -450,7 +460,7 @@ class H1Conn(ReplyQueue):
 
     # Called by the parser.
 
-    def on_headers_complete(self):
+    def on_headers_complete(self) -> None:
         """The head is there: decide whether and how the body is read."""
         if self._muted:
             return
@@ -466,18 +476,18 @@ class H1Conn(ReplyQueue):
         if self._phase != _FIELDS and request.expect is not None and not request._old_client:
             self._continue_due = request.expect.lower() == b"100-continue"
 
-    def _take_fields(self, request, head):
+    def _take_fields(self, request: Request, head: bytes) -> None:
         read_fields(request, head, self.context.head_fields_max)
         check_host(request, self._authority)
         self._choose_framing(request)
 
-    def _name_request(self, request):
+    def _name_request(self, request: Request) -> None:
         given = request.request_id
         if given is None or not REQUEST_ID.fullmatch(given):
             request.request_id = self.context._new_request_id()
         self._started_ns = self._read_ns
 
-    def on_chunk_header(self):
+    def on_chunk_header(self) -> None:
         """A chunk begins: refuse bodies made of crumbs, which cost far more than they carry."""
         context = self.context
         whole = self._chunks
@@ -486,7 +496,7 @@ class H1Conn(ReplyQueue):
             mean = context.chunk_mean_min
             self._fail(BadRequest(f"chunks of less than {mean} bytes on average"), "chunks")
 
-    def on_body(self, data):
+    def on_body(self, data: bytes) -> None:
         """Some of the body."""
         context = self.context
         size: cython.Py_ssize_t = len(data)
@@ -510,18 +520,18 @@ class H1Conn(ReplyQueue):
         else:
             self._body = bytearray(data)
 
-    def on_message_complete(self):
+    def on_message_complete(self) -> None:
         """The message is over, unless llhttp only says so because of an offered upgrade."""
         if not self._upgraded and not self._muted:
             self._complete()
 
-    def _fail(self, error, reason):
+    def _fail(self, error: CorvoError, reason: str) -> None:
         """Stop the parser from inside a callback; `_parse` then refuses."""
         self._refusal = error
         self._refusal_reason = reason
         raise error
 
-    def _choose_framing(self, request):
+    def _choose_framing(self, request: Request) -> None:
         size: cython.longlong = read_framing(request)
         if size == _CHUNKED_BODY:
             self._phase = _CHUNKED
@@ -531,7 +541,7 @@ class H1Conn(ReplyQueue):
             self._phase = _LENGTH
             self._body_left = size
 
-    def on_trailer(self, name, value):
+    def on_trailer(self, name: bytes, value: bytes) -> None:
         """Trailers are counted and forgotten: none of them may pass for a header."""
         if self._muted:
             return
@@ -543,7 +553,7 @@ class H1Conn(ReplyQueue):
         ):
             self._fail(BadRequest("the trailer section is too large"), "trailers")
 
-    def _complete(self):
+    def _complete(self) -> None:
         request = self._request
         if self._body is not None:
             request.body = bytes(self._body)
@@ -558,7 +568,7 @@ class H1Conn(ReplyQueue):
         self._enqueue(request)
         self._ready.append(request)
 
-    def _reset_message(self):
+    def _reset_message(self) -> None:
         self._request = None
         self._head = []
         self._began = False
@@ -578,7 +588,7 @@ class H1Conn(ReplyQueue):
 
     # Refusing and closing.
 
-    def _refuse(self, error, reason):
+    def _refuse(self, error: CorvoError, reason: str) -> None:
         """Answer the message being read with an error, after which the connection closes.
 
         Whatever follows on it cannot be trusted to start where we think it does.
@@ -597,14 +607,14 @@ class H1Conn(ReplyQueue):
         self._enqueue(request)
         reply_error(request, error)
 
-    def _refuse_head(self):
+    def _refuse_head(self) -> None:
         error = HeadersTooLarge(f"the request head is over {self.context.head_size_max} bytes")
         self._refuse(error, "head_size")
 
-    def _body_too_large(self):
+    def _body_too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"the request body is over {self.context.body_size_max} bytes")
 
-    def _stop(self):
+    def _stop(self) -> None:
         """Read no more, and give back what the unfinished message holds."""
         self._phase = _STOPPED
         self._rest = b""
@@ -614,7 +624,7 @@ class H1Conn(ReplyQueue):
         self._refusal = None
         self._reset_message()
 
-    def _finish_input(self):
+    def _finish_input(self) -> None:
         """The stream has ended: drop half a message, cancel the parked, close when all is said."""
         self._stop()
         self._cancel_parked()

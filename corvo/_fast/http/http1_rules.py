@@ -5,10 +5,12 @@ row could read one message as different ones.
 """
 
 import re
-from typing import Final
+from base64 import urlsafe_b64decode
+from typing import Any, Final
 
 import cython
 
+from corvo._fast.http.exchange import Request
 from corvo._fast.http.head import HOST, find_byte
 from corvo.errors import BadRequest, NotImplementedHere, UriTooLong, VersionNotSupported
 
@@ -23,10 +25,11 @@ _METHODS: Final = {
     m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 }
 _VERSION: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?\r\n")
+_BASE64URL: Final = re.compile(rb"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?")
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 
 
-def take_line(request, line, target_size_max):
+def take_line(request: Request, line: bytes, target_size_max: cython.Py_ssize_t) -> bytes | None:
     """Take the request line with its end; returns the authority that its target names, if any."""
     p: cython.p_const_uchar = line
     size: cython.Py_ssize_t = len(line)
@@ -50,7 +53,7 @@ def take_line(request, line, target_size_max):
             raise BadRequest("the request line does not end in an HTTP version")
     if len(target) > target_size_max:
         raise target_too_long(target_size_max)
-    authority: bytes = None
+    authority: bytes | None = None
     if not target.startswith(b"/"):
         authority, target = _split_target(request, target)
     if find_byte(target, _HASH, 0) >= 0:
@@ -64,14 +67,14 @@ def take_line(request, line, target_size_max):
     return authority
 
 
-def is_foreign(line):
+def is_foreign(line: bytes) -> cython.bint:
     """Whether a first line looks like one of HTTP, but of none that is known, as a broken preface
     of HTTP/2 does: whoever sent it could not read a reply of HTTP/1.1."""
     words = line.split(b" ")
     return len(words) == 3 and words[0] not in _METHODS and not words[2].startswith(b"HTTP/")
 
 
-def _split_target(request, target):
+def _split_target(request: Request, target: bytes) -> tuple[Any, ...]:
     """Authority and rest of the forms other than a path: absolute, and `*`."""
     if request.method == "CONNECT":
         raise NotImplementedHere("CONNECT: Corvo is no proxy")
@@ -84,12 +87,12 @@ def _split_target(request, target):
     return absolute.group(1), rest if rest.startswith(b"/") else b"/" + rest
 
 
-def target_too_long(size_max):
+def target_too_long(size_max: cython.Py_ssize_t) -> UriTooLong:
     """The error of a request target that is longer than this."""
     return UriTooLong(f"the request target is over {size_max} bytes")
 
 
-def check_host(request, authority):
+def check_host(request: Request, authority: bytes | None) -> None:
     """Host is there and names a host; an authority in the target wins over it."""
     context = request.conn.context
     host = request.host
@@ -104,7 +107,7 @@ def check_host(request, authority):
         request.host = authority
 
 
-def read_framing(request):
+def read_framing(request: Request) -> cython.longlong:
     """How many bytes of body follow, 0 = none; or CHUNKED."""
     length = request.content_length
     if request._codings is not None:
@@ -133,3 +136,29 @@ def read_framing(request):
     if count == 0:
         raise BadRequest("Content-Length is not a number")
     return size if count <= 18 else _BEYOND
+
+
+def parse_upgrade_offer(head: bytes) -> bytes | None:
+    """The settings of a request that offers an upgrade to HTTP/2; None = no valid offer.
+
+    A proxy that does not know the upgrade would drop the header Connection and all that it names,
+    so both must be there (RFC 7540, 3.2).
+    """
+    fields = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+    found = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
+    settings = [value for name, value in found if name == b"http2-settings"]
+    upgrades, connections = (
+        {
+            token.strip(b" \t").lower()
+            for name, value in found
+            if name == wanted
+            for token in value.split(b",")
+        }
+        for wanted in (b"upgrade", b"connection")
+    )
+    if b"h2c" not in upgrades or not connections >= {b"upgrade", b"http2-settings"}:
+        return None
+    if len(settings) != 1 or not _BASE64URL.fullmatch(settings[0]):
+        return None
+    payload = urlsafe_b64decode(settings[0] + b"=" * (-len(settings[0]) % 4))
+    return payload if len(payload) % 6 == 0 else None

@@ -6,8 +6,11 @@ talking to our own server: no priorities, no push, and a server that breaks the 
 connection (ConnectionFault).
 """
 
+from __future__ import annotations
+
 from collections import deque
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import cython
 
@@ -50,7 +53,14 @@ _NO_STREAM: Final = 0
 class Event:
     """Something that came: fields or data of a stream, the reset of one, or a good-bye."""
 
-    def __init__(self, stream_id, fields=None, data=b"", ended=False, code=-1):
+    def __init__(
+        self,
+        stream_id: int,
+        fields: list[tuple[bytes, bytes]] | None = None,
+        data: bytes = b"",
+        ended: bool = False,
+        code: int = -1,
+    ) -> None:
         self.stream_id = stream_id  # of a good-bye the last one that the server serves
         self.fields = fields  # pairs of bytes, None = data
         self.data = data
@@ -62,10 +72,10 @@ class Event:
 class _Stream:
     """One exchange."""
 
-    def __init__(self, window):
+    def __init__(self, window: int) -> None:
         self.window = window  # what the server takes
         self.credit = 0  # what was read and not given back yet
-        self.waiting = deque()  # data for which there is no window
+        self.waiting: deque[bytes] = deque()  # data for which there is no window
         self.ends = False  # behind them
         self.open = True  # for writing
 
@@ -73,9 +83,9 @@ class _Stream:
 class H2Client:
     """One connection to a server."""
 
-    def __init__(self, authority, scheme=b"http"):
+    def __init__(self, authority: bytes, scheme: bytes = b"http") -> None:
         self._target = [(b":scheme", scheme), (b":authority", authority)]
-        self._streams = {}
+        self._streams: dict[Any, Any] = {}
         self._next_id = 1
         self._encoder = Encoder()
         self._decoder = Decoder(_FIELDS_SIZE_MAX, _FIELDS_SIZE_MAX)
@@ -84,10 +94,10 @@ class H2Client:
         self._window = _WINDOW_DEFAULT
         self._initial_window = _WINDOW_DEFAULT
         self._credit = 0
-        self._block = []
+        self._block: list[bytes] = []
         self._block_ends = False
-        self._blocked = {}  # streams with data that waits for a window
-        self._events = []
+        self._blocked: dict[int, _Stream] = {}  # streams with data that waits for a window
+        self._events: list[Event] = []
         self.streams_max = 100  # until the server says
         self.leaving = False  # the server takes no new streams
         self._out = [
@@ -97,19 +107,25 @@ class H2Client:
         ]
 
     @property
-    def streams(self):
+    def streams(self) -> int:
         """How many exchanges are going on."""
         return len(self._streams)
 
     @property
-    def unsent_size(self):
+    def unsent_size(self) -> int:
         """Bytes of requests that wait for the windows of the server."""
         size: cython.Py_ssize_t = 0
         for stream in self._blocked.values():
             size += sum(map(len, stream.waiting))
         return size
 
-    def post(self, path, fields, body=b"", ends=True):
+    def post(
+        self,
+        path: bytes,
+        fields: Iterable[tuple[bytes, bytes]],
+        body: bytes = b"",
+        ends: bool = True,
+    ) -> int:
         """Begin a request; the number of its stream."""
         stream_id = self._next_id
         self._next_id += 2
@@ -126,7 +142,7 @@ class H2Client:
             self.send(stream_id, body, ends)
         return stream_id
 
-    def send(self, stream_id, data, ends=False):
+    def send(self, stream_id: int, data: bytes, ends: bool = False) -> None:
         """More of a request; nothing, when the stream is over."""
         stream = self._streams.get(stream_id)
         if stream is None or not stream.open:
@@ -136,13 +152,13 @@ class H2Client:
         stream.ends = ends
         self._write(stream_id, stream)
 
-    def reset(self, stream_id, code):
+    def reset(self, stream_id: int, code: int) -> None:
         """Give up an exchange."""
         if self._streams.pop(stream_id, None) is not None:
             self._blocked.pop(stream_id, None)
             self._out.append(u32_frame(RST_STREAM, stream_id, code))
 
-    def data_to_send(self):
+    def data_to_send(self) -> bytes:
         """What may leave now."""
         out = self._out
         if not out:
@@ -150,7 +166,7 @@ class H2Client:
         self._out = []
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def feed(self, data):
+    def feed(self, data: bytes) -> list[Event]:
         """What the bytes say, in order."""
         if self._rest:
             data = self._rest + data
@@ -168,7 +184,7 @@ class H2Client:
 
     # Writing.
 
-    def _write(self, stream_id, stream):
+    def _write(self, stream_id: int, stream: _Stream) -> None:
         """Send of a stream what the windows allow."""
         while stream.waiting:
             data = stream.waiting.popleft()
@@ -194,7 +210,7 @@ class H2Client:
 
     # Reading.
 
-    def _take_frame(self, data):
+    def _take_frame(self, data: bytes) -> None:
         reader = self._reader
         kind = reader.type
         if self._block and kind != CONTINUATION:
@@ -219,7 +235,7 @@ class H2Client:
             event.leaving = True
             self._events.append(event)
 
-    def _take_data(self, data):
+    def _take_data(self, data: bytes) -> None:
         reader = self._reader
         self._credit += reader.size
         stream = self._streams.get(reader.stream_id)
@@ -234,7 +250,7 @@ class H2Client:
         if reader.ends_stream:
             self._drop(reader.stream_id)
 
-    def _take_block(self, data):
+    def _take_block(self, data: bytes) -> None:
         reader = self._reader
         if reader.type == HEADERS:
             self._block_ends = reader.ends_stream
@@ -250,7 +266,7 @@ class H2Client:
             if self._block_ends:
                 self._drop(reader.stream_id)
 
-    def _take_update(self):
+    def _take_update(self) -> None:
         reader = self._reader
         if reader.stream_id == _NO_STREAM:
             self._window += reader.value
@@ -259,13 +275,13 @@ class H2Client:
             for stream_id, stream in list(self._blocked.items()):
                 self._write(stream_id, stream)
             return
-        stream = self._streams.get(reader.stream_id)
-        if stream is not None:
-            stream.window += reader.value
+        updated = self._streams.get(reader.stream_id)
+        if updated is not None:
+            updated.window += reader.value
             if reader.stream_id in self._blocked:
-                self._write(reader.stream_id, stream)
+                self._write(reader.stream_id, updated)
 
-    def _take_settings(self, data):
+    def _take_settings(self, data: bytes) -> None:
         reader = self._reader
         if reader.flags & ACK:
             return
@@ -282,6 +298,6 @@ class H2Client:
         for stream_id, stream in list(self._blocked.items()):
             self._write(stream_id, stream)
 
-    def _drop(self, stream_id):
+    def _drop(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
         self._blocked.pop(stream_id, None)

@@ -16,6 +16,7 @@ makes us send resets makes us work for it.
 """
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import cython
@@ -53,11 +54,31 @@ class ConnectionFault(Exception):
     `reason` is how it is counted (`corvo._fast.http.abuse_counters`).
     """
 
-    def __init__(self, code, text, reason="protocol"):
+    def __init__(self, code: int, text: str, reason: str = "protocol") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.reason = reason
+
+
+def too_many(reason: str) -> ConnectionFault:
+    """The budget of this reason is used up."""
+    return ConnectionFault(ENHANCE_YOUR_CALM, f"too many {reason.replace('_', ' ')}", reason)
+
+
+def window_too_large() -> ConnectionFault:
+    """A flow-control window over the limit of the RFC."""
+    return ConnectionFault(FLOW_CONTROL_ERROR, "a window wider than 2**31 - 1", "windows")
+
+
+def idle_stream() -> ConnectionFault:
+    """A frame of a stream that the peer has not opened yet."""
+    return ConnectionFault(PROTOCOL_ERROR, "a frame for a stream that was never opened")
+
+
+def after_the_end() -> ConnectionFault:
+    """A frame of a stream on which the peer may send nothing more."""
+    return ConnectionFault(STREAM_CLOSED, "a frame behind the end of its stream")
 
 
 @cython.cfunc
@@ -78,7 +99,7 @@ class FrameReader:
     `start` and `end` bound the payload without padding and the priority of a HEADERS frame.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.type = 0
         self.flags = 0
         self.ends_stream = False
@@ -90,7 +111,7 @@ class FrameReader:
         self.following = 0  # where the next frame begins
         self.value = 0  # error code, increment, promised or last stream
 
-    def read(self, data, pos):
+    def read(self, data: bytes, pos: cython.Py_ssize_t) -> cython.bint:
         """Read the frame at `pos`; False when there is not all of it."""
         p: cython.p_const_uchar = data
         left: cython.Py_ssize_t = len(data) - pos
@@ -132,7 +153,7 @@ class FrameReader:
             self._take_promise(p)
         return True
 
-    def _check_head(self):
+    def _check_head(self) -> None:
         kinds: cython.p_const_uchar = _BELONGS
         belongs: cython.int = kinds[self.type]
         if belongs == _STREAM and self.stream_id == 0:
@@ -152,13 +173,13 @@ class FrameReader:
                 FRAME_SIZE_ERROR, f"a frame of type {self.type} with {self.size} bytes"
             )
 
-    def _take_padding(self, p):
+    def _take_padding(self, p: cython.p_const_uchar) -> None:
         if self.size == 0 or p[self.start] >= self.size:
             raise ConnectionFault(PROTOCOL_ERROR, "more padding than frame")
         self.end -= p[self.start]
         self.start += 1
 
-    def _take_headers(self, p):
+    def _take_headers(self, p: cython.p_const_uchar) -> None:
         if self.flags & _PADDED:
             self._take_padding(p)
         if self.flags & _WITH_PRIORITY:
@@ -167,12 +188,12 @@ class FrameReader:
             self._check_priority(p)
             self.start += 5
 
-    def _check_priority(self, p):
+    def _check_priority(self, p: cython.p_const_uchar) -> None:
         # Priorities are not followed, only checked.
         if _get_u32(p, self.start) & WINDOW_MAX == self.stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "a stream that depends on itself")
 
-    def _take_promise(self, p):
+    def _take_promise(self, p: cython.p_const_uchar) -> None:
         if self.flags & _PADDED:
             self._take_padding(p)
         if self.end - self.start < 4:
@@ -183,10 +204,12 @@ class FrameReader:
             raise ConnectionFault(PROTOCOL_ERROR, "a promised stream that no server can open")
 
 
-def frame_head(size, kind, flags, stream_id):
+def frame_head(
+    size: cython.Py_ssize_t, kind: cython.int, flags: cython.int, stream_id: cython.uint
+) -> bytes:
     """The nine bytes in front of a payload."""
     if cython.compiled:
-        head = cython.declare(cython.uchar[9])
+        head = cython.declare(cython.uchar[9])  # type: ignore[misc, valid-type]
         head[0] = (size >> 16) & 0xFF
         head[1] = (size >> 8) & 0xFF
         head[2] = size & 0xFF
@@ -201,23 +224,23 @@ def frame_head(size, kind, flags, stream_id):
         return _pack(size >> 8, size & 0xFF, kind, flags, stream_id)
 
 
-def frame(kind, flags, stream_id, payload):
+def frame(kind: cython.int, flags: cython.int, stream_id: cython.uint, payload: bytes) -> bytes:
     """A whole frame."""
     return frame_head(len(payload), kind, flags, stream_id) + payload
 
 
-def u32_frame(kind, stream_id, value):
+def u32_frame(kind: cython.int, stream_id: cython.uint, value: cython.uint) -> bytes:
     """A RST_STREAM or WINDOW_UPDATE frame: its payload is one number."""
     return frame_head(4, kind, 0, stream_id) + value.to_bytes(4, "big")
 
 
-def settings_frame(values):
+def settings_frame(values: Iterable[tuple[int, int]]) -> bytes:
     """A SETTINGS frame with these pairs of identifier and value."""
     payload = b"".join([key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values])
     return frame(SETTINGS, 0, 0, payload)
 
 
-def goaway_frame(last_stream, code, text):
+def goaway_frame(last_stream: int, code: int, text: str) -> bytes:
     """A GOAWAY frame; the text is for whoever reads a trace of the connection."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)

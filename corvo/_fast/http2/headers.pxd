@@ -1,5 +1,5 @@
 from corvo._fast.http.head cimport find_byte, take_rare
-from corvo._fast.http.exchange cimport Request
+from corvo._fast.http.exchange cimport H1Context, Request
 
 cdef int _HASH
 cdef int _SLASH
@@ -39,5 +39,6 @@ cdef str _judge_name(bytes name, bytes value)
 cdef bint _is_value(bytes value) except -1
 cdef _take_field(Request request, int kind, bytes value)
 cdef str _check_target(Request request, unsigned int found, bytes scheme, bytes host)
-cpdef str check_trailers(list fields)
-cpdef str read_fields(Request request, list fields)
+cpdef str check_trailers(list[Field] fields)
+cpdef str read_head(Request request, list[Field] fields)
+cpdef str read_fields(Request request, list[Field] fields)

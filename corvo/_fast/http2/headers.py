@@ -10,8 +10,9 @@ from typing import Final
 
 import cython
 
-from corvo._fast.http.head import RARE, find_byte, take_rare
-from corvo.errors import BadRequest, NotImplementedHere
+from corvo._fast.http.exchange import Request
+from corvo._fast.http.head import HOST, RARE, REQUEST_ID, find_byte, take_rare
+from corvo.errors import BadRequest, HeadersTooLarge, NotImplementedHere, UriTooLong
 
 _FIELD_OVERHEAD: Final = 32  # what a field counts beside its bytes, RFC 7541 4.1
 _HASH, _SLASH, _QUESTION = 35, 47, 63
@@ -61,12 +62,12 @@ _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 class Field:
     """One header field. `fault` says what is wrong with it, None = nothing."""
 
-    def __init__(self, name, value):
+    def __init__(self, name: bytes, value: bytes) -> None:
         self.name = name
         self.value = value
         self.size = len(name) + len(value) + _FIELD_OVERHEAD
         kind = _KINDS.get(name)
-        self.fault = None
+        self.fault: str | None = None
         self.kind = _OTHER
         if kind is not None:
             self.kind = kind
@@ -78,7 +79,7 @@ class Field:
             self.fault = "a field value with characters that none may have"
 
 
-def _judge_name(name, value):
+def _judge_name(name: bytes, value: bytes) -> str | None:
     """What is wrong with a field that means nothing to us."""
     if not _NAME.fullmatch(name):
         return "a field name with characters that none may have"
@@ -91,7 +92,7 @@ def _judge_name(name, value):
     return None
 
 
-def _is_value(value):
+def _is_value(value: bytes) -> cython.bint:
     """Whether there is no NUL, CR or LF in it, and no white space around it."""
     p: cython.p_const_uchar = value
     size: cython.Py_ssize_t = len(value)
@@ -103,7 +104,7 @@ def _is_value(value):
     return size == 0 or (p[0] != 32 and p[0] != 9 and p[size - 1] != 32 and p[size - 1] != 9)
 
 
-def check_trailers(fields):
+def check_trailers(fields: list[Field]) -> str | None:
     """What is wrong with a trailer section, None = nothing; what it says is not looked at."""
     field: Field
     for field in fields:
@@ -114,14 +115,47 @@ def check_trailers(fields):
     return None
 
 
-def read_fields(request, fields):
+def read_head(request: Request, fields: list[Field] | None) -> str | None:
+    """Fill the request from its fields and check the limits of heads.
+
+    Returns why the request is malformed, None = it is not. `fields` is None if they are too large
+    to be kept. A request that is well formed but refused raises the error of its reply.
+    """
+    context = request.conn.context
+    if fields is None:
+        request.request_id = context._new_request_id()
+        raise HeadersTooLarge(f"the header fields are over {context.head_size_max} bytes")
+    malformed = None
+    try:
+        malformed = read_fields(request, fields)
+    finally:
+        given = request.request_id
+        if given is None or not REQUEST_ID.fullmatch(given):
+            request.request_id = context._new_request_id()
+    if malformed is not None:
+        return malformed
+    if len(fields) > context.head_fields_max:
+        raise HeadersTooLarge(f"more than {context.head_fields_max} header fields")
+    if len(request.path) + len(request.query) > context.target_size_max:
+        raise UriTooLong(f"the request target is over {context.target_size_max} bytes")
+    host = request.host
+    if host is None:
+        raise BadRequest("header Host is missing")
+    if host != context._valid_host:
+        if not HOST.fullmatch(host):
+            raise BadRequest("header Host is not a host name with an optional port")
+        context._valid_host = host
+    return None
+
+
+def read_fields(request: Request, fields: list[Field]) -> str | None:
     """Fill the request from its fields; returns what makes it malformed, None = nothing.
 
     A request that is well formed and refused all the same raises the error to answer with.
     """
     found: cython.uint = 0
     regular: cython.bint = False
-    refusal = None
+    refusal: BadRequest | None = None
     scheme: bytes = b""
     host = None
     field: Field
@@ -158,7 +192,7 @@ def read_fields(request, fields):
     return malformed
 
 
-def _take_field(request, kind, value):
+def _take_field(request: Request, kind: cython.int, value: bytes) -> None:
     if kind == _PATH:
         request.path = value
     elif kind == _METHOD:
@@ -195,7 +229,9 @@ def _take_field(request, kind, value):
         request.cookie = value if request.cookie is None else request.cookie + b"; " + value
 
 
-def _check_target(request, found, scheme, host):
+def _check_target(
+    request: Request, found: cython.uint, scheme: bytes, host: bytes | None
+) -> str | None:
     """The pseudo-header fields of a request as a whole."""
     if not found >> _METHOD & 1:
         return "no field :method"

@@ -11,6 +11,7 @@ base 128, texts have their length and one bit for Huffman code in front:
     0000xxxx  as above, not to remember
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import cython
@@ -97,19 +98,19 @@ _SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie",
 class FieldTable:
     """The fields one side remembers: the oldest are dropped when their sizes exceed the limit."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.size = 0
         self.size_max = TABLE_SIZE_MAX
-        self._fields = []
+        self._fields: list[Field] = []
 
-    def add(self, field):
+    def add(self, field: Field) -> None:
         """Remember a field; one that is larger than the table empties it."""
         self._make_room(field.size)
         if field.size <= self.size_max:
             self._fields.append(field)
             self.size += field.size
 
-    def get(self, number):
+    def get(self, number: cython.longlong) -> Field | None:
         """The field of this number, in both tables; None when there is none."""
         if 0 < number <= _STATIC_COUNT:
             return _STATIC[number - 1]
@@ -118,7 +119,7 @@ class FieldTable:
             return None
         return self._fields[at]
 
-    def find(self, name, value):
+    def find(self, name: bytes, value: bytes) -> tuple[int, int]:
         """The number of the field, 0 = none, and that of one with its name."""
         number = _STATIC_FOUND.get((name, value), 0)
         named = _STATIC_NAMES.get(name, 0)
@@ -133,12 +134,12 @@ class FieldTable:
                     number = _STATIC_COUNT + count - at
         return number, named
 
-    def resize(self, size_max):
+    def resize(self, size_max: cython.Py_ssize_t) -> None:
         """Another limit."""
         self.size_max = size_max
         self._make_room(0)
 
-    def _make_room(self, size):
+    def _make_room(self, size: cython.Py_ssize_t) -> None:
         dropped: cython.Py_ssize_t = 0
         field: Field
         while dropped < len(self._fields) and self.size + size > self.size_max:
@@ -156,15 +157,15 @@ class Decoder:
     same as long as the table does not change.
     """
 
-    def __init__(self, list_size_max, list_size_fatal):
+    def __init__(self, list_size_max: int, list_size_fatal: int) -> None:
         self.table = FieldTable()
         self._list_size_max = list_size_max
         self._list_size_fatal = list_size_fatal
         self._at = 0  # behind what was read last
         self._known_block = b""
-        self._known_fields = []
+        self._known_fields: list[Field] = []
 
-    def decode(self, block):
+    def decode(self, block: bytes) -> list[Field] | None:
         """The fields of a whole block; None when they are too large in all to be kept.
 
         A block that is far too large, or no valid one, is a fault of the connection. Sizes count as
@@ -175,7 +176,7 @@ class Decoder:
         p: cython.p_const_uchar = block
         end: cython.Py_ssize_t = len(block)
         changed: cython.bint = False
-        fields: list = []
+        fields: list[Field] = []
         resizes: cython.int = 0
         size: cython.Py_ssize_t = 0
         field: Field
@@ -208,24 +209,24 @@ class Decoder:
         self._known_fields = fields
         return fields if size <= self._list_size_max else None
 
-    def _resize(self, block):
+    def _resize(self, block: bytes) -> None:
         size: cython.longlong = self._number(block, 0x1F)
         if size > TABLE_SIZE_MAX:
             raise _fault("a table larger than it may be")
         self.table.resize(size)
 
-    def _known(self, number):
+    def _known(self, number: cython.longlong) -> Field:
         field = self.table.get(number)
         if field is None:
             raise _fault("the number of no field")
         return field
 
-    def _literal(self, block, mask):
+    def _literal(self, block: bytes, mask: cython.int) -> Field:
         number: cython.longlong = self._number(block, mask)
         name: bytes = self._known(number).name if number else self._text(block)
         return Field(name, self._text(block))
 
-    def _number(self, block, mask):
+    def _number(self, block: bytes, mask: cython.int) -> cython.longlong:
         """The number that begins in the low bits of the next byte; five bytes at most follow."""
         p: cython.p_const_uchar = block
         end: cython.Py_ssize_t = len(block)
@@ -249,7 +250,7 @@ class Decoder:
                     return number
         raise _fault("a number that is cut off or too large")
 
-    def _text(self, block):
+    def _text(self, block: bytes) -> bytes:
         p: cython.p_const_uchar = block
         packed: cython.bint = self._at < len(block) and p[self._at] >= 0x80
         size: cython.longlong = self._number(block, 0x7F)
@@ -265,7 +266,7 @@ class Decoder:
         return text
 
 
-def _fault(text):
+def _fault(text: str) -> ConnectionFault:
     return ConnectionFault(COMPRESSION_ERROR, text, "compression")
 
 
@@ -275,18 +276,18 @@ class Encoder:
     The table never grows beyond the size that every peer starts with, whatever is offered.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.table = FieldTable()
         self._resized_to = -1
 
-    def set_size(self, size_max):
+    def set_size(self, size_max: int) -> None:
         """The peer allows a table of this size; the next block will say what we make of it."""
         size = min(size_max, TABLE_SIZE_MAX)
         if size != self.table.size_max:
             self.table.resize(size)
             self._resized_to = size if self._resized_to < 0 else min(size, self._resized_to)
 
-    def start_block(self):
+    def start_block(self) -> bytes:
         """What must stand in front of the next block: the new size of the table, if any."""
         if self._resized_to < 0:
             return b""
@@ -295,7 +296,7 @@ class Encoder:
         self._resized_to = -1
         return b"".join([encode_number(size, 0x1F, 0x20) for size in sizes])
 
-    def encode(self, fields):
+    def encode(self, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The instructions for these pairs of name and value."""
         pieces = []
         for name, value in fields:
@@ -314,7 +315,7 @@ class Encoder:
         return b"".join(pieces)
 
 
-def encode_number(number, mask, bits):
+def encode_number(number: int, mask: int, bits: int) -> bytes:
     """A number in the low bits of a byte whose others are given, and behind it if need be."""
     if number < mask:
         return bytes((bits | number,))
@@ -327,7 +328,7 @@ def encode_number(number, mask, bits):
     return bytes(out)
 
 
-def encode_text(text):
+def encode_text(text: bytes) -> bytes:
     """A text with its length in front, in Huffman code if that is shorter."""
     size = huffman_size(text)
     if size < len(text):

@@ -32,7 +32,7 @@ _END = 256
 _SILENT, _EMITS, _FAILS = 0, 1, 2
 
 
-def _assign_codes():
+def _assign_codes() -> list[int]:
     codes = [0] * len(_LENGTHS)
     code = length = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda s: (_LENGTHS[s], s)):
@@ -46,7 +46,7 @@ def _assign_codes():
 _CODES = _assign_codes()
 
 
-def _build_tree():
+def _build_tree() -> list[list[int]]:
     """Inner nodes as pairs; a number below zero is the symbol -1 - n."""
     nodes = [[0, 0]]
     for symbol, length in enumerate(_LENGTHS):
@@ -61,7 +61,7 @@ def _build_tree():
     return nodes
 
 
-def _build_steps():
+def _build_steps() -> tuple[bytes, bytes, bytes, bytes]:
     """For each state and four bits: the next state, what to do, and the symbol emitted; and for
     each state whether a string may end in it, which is after less than eight bits that are all
     ones."""
@@ -91,7 +91,7 @@ def _build_steps():
 _FOLLOWING, _ACTIONS, _SYMBOLS, _ENDS = _build_steps()
 
 
-def huffman_decode(data, start, end):
+def huffman_decode(data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes | None:
     """The text between two positions; None when it is no valid code."""
     p: cython.p_const_uchar = data
     following: cython.p_const_uchar = _FOLLOWING
@@ -123,7 +123,7 @@ def huffman_decode(data, start, end):
     return bytes(text[:size])
 
 
-def huffman_size(data):
+def huffman_size(data: bytes) -> int:
     """Bytes that `data` takes when encoded."""
     bits = 0
     for byte in data:
@@ -131,7 +131,7 @@ def huffman_size(data):
     return (bits + 7) >> 3
 
 
-def huffman_encode(data):
+def huffman_encode(data: bytes) -> bytes:
     """`data` encoded, the last byte filled up with ones."""
     bits = 0
     length = 0

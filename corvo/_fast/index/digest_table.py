@@ -29,11 +29,11 @@ class DigestTable:
     mask: cython.ulonglong
     size: cython.Py_ssize_t
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.size = 0
         self._allocate(SLOTS_MIN)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
     def get(self, digest: cython.ulonglong) -> cython.ulonglong:

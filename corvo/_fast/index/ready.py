@@ -15,6 +15,7 @@ compaction when too many of them have gathered.
 """
 
 from array import array
+from typing import Any
 
 import cython
 from pyroaring import BitMap64
@@ -33,9 +34,9 @@ class ReadyIndex:
     is ready. Every seq in the window is smaller than every seq in the bitmap.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         i: cython.Py_ssize_t
-        self.rest = [None] * _PRIORITIES  # bitmaps, made when they are needed
+        self.rest: list[Any] = [None] * _PRIORITIES  # bitmaps, made when they are needed
         if not cython.compiled:
             self.window = [[0] * _WINDOW for _ in range(_PRIORITIES)]
             self.start = [0] * _PRIORITIES
@@ -47,15 +48,15 @@ class ReadyIndex:
             self.start[i] = self.stop[i] = self.behind[i] = 0
             self.run_stop[i] = 0  # no run
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count(0) + self.count(1) + self.count(2)
 
-    def count(self, priority: cython.Py_ssize_t):
+    def count(self, priority: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Ready jobs of one priority."""
         assert 0 <= priority < _PRIORITIES
         return self.stop[priority] - self.start[priority] + self.behind[priority]
 
-    def add(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
+    def add(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> None:
         """Put a job in its place. It must not be there already."""
         assert 0 <= priority < _PRIORITIES and seq > 0 and seq >> _SEQ_BITS == 0
         start: cython.Py_ssize_t = self.start[priority]
@@ -80,7 +81,7 @@ class ReadyIndex:
         self.start[priority] = start
         self.stop[priority] = stop + 1
 
-    def _put_behind(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
+    def _put_behind(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> None:
         if self.run_stop[priority] == seq:
             self.run_stop[priority] = seq + 1
         else:
@@ -89,7 +90,7 @@ class ReadyIndex:
             self.run_stop[priority] = seq + 1
         self.behind[priority] += 1
 
-    def _rank(self, priority: cython.Py_ssize_t):
+    def _rank(self, priority: cython.Py_ssize_t) -> None:
         """The run joins the bitmap."""
         if self.run_stop[priority] > 0:
             if self.rest[priority] is None:
@@ -100,7 +101,7 @@ class ReadyIndex:
                 self.rest[priority].add_range(self.run_start[priority], self.run_stop[priority])
             self.run_stop[priority] = 0
 
-    def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
+    def remove(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> None:
         """Take a job out, wherever it stands. It must be there."""
         assert 0 <= priority < _PRIORITIES
         start: cython.Py_ssize_t = self.start[priority]
@@ -119,7 +120,7 @@ class ReadyIndex:
             at -= 1
         self.start[priority] = start + 1
 
-    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong):
+    def before(self, priority: cython.Py_ssize_t, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """How many jobs are served before one that has this place."""
         assert 0 <= priority < _PRIORITIES
         i: cython.Py_ssize_t
@@ -135,7 +136,7 @@ class ReadyIndex:
             number += self.rest[priority].rank(seq - 1)
         return number
 
-    def first(self):
+    def first(self) -> cython.ulonglong:
         """The place of the job to serve next, which stays where it is; 0 when none is ready."""
         priority: cython.Py_ssize_t
         for priority in range(_PRIORITIES):
@@ -143,16 +144,16 @@ class ReadyIndex:
                 return (cython.cast(cython.ulonglong, priority) << _SEQ_BITS) | self._head(priority)
         return 0
 
-    def first_of(self, priority: cython.Py_ssize_t):
+    def first_of(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
         """The seq that is served next in one priority; 0 when none is ready."""
         return 0 if self.count(priority) == 0 else self._head(priority)
 
-    def _head(self, priority: cython.Py_ssize_t):
+    def _head(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
         if self.start[priority] == self.stop[priority]:
             self._refill(priority)
         return self.window[priority][self.start[priority]]
 
-    def _refill(self, priority: cython.Py_ssize_t):
+    def _refill(self, priority: cython.Py_ssize_t) -> None:
         """Move the next few from the bitmap into the empty window."""
         self._rank(priority)
         rest = self.rest[priority]
@@ -171,7 +172,7 @@ class ReadyIndex:
 
     def _shift(
         self, priority: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
-    ):
+    ) -> None:
         i: cython.Py_ssize_t
         for i in range(start, stop):
             self.window[priority][i - start] = self.window[priority][i]
@@ -180,14 +181,15 @@ class ReadyIndex:
 class Positions:
     """An ordered set of positive numbers below 2**64."""
 
-    def __init__(self):
-        self.window = self.rest = None
+    def __init__(self) -> None:
+        self.window: Any = None  # an array, from the first number on
+        self.rest: Any = None  # a BitMap64 of the numbers after the window
         self.room = self.start = self.stop = self.behind = 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.stop - self.start + self.behind
 
-    def add(self, position: cython.ulonglong):
+    def add(self, position: cython.ulonglong) -> None:
         """Put a number in. It must not be there already."""
         size: cython.Py_ssize_t = self.stop - self.start
         last: cython.ulonglong = self.at[self.stop - 1] if size > 0 else 0
@@ -207,7 +209,7 @@ class Positions:
         self.at[i] = position
         self.stop += 1
 
-    def remove(self, position: cython.ulonglong):
+    def remove(self, position: cython.ulonglong) -> None:
         """Take a number out. It must be there."""
         if self.start == self.stop or position > self.at[self.stop - 1]:
             self.rest.remove(position)
@@ -222,11 +224,11 @@ class Positions:
             i -= 1
         self.start += 1
 
-    def first(self):
+    def first(self) -> cython.ulonglong:
         """The smallest number, 0 when there is none."""
         return self.first_from(0)
 
-    def first_from(self, low: cython.ulonglong):
+    def first_from(self, low: cython.ulonglong) -> cython.ulonglong:
         """The smallest number that is not below `low`, 0 when there is none."""
         if self.start == self.stop:
             if self.behind == 0:
@@ -241,13 +243,13 @@ class Positions:
                 return position
         return 0
 
-    def _put_behind(self, position: cython.ulonglong):
+    def _put_behind(self, position: cython.ulonglong) -> None:
         if self.rest is None:
             self.rest = BitMap64()
         self.rest.add(position)
         self.behind += 1
 
-    def _make_room(self):
+    def _make_room(self) -> None:
         """Room for one more at the end of the window, which is not full."""
         i: cython.Py_ssize_t
         if self.start > 0:
@@ -260,12 +262,12 @@ class Positions:
             self.window = array("Q")
         self._grow(2 * self.room if self.room else 2)
 
-    def _grow(self, room: cython.Py_ssize_t):
+    def _grow(self, room: cython.Py_ssize_t) -> None:
         self.window.frombytes(bytes(8 * (room - self.room)))
         self.room = room
         self.at = self.window.data.as_ulonglongs if cython.compiled else self.window
 
-    def _refill(self):
+    def _refill(self) -> None:
         """Move the next few from the bitmap into the empty window."""
         if self.room < _WINDOW:
             self._grow(_WINDOW)
@@ -295,24 +297,24 @@ def _before(
 class DueHeap:
     """Entries (due_ns, key) in order of time, ties in order of key."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.size = 0
         self.room = 0
-        self.dues = array("q")
-        self.keys = array("Q")
+        self.dues: Any = array("q")
+        self.keys: Any = array("Q")
         self._grow()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
-    def _grow(self):
+    def _grow(self) -> None:
         more: cython.Py_ssize_t = self.room if self.room else 64
         self.dues.frombytes(bytes(8 * more))
         self.keys.frombytes(bytes(8 * more))
         self.room += more
         self._map()
 
-    def _map(self):
+    def _map(self) -> None:
         """Look at the arrays' memory, which moves when they grow."""
         if cython.compiled:
             self.due = self.dues.data.as_longlongs
@@ -321,7 +323,7 @@ class DueHeap:
             self.due = self.dues
             self.key = self.keys
 
-    def push(self, due_ns: cython.longlong, key: cython.ulonglong):
+    def push(self, due_ns: cython.longlong, key: cython.ulonglong) -> None:
         """Add an entry."""
         if self.size == self.room:
             self._grow()
@@ -337,24 +339,24 @@ class DueHeap:
         self.due[at] = due_ns
         self.key[at] = key
 
-    def first_due(self):
+    def first_due(self) -> cython.longlong:
         """When the first entry is due; it must not be asked of an empty heap."""
         assert self.size > 0
         return self.due[0]
 
-    def first_key(self):
+    def first_key(self) -> cython.ulonglong:
         """Key of the first entry; it must not be asked of an empty heap."""
         assert self.size > 0
         return self.key[0]
 
-    def pop(self):
+    def pop(self) -> None:
         """Drop the first entry."""
         assert self.size > 0
         self.size -= 1
         if self.size:
             self._sink(0, self.due[self.size], self.key[self.size])
 
-    def drop(self, keys: set):
+    def drop(self, keys: set[Any]) -> None:
         """Drop every entry whose key is in `keys`, and give memory back."""
         kept: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
@@ -366,22 +368,22 @@ class DueHeap:
         for i in range((kept >> 1) - 1, -1, -1):
             self._sink(i, self.due[i], self.key[i])
 
-    def clear(self):
+    def clear(self) -> None:
         """Drop all entries, and give memory back."""
         self._cut(0)
 
-    def _copy(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t):
+    def _copy(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t) -> None:
         self.due[target] = self.due[source]
         self.key[target] = self.key[source]
 
-    def _cut(self, size: cython.Py_ssize_t):
+    def _cut(self, size: cython.Py_ssize_t) -> None:
         self.size = size
         self.room = max(64, size)
         del self.dues[self.room :]
         del self.keys[self.room :]
         self._map()
 
-    def _sink(self, at: cython.Py_ssize_t, due_ns: cython.longlong, key: cython.ulonglong):
+    def _sink(self, at: cython.Py_ssize_t, due_ns: cython.longlong, key: cython.ulonglong) -> None:
         """Put an entry where the hole `at` ends up when smaller children move up."""
         child: cython.Py_ssize_t = 2 * at + 1
         while child < self.size:

@@ -158,11 +158,11 @@ class Members:
             raise Forbidden("the join request has a wrong proof: the cluster secrets differ")
 
     def add(
-        self, member_id: str, where: NodeAddresses, answer: Callable[[bool | CorvoError], None]
+        self, member_id: str, raft: str, http: str, answer: Callable[[bool | CorvoError], None]
     ) -> None:
         """Add a learner; `answer` gets whether it is new, or an error. Leader only."""
         conf = self._log.conf
-        context = encode_addresses(where)
+        context = encode_addresses(NodeAddresses(raft, http))
         if member_id in conf.members:
             if conf.contexts[member_id] == context:
                 answer(False)

@@ -179,10 +179,7 @@ class Raft:
                 self.campaign()
 
     def campaign(self) -> None:
-        """Start an election now, without waiting for the timeout.
-
-        A pre-vote comes first, so that a node that cannot win does not disturb the cluster.
-        """
+        """Start an election now; a pre-vote first avoids an election that this node cannot win."""
         if self.role == LEADER or not self._may_stand():
             return
         if self.conf.voters == [self.node_id]:
@@ -288,7 +285,7 @@ class Raft:
         )
 
     def ready(self) -> Ready:
-        """Take the work that has come up since the last call."""
+        """Take the work that was added since the last call."""
         if self._leader is not None and self._leader.work:
             self._leader.send()
         ready = Ready()
@@ -475,10 +472,7 @@ class Raft:
             self._refuse_vote(message)
 
     def _handle_vote(self, message: Message) -> None:
-        """Reply to a vote request.
-
-        The candidate need not be a voter here, because this node's configuration may be
-        outdated."""
+        """Reply to a vote request, also of a non-voter: this configuration can be outdated."""
         is_free = self.vote == message.from_id or (self.vote == "" and self.leader_id == "")
         if is_free and self.log.is_current(message.index, message.log_term):
             self.vote = message.from_id

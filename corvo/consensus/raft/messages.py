@@ -14,7 +14,7 @@ from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.consensus.log import CONFIGURATION, Entry
 
 # Types of messages. A heartbeat is an APPEND without entries.
-PRE_VOTE: Final = 1  # asks for a vote in `term` without effect; (index, log_term): last entry
+PRE_VOTE: Final = 1  # would get a vote in `term`? (index, log_term): last entry
 PRE_VOTE_REPLY: Final = 2
 VOTE: Final = 3  # requests a vote in `term`; `force`: leadership transfer
 VOTE_REPLY: Final = 4
@@ -224,13 +224,33 @@ def encode_message(message: Message) -> bytes:
 
 def decode_message(data: bytes) -> Message:
     """Decode a message. Raises CodecError."""
-    fields = decode_fields(_MESSAGE, data)
-    kind: int = fields[0]
-    index: int = fields[4]
-    terms: list[int] = fields[7]
-    kinds: list[int] = fields[8]
-    payloads: list[bytes] = fields[9]
-    snapshot: bytes = fields[16]
+    kind: int
+    from_id: str
+    to_id: str
+    index: int
+    terms: list[int]
+    kinds: list[int]
+    payloads: list[bytes]
+    snapshot: bytes
+    (
+        kind,
+        from_id,
+        to_id,
+        term,
+        index,
+        log_term,
+        commit,
+        terms,
+        kinds,
+        payloads,
+        reject,
+        reject_hint,
+        session,
+        round,
+        force,
+        context,
+        snapshot,
+    ) = decode_fields(_MESSAGE, data)
     if not 0 < kind <= _TYPE_MAX:
         raise CodecError(f"unknown message type {kind}")
     if not len(terms) == len(kinds) == len(payloads):
@@ -248,19 +268,19 @@ def decode_message(data: bytes) -> Message:
         entries.append(Entry(index + 1 + i, terms[i], payloads[i], kinds[i]))
     return Message(
         kind,
-        fields[2],
-        from_id=fields[1],
-        term=fields[3],
+        to_id,
+        from_id=from_id,
+        term=term,
         index=index,
-        log_term=fields[5],
-        commit=fields[6],
+        log_term=log_term,
+        commit=commit,
         entries=entries,
-        reject=fields[10],
-        reject_hint=fields[11],
-        session=fields[12],
-        round=fields[13],
-        force=fields[14],
-        context=fields[15],
+        reject=reject,
+        reject_hint=reject_hint,
+        session=session,
+        round=round,
+        force=force,
+        context=context,
         snapshot=decode_snapshot(snapshot) if snapshot else None,
     )
 
@@ -275,10 +295,10 @@ def decode_conf_state(data: bytes) -> ConfState:
     """Decode a configuration.
 
     Raises CodecError, also if the lists are not sorted or have a duplicate member."""
-    fields = decode_fields(_CONFIGURATION, data)
-    voters: list[str] = fields[0]
-    learners: list[str] = fields[1]
-    contexts: list[bytes] = fields[2]
+    voters: list[str]
+    learners: list[str]
+    contexts: list[bytes]
+    voters, learners, contexts = decode_fields(_CONFIGURATION, data)
     members = voters + learners
     if len(contexts) != len(members):
         raise CodecError("a configuration needs one context for each member")
@@ -297,8 +317,10 @@ def encode_snapshot(snapshot: SnapshotMeta) -> bytes:
 
 def decode_snapshot(data: bytes) -> SnapshotMeta:
     """Decode the metadata of a snapshot. Raises CodecError."""
-    fields = decode_fields(_SNAPSHOT, data)
-    index: int = fields[0]
+    index: int
+    term: int
+    conf: bytes
+    index, term, conf = decode_fields(_SNAPSHOT, data)
     if index == 0:
-        raise CodecError("a snapshot needs an index above 0")
-    return SnapshotMeta(index, fields[1], decode_conf_state(fields[2]))
+        raise CodecError("a snapshot of nothing")
+    return SnapshotMeta(index, term, decode_conf_state(conf))

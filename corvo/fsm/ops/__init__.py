@@ -1,4 +1,5 @@
-"""The effect of each op on the state, one module per family; `fsm/machine.py` dispatches to it.
+"""The effect of each op on the state, one module per family. The `APPLY` of a module has its apply
+functions by number of the op, and `fsm/machine.py` joins these tables.
 
 An apply function gets the state and the payload of the op, and returns the op's result. A result
 that is a CorvoError means that the op has changed nothing.
@@ -21,3 +22,10 @@ that is a CorvoError means that the op has changed nothing.
     idempotency    outcomes kept for requests with an Idempotency-Key
     backoff        delay before a retry
 """
+
+from collections.abc import Callable
+
+from corvo.fsm.state.state import State
+
+# Changes the state by the payload of an op, and returns the result of the op.
+Apply = Callable[[State, bytes], object]

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from json import dumps
 from typing import Final, final
 
-from corvo import events, ops
+from corvo import events, ops, records
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import Conflict, CorvoError
 from corvo.fsm import states
-from corvo.fsm.ops import dependencies, finish, leases, unique
+from corvo.fsm.ops import Apply, dependencies, finish, leases, unique
 from corvo.fsm.ops.jobs import reason_data
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
@@ -42,20 +42,23 @@ class Arguments:
     """Arguments of an action, decoded from the op (layout ops.ACTION_LAYOUT)."""
 
     def __init__(self, payload: bytes) -> None:
-        self.target: str
-        self.reset_attempts: bool
-        self.keep_priority: bool
-        self.priority: int
-        self.force: bool
-        self.reason: str
-        self.by: str
-        self.note: str
-        self.feedback: bytes
-        self.revise: bool
-        self.hold_timeout_ns: int
-        self.hold_action: int
-        self.states: int
+        # <generated: init ACTION>
+        self.target: str = ""  # queue of a move
+        self.reset_attempts: bool = False  # of a move
+        self.keep_priority: bool = True  # of a move
+        self.priority: int = 0  # of a change_priority
+        self.force: bool = False  # of a cancel
+        self.reason: str = ""
+        self.by: str = ""
+        self.note: str = ""
+        self.feedback: bytes = b""  # JSON text
+        self.revise: bool = False  # of a reject
+        self.hold_timeout_ns: int = 0  # 0 = none
+        self.hold_action: int = 0  # an index of HOLD_ACTIONS
+        self.states: int = 0  # bits of STATES: jobs in other states are skipped; 0 = any
+        # </generated>
         (
+            # <generated: unpack ACTION self>
             self.target,
             self.reset_attempts,
             self.keep_priority,
@@ -69,11 +72,14 @@ class Arguments:
             self.hold_timeout_ns,
             self.hold_action,
             self.states,
+            # </generated>
         ) = decode_fields(ops.ACTION_LAYOUT, payload)
 
 
+_ZEROS: Final = {"s": "", "b": b"", "u": 0, "f": False}
 NO_ARGUMENTS: Final = encode_fields(
-    ops.ACTION_LAYOUT, ("", False, True, 0, False, "", "", "", b"", False, 0, 0, 0)
+    ops.ACTION_LAYOUT,
+    tuple(field.name == "keep_priority" or _ZEROS[field.kind] for field in records.ACTION),
 )
 
 Action = Callable[[State, Job, Arguments], object]
@@ -342,7 +348,9 @@ def _one(state: State, job_id: str, action: Action, arguments: bytes) -> object:
 
 def retry_job(state: State, payload: bytes) -> object:
     """Apply RetryJob."""
-    answer = _one(state, decode_fields(ops.RETRY_JOB.layout, payload)[0], retry, NO_ARGUMENTS)
+    job_id: str
+    (job_id,) = decode_fields(ops.RETRY_JOB.layout, payload)
+    answer = _one(state, job_id, retry, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
@@ -359,7 +367,9 @@ def cancel_job(state: State, payload: bytes) -> object:
 
 def delete_job(state: State, payload: bytes) -> object:
     """Apply DeleteJob."""
-    answer = _one(state, decode_fields(ops.DELETE_JOB.layout, payload)[0], delete, NO_ARGUMENTS)
+    job_id: str
+    (job_id,) = decode_fields(ops.DELETE_JOB.layout, payload)
+    answer = _one(state, job_id, delete, NO_ARGUMENTS)
     return answer if isinstance(answer, CorvoError) else None
 
 
@@ -371,3 +381,11 @@ def move_job(state: State, payload: bytes) -> object:
         return leases.not_found(job_id)
     answer = move_to(state, job, queue, reset_attempts, keep_priority)
     return answer if isinstance(answer, CorvoError) else None
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.RETRY_JOB.number: retry_job,
+    ops.CANCEL_JOB.number: cancel_job,
+    ops.DELETE_JOB.number: delete_job,
+    ops.MOVE_JOB.number: move_job,
+}

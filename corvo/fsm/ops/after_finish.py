@@ -5,7 +5,7 @@ from typing import Final
 
 from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
-from corvo.fsm.ops import batches, chains, dependencies, jobs
+from corvo.fsm.ops import Apply, batches, chains, dependencies, jobs
 from corvo.fsm.ops.batches import Callback
 from corvo.fsm.state.state import State
 from corvo.limits import (
@@ -104,3 +104,9 @@ def resolve_dependents(state: State, payload: bytes) -> object:
     before = state.resolved_dependents
     apply_effects(state)
     return state.resolved_dependents - before
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.ENQUEUE_BATCH.number: enqueue_batch,
+    ops.RESOLVE_DEPENDENTS.number: resolve_dependents,
+}

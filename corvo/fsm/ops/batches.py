@@ -10,11 +10,12 @@ on_success   is enqueued when the last member has finished, if all members compl
 A finished batch takes no more members. It is kept for a while, so that it can be read.
 """
 
-from typing import Any, final
+from typing import Final, final
 
 from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, CorvoError, NotFound
+from corvo.fsm.ops import Apply
 from corvo.fsm.state import json_members
 from corvo.fsm.state.state import State
 from corvo.model import COMPLETED, Batch, Job
@@ -40,11 +41,24 @@ def refusal(state: State, batch_id: str) -> CorvoError | None:
     return None
 
 
+def read_new_batch(payload: bytes) -> Batch:
+    """Decode the batch of an EnqueueBatch (record NEW_BATCH), which is not yet in the state."""
+    batch = Batch("")
+    (
+        # <generated: unpack NEW_BATCH batch>
+        batch_id,
+        batch.on_success,
+        batch.on_complete,
+        batch.on_death,
+        # </generated>
+    ) = decode_fields(ops.BATCH_LAYOUT, payload)
+    batch.id = batch_id
+    return batch
+
+
 def new_batch(state: State, payload: bytes) -> Batch:
     """Create a batch for the jobs of this op."""
-    fields: tuple[Any, ...] = decode_fields(ops.BATCH_LAYOUT, payload)
-    batch = Batch(fields[0])
-    batch.on_success, batch.on_complete, batch.on_death = fields[1:]
+    batch = read_new_batch(payload)
     batch.created_ns = state.stamp_ns
     state.buffer.touch_batch(batch)
     return batch
@@ -131,3 +145,8 @@ def purge_batches(state: State, payload: bytes) -> object:
             state.buffer.delete_batch(batch)
             purged += 1
     return purged
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.PURGE_BATCHES.number: purge_batches,
+}

@@ -24,7 +24,7 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, InvalidState, NotFound
 from corvo.fsm import states
-from corvo.fsm.ops import actions, finish
+from corvo.fsm.ops import Apply, actions, finish
 from corvo.fsm.ops import bulk_undo as undo
 from corvo.fsm.ops.actions import Arguments
 from corvo.fsm.state.state import State
@@ -51,7 +51,7 @@ from corvo.model import (
     BulkOperation,
     Job,
 )
-from corvo.storage.records import jobs as job_records
+from corvo.storage.records import bulk as bulk_records
 
 STATE_BASE: Final = 16
 ROUNDS_MAX: Final = 10
@@ -167,8 +167,9 @@ def bulk_action(state: State, payload: bytes) -> object:
     action: int
     arguments: bytes
     more: bool
-    fields = decode_fields(ops.BULK_ACTION.layout, payload)
-    operation_id, ids, everything, action, arguments, more = fields
+    operation_id, ids, everything, action, arguments, more = decode_fields(
+        ops.BULK_ACTION.layout, payload
+    )
     if not operation_id:
         return [_outcome(state, job_id, action, Arguments(arguments)) for job_id in ids]
     operation = _accept(state, operation_id, BULK, OPERATION_QUEUED if more else OPERATION_RUNNING)
@@ -248,7 +249,7 @@ def _add(state: State, operation: BulkOperation, ids: list[str]) -> None:
     """Add these jobs to the operation."""
     operation.total += len(ids)
     for at in range(0, len(ids), STEP_JOBS):
-        row = job_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
+        row = bulk_records.encode_chunk(ids[at : at + STEP_JOBS], b"", [])
         state.buffer.set_chunk(operation, operation.chunks, row)
         operation.chunks += 1
 
@@ -343,7 +344,7 @@ def _delete_pending(state: State, operation: BulkOperation, limit: int) -> None:
 
 
 def _act_on_chunk(state: State, operation: BulkOperation) -> None:
-    ids, _, _ = job_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
+    ids, _, _ = bulk_records.decode_chunk(state.buffer.chunk(operation, operation.next_chunk))
     arguments = Arguments(operation.arguments)
     seen = _StepOutcomes(state, operation)
     for job_id in ids:
@@ -366,7 +367,7 @@ def _act_on_undone(state: State, operation: BulkOperation) -> None:
         return
     row = state.buffer.chunk(undone, operation.next_chunk)
     seen = _StepOutcomes(state, operation)
-    for job_id, code, before in zip(*job_records.decode_chunk(row), strict=True):
+    for job_id, code, before in zip(*bulk_records.decode_chunk(row), strict=True):
         if code != DONE:
             continue
         job = state.find(job_id)
@@ -406,7 +407,7 @@ class _StepOutcomes:
 
     def keep(self, number: int) -> None:
         """Write the outcomes as a chunk of the operation."""
-        row = job_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
+        row = bulk_records.encode_chunk(self.ids, bytes(self.outcomes), self.befores)
         self.state.buffer.set_chunk(self.operation, number, row)
 
 
@@ -531,7 +532,7 @@ def results(
     skip = start % STEP_JOBS
     stop = min(operation.next_chunk, first + _RESULT_CHUNKS_MAX)
     for number in range(first, stop):
-        ids, outcomes, _ = job_records.decode_chunk(state.buffer.chunk(operation, number))
+        ids, outcomes, _ = bulk_records.decode_chunk(state.buffer.chunk(operation, number))
         for i in range(skip, len(ids)):
             if kind_of(outcomes[i]) != kind:
                 continue
@@ -561,3 +562,13 @@ def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
             if len(sample) == limit:
                 break
     return count, sample
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.BULK_ACTION.number: bulk_action,
+    ops.BULK_STEP.number: bulk_step,
+    ops.BULK_ADD.number: bulk_add,
+    ops.BULK_UNDO.number: bulk_undo,
+    ops.CLEAR_QUEUE.number: clear_queue,
+    ops.DELETE_QUEUE.number: delete_queue,
+}

@@ -9,13 +9,14 @@ dependents.
 
 from typing import Final, final
 
-from corvo import events
+from corvo import events, records
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import Conflict, CorvoError, InvalidState
 from corvo.fsm.ops import actions, dependencies, unique
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
 from corvo.model import ACTIONS, ACTIVE, CANCELLED, HELD, STATES, Job
+from corvo.records import layout
 
 _RETRY: Final = ACTIONS.index("retry")
 _CANCEL: Final = ACTIONS.index("cancel")
@@ -23,10 +24,7 @@ _MOVE: Final = ACTIONS.index("move")
 UNDOABLE: Final = (_RETRY, _CANCEL, _MOVE, ACTIONS.index("change_priority"))
 
 _DATA: Final = [b'{"action":"%b"}' % name.encode() for name in ACTIONS]
-# queue, state, priority, attempt, releases, scheduled_ns, keeps_position, completed_ns, failed_ns,
-# provider_error, locked (whether it held its unique key), expires_ns, hold_reason, hold_ends_ns,
-# hold_action, event_seq (of the action)
-_LAYOUT: Final = "suuuutfuufftstuu"
+_LAYOUT: Final = layout(records.JOB_BEFORE)
 
 
 @final
@@ -67,23 +65,26 @@ class _Stored:
     """A decoded `Before`."""
 
     def __init__(self, data: bytes) -> None:
-        self.queue: str
-        self.state: int
-        self.priority: int
-        self.attempt: int
-        self.releases: int
-        self.scheduled_ns: int
-        self.keeps_position: bool
-        self.completed_ns: int
-        self.failed_ns: int
-        self.provider_error: bool
-        self.locked: bool
-        self.expires_ns: int
-        self.hold_reason: str
-        self.hold_ends_ns: int
-        self.hold_action: int
-        self.event_seq: int
+        # <generated: init JOB_BEFORE>
+        self.queue: str = ""
+        self.state: int = 0
+        self.priority: int = 0
+        self.attempt: int = 0
+        self.releases: int = 0
+        self.scheduled_ns: int = 0
+        self.keeps_position: bool = False
+        self.completed_ns: int = 0
+        self.failed_ns: int = 0
+        self.provider_error: bool = False
+        self.locked: bool = False  # it held its unique key
+        self.expires_ns: int = 0
+        self.hold_reason: str = ""
+        self.hold_ends_ns: int = 0
+        self.hold_action: int = 0
+        self.event_seq: int = 0  # of the action
+        # </generated>
         (
+            # <generated: unpack JOB_BEFORE self>
             self.queue,
             self.state,
             self.priority,
@@ -100,6 +101,7 @@ class _Stored:
             self.hold_ends_ns,
             self.hold_action,
             self.event_seq,
+            # </generated>
         ) = decode_fields(_LAYOUT, data)
 
 
@@ -191,7 +193,7 @@ def _holds_key(state: State, queue_index: QueueIndex, job: Job) -> bool:
     if not job.unique_key:
         return False
     lock = unique.live_lock(state, queue_index, job.unique_key)
-    return lock is not None and lock[0] == job.id
+    return unique.held_by(lock, job.id)
 
 
 def _restore(state: State, queue_index: QueueIndex, job: Job, before: _Stored) -> None:

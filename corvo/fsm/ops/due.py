@@ -1,10 +1,12 @@
 """Ops that the leader proposes for due jobs. Each op names jobs that were due when it was proposed;
 apply checks each of them again."""
 
+from typing import Final
+
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.fsm import states
-from corvo.fsm.ops import actions, finish, leases
+from corvo.fsm.ops import Apply, actions, finish, leases
 from corvo.fsm.queries.due import drop_past, due_promotions, ended_leases
 from corvo.fsm.state import index_rows
 from corvo.fsm.state.state import State
@@ -33,12 +35,15 @@ def _named(state: State, job_id: str) -> Job | None:
 def promote_due(state: State, payload: bytes) -> object:
     """Apply PromoteDue to scheduled and retrying jobs; the result is the number of promoted
     jobs."""
-    return _promote(state, decode_fields(ops.PROMOTE_DUE.layout, payload)[0])
+    ids: list[str]
+    (ids,) = decode_fields(ops.PROMOTE_DUE.layout, payload)
+    return _promote(state, ids)
 
 
 def promote(state: State, payload: bytes) -> object:
     """Apply Promote: promote all jobs that are due at a time, the earliest first."""
-    now_ns: int = decode_fields(ops.PROMOTE.layout, payload)[0]
+    now_ns: int
+    (now_ns,) = decode_fields(ops.PROMOTE.layout, payload)
     return _promote(state, due_promotions(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
 
@@ -66,12 +71,15 @@ def _promote(state: State, ids: list[str]) -> int:
 
 def expire_leases(state: State, payload: bytes) -> object:
     """Apply ExpireLeases to active jobs; the result is the number of ended leases."""
-    return _expire_leases(state, decode_fields(ops.EXPIRE_LEASES.layout, payload)[0])
+    ids: list[str]
+    (ids,) = decode_fields(ops.EXPIRE_LEASES.layout, payload)
+    return _expire_leases(state, ids)
 
 
 def reclaim(state: State, payload: bytes) -> object:
     """Apply Reclaim: end all leases that are due at a time, the earliest first."""
-    now_ns: int = decode_fields(ops.RECLAIM.layout, payload)[0]
+    now_ns: int
+    (now_ns,) = decode_fields(ops.RECLAIM.layout, payload)
     return _expire_leases(state, ended_leases(state, min(now_ns, state.stamp_ns), DUE_IDS_MAX))
 
 
@@ -89,7 +97,8 @@ def _expire_leases(state: State, ids: list[str]) -> int:
 def expire_jobs(state: State, payload: bytes) -> object:
     """Apply ExpireJobs to jobs that expire and to held jobs whose hold times out; the result is
     their number. An active job is left to its worker."""
-    ids: list[str] = decode_fields(ops.EXPIRE_JOBS.layout, payload)[0]
+    ids: list[str]
+    (ids,) = decode_fields(ops.EXPIRE_JOBS.layout, payload)
     expired = 0
     for job_id in ids:
         job = _named(state, job_id)
@@ -132,11 +141,26 @@ def purge_jobs(state: State, payload: bytes) -> object:
 
 def clean_unique(state: State, payload: bytes) -> object:
     """Apply CleanUnique: delete rows of expired unique locks; the result is their number."""
-    rows: list[bytes] = decode_fields(ops.CLEAN_UNIQUE.layout, payload)[0]
+    rows: list[bytes]
+    (rows,) = decode_fields(ops.CLEAN_UNIQUE.layout, payload)
     cleaned = 0
     for key in rows:
         lock = state.buffer.lock(key)
-        if lock is not None and 0 < lock[1] <= state.stamp_ns:
+        if lock is None:
+            continue
+        _, expires_ns, _ = lock
+        if 0 < expires_ns <= state.stamp_ns:
             state.buffer.set_lock(key, None)
             cleaned += 1
     return cleaned
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.PROMOTE.number: promote,
+    ops.RECLAIM.number: reclaim,
+    ops.PROMOTE_DUE.number: promote_due,
+    ops.EXPIRE_LEASES.number: expire_leases,
+    ops.EXPIRE_JOBS.number: expire_jobs,
+    ops.PURGE_JOBS.number: purge_jobs,
+    ops.CLEAN_UNIQUE.number: clean_unique,
+}

@@ -10,12 +10,13 @@ from hashlib import blake2b
 from json import dumps, loads
 from typing import Any, Final
 
-from corvo import errors, ops
+from corvo import errors
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.errors import CorvoError, IdempotencyMismatch
 from corvo.fsm.state.state import State
 from corvo.model import Acked, BulkOperation, Enqueued, EnqueuedBatch, Failed, Logged, Schedule
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import jobs as job_records
 
 # Kinds of outcomes, by number (the number is stored).
@@ -39,44 +40,6 @@ _ERROR_KINDS: Final[dict[str, Any]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, CorvoError)
 }
-
-
-# Ops whose outcomes can be kept. Fetches and heartbeats need a fresh result for each request, and
-# apply checks ops that the leader proposes anyway. (BulkStep is also the op with which a person
-# stops a bulk operation.)
-TAKES_KEY: Final = frozenset(
-    op.number
-    for op in (
-        ops.ENQUEUE,
-        ops.ENQUEUE_BATCH,
-        ops.ACK,
-        ops.ACK_BATCH,
-        ops.FAIL,
-        ops.RELEASE,
-        ops.RETRY_JOB,
-        ops.CANCEL_JOB,
-        ops.MOVE_JOB,
-        ops.DELETE_JOB,
-        ops.BULK_ACTION,
-        ops.BULK_STEP,
-        ops.BULK_ADD,
-        ops.BULK_UNDO,
-        ops.PAUSE_QUEUE,
-        ops.RESUME_QUEUE,
-        ops.CLEAR_QUEUE,
-        ops.DELETE_QUEUE,
-        ops.SET_CONCURRENCY,
-        ops.SET_THROTTLE,
-        ops.REMOVE_THROTTLE,
-        ops.SET_GROUP_LIMIT,
-        ops.SET_QUEUE_OPTIONS,
-        ops.SET_SCHEDULE,
-        ops.DELETE_SCHEDULE,
-        ops.RUN_SCHEDULE,
-        ops.APPEND_LOGS,
-        ops.RELEASE_LOCK,
-    )
-)
 
 
 def digest_of(key: bytes) -> int:
@@ -128,7 +91,7 @@ def _drop_oldest(state: State, keep_ns: int, count: int) -> bool:
     row = state.buffer.rows.get(key)
     assert row is not None, f"outcome {meta.first_idempotency} has no row"
     if not too_many:
-        state.oldest_idempotency_ns = job_records.decode_idempotency(row)[0]
+        state.oldest_idempotency_ns, _, _, _ = job_records.decode_idempotency(row)
         if state.oldest_idempotency_ns + keep_ns > state.stamp_ns:
             return False
     state.idempotency_records.remove(job_records.idempotency_digest(row), meta.first_idempotency)
@@ -166,7 +129,7 @@ def encode_outcome(result: object) -> bytes:
     if isinstance(result, Schedule):
         return _outcome(_SCHEDULE, (result.id, job_records.encode_schedule(result)))
     if isinstance(result, BulkOperation):
-        return _outcome(_OPERATION, (result.id, job_records.encode_operation(result)))
+        return _outcome(_OPERATION, (result.id, bulk_records.encode_operation(result)))
     if isinstance(result, list):
         return _outcome(_LIST, ([encode_outcome(item) for item in result],))
     if isinstance(result, Logged):
@@ -184,7 +147,8 @@ def decode_outcome(data: bytes) -> object:
     if kind == _NOTHING:
         return None
     if kind == _ERROR:
-        return _ERROR_KINDS[values[0]](values[1], **loads(values[2]))
+        name, message, fields = values
+        return _ERROR_KINDS[name](message, **loads(fields))
     if kind == _ENQUEUED:
         return Enqueued(*values)
     if kind == _ENQUEUED_BATCH:
@@ -193,8 +157,8 @@ def decode_outcome(data: bytes) -> object:
         return EnqueuedBatch([Enqueued(i, s, d > 0, r) for i, s, d, r in rows], batch_id)
     if kind == _ACKED:
         acked = Acked()
-        acked.count = values[0]
-        for op_position, refusal in zip(values[1], values[2], strict=True):
+        acked.count, positions, refusals = values
+        for op_position, refusal in zip(positions, refusals, strict=True):
             error = decode_outcome(refusal)
             assert isinstance(error, CorvoError)
             acked.refused.append((op_position, error))
@@ -204,9 +168,8 @@ def decode_outcome(data: bytes) -> object:
     if kind == _LOGGED:
         return Logged(*values)
     if kind == _SCHEDULE:
-        return job_records.decode_schedule(values[0], values[1])
+        return job_records.decode_schedule(*values)
     if kind == _OPERATION:
-        return job_records.decode_operation(values[0], values[1])
-    if kind == _LIST:
-        return [decode_outcome(item) for item in values[0]]
-    return values[0]
+        return bulk_records.decode_operation(*values)
+    (value,) = values
+    return [decode_outcome(item) for item in value] if kind == _LIST else value

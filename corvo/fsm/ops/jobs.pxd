@@ -24,8 +24,8 @@ cpdef enqueue_batch(State state, bytes payload)
 
 
 # delay_ns is an object: the sum of two C numbers could overflow.
-@cython.locals(job=Job, r=Reader, delay_ns=object)
-cpdef tuple read_enqueue(State state, bytes payload)
+@cython.locals(job=Job, r=Reader, job_id=str, queue=str, options=bytes, delay_ns=object)
+cpdef tuple read_enqueue(bytes payload, long long stamp_ns)
 
 
 @cython.locals(
@@ -80,5 +80,5 @@ cpdef fetch_batch(State state, bytes payload)
 cpdef ack(State state, bytes payload)
 
 
-@cython.locals(items=list, acked=Acked, i=cython.Py_ssize_t)
+@cython.locals(acks=list, acked=Acked, i=cython.Py_ssize_t)
 cpdef ack_batch(State state, bytes payload)

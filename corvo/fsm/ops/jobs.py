@@ -9,7 +9,7 @@ from corvo._fast.codec.fields import Reader
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import CorvoError
 from corvo.fsm import states
-from corvo.fsm.ops import batches, dependencies, finish, leases, unique
+from corvo.fsm.ops import Apply, batches, dependencies, finish, leases, unique
 from corvo.fsm.ops.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
@@ -37,6 +37,7 @@ from corvo.model import (
     Job,
     JobOptions,
 )
+from corvo.storage.records.jobs import read_new_options
 
 # Bytes counted for each job of a batch reply in addition to its texts.
 FETCHED_OVERHEAD: Final = 512
@@ -74,7 +75,7 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(state: State, payload: bytes) -> object:
     """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
-    job, queue, options = read_enqueue(state, payload)
+    job, queue, options = read_enqueue(payload, state.stamp_ns)
     refusal: CorvoError | None = state.no_room(queue)
     if refusal is None and options:
         refusal = _options_refusal(state, options, "")
@@ -84,23 +85,24 @@ def enqueue(state: State, payload: bytes) -> object:
 def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError | None:
     """Return the error if a job cannot have these options; `opening` is the batch that this op
     creates."""
-    fields = decode_fields(ops.OPTIONS_LAYOUT, payload)
-    batch_id: str = fields[2]
-    depends_on: list[str] = fields[6]
+    options = JobOptions()
+    read_new_options(options, payload)
     refusal = None
-    if batch_id and batch_id != opening:
-        refusal = batches.refusal(state, batch_id)
-    if refusal is None and depends_on:
-        refusal = dependencies.refusal(state, depends_on)
+    if options.batch_id and options.batch_id != opening:
+        refusal = batches.refusal(state, options.batch_id)
+    if refusal is None and options.depends_on:
+        refusal = dependencies.refusal(state, options.depends_on)
     return refusal
 
 
-def read_enqueue(state: State, payload: bytes) -> tuple[Job, str, bytes]:
+def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
     """Decode an Enqueue into a job that is not in the state yet, the name of its queue, and its
-    options."""
+    options. A delay counts from `stamp_ns`."""
     r = _reader
     r.begin(payload)
-    job = Job(r.s())
+    job = Job("")
+    # <generated: read ENQUEUE job>
+    job_id = r.s()
     queue = r.s()
     job.priority = r.u()
     job.payload = r.b()
@@ -118,9 +120,11 @@ def read_enqueue(state: State, payload: bytes) -> tuple[Job, str, bytes]:
     job.unique_period_ns = r.u()
     options = r.b()
     delay_ns = r.u()
+    # </generated>
     if delay_ns:
-        job.scheduled_ns = min(state.stamp_ns + delay_ns, TIME_MAX_NS)
+        job.scheduled_ns = min(stamp_ns + delay_ns, TIME_MAX_NS)
     r.done()
+    job.id = job_id
     return job, queue, options
 
 
@@ -181,8 +185,9 @@ def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqu
     lock = unique.live_lock(state, queue_index, unique_key)
     if lock is None:
         return None
-    holder = state.find(lock[0])
-    assert holder is not None, f"unique lock of missing job {lock[0]}"
+    holder_id, _, _ = lock
+    holder = state.find(holder_id)
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     result = holder.result if holder.state == COMPLETED else b""
     return Enqueued(holder.id, holder.state, True, result)
 
@@ -190,24 +195,7 @@ def _duplicate(state: State, queue_index: QueueIndex, unique_key: bytes) -> Enqu
 def _take_options(state: State, options: JobOptions, payload: bytes) -> bool:
     """Decode the options of a new job; return whether the job starts held."""
     stamp_ns = state.stamp_ns
-    expire_after_ns: int
-    held: bool
-    hold_timeout_ns: int
-    (
-        options.group_key,
-        expire_after_ns,
-        options.batch_id,
-        options.chain_id,
-        options.chain_step,
-        options.chain,
-        options.depends_on,
-        options.on_dependency_failure,
-        held,
-        options.hold_reason,
-        hold_timeout_ns,
-        options.hold_action,
-        options.result_schema,
-    ) = decode_fields(ops.OPTIONS_LAYOUT, payload)
+    expire_after_ns, held, hold_timeout_ns = read_new_options(options, payload)
     if options.result_schema:
         state.meta.result_schemas = True
     if expire_after_ns:
@@ -242,10 +230,10 @@ def enqueue_batch(state: State, payload: bytes) -> object:
     items, opening = decode_fields(ops.ENQUEUE_BATCH.layout, payload)
     batch_id = ""
     if opening:
-        batch_id = decode_fields(ops.BATCH_LAYOUT, opening)[0]
+        batch_id = batches.read_new_batch(opening).id
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        job, queue, options = read_enqueue(state, item)
+        job, queue, options = read_enqueue(item, state.stamp_ns)
         refusal: CorvoError | None = state.no_room(queue)
         if refusal is None and options:
             refusal = _options_refusal(state, options, batch_id)
@@ -351,11 +339,12 @@ def fetch_batch(state: State, payload: bytes) -> object:
     worker_id: str
     hostname: str
     lease_ns: int
-    room: int
+    reply_size_max: int
     count: int
-    queues, worker_id, hostname, lease_ns, room, count = decode_fields(
+    queues, worker_id, hostname, lease_ns, reply_size_max, count = decode_fields(
         ops.FETCH_BATCH.layout, payload
     )
+    room = reply_size_max
     refusal = state.see_worker(worker_id, hostname, queues)
     if refusal is not None:
         return refusal
@@ -383,11 +372,13 @@ def ack(state: State, payload: bytes) -> CorvoError | None:
     """Apply Ack: complete the job. A repeated ack with the same token succeeds."""
     r = _reader
     r.begin(payload)
+    # <generated: locals ACK>
     job_id = r.s()
     token = r.s()
     result = r.b()
     checkpoint = r.b()
     step = r.b()
+    # </generated>
     r.done()
     job = state.find(job_id)
     if job is None:
@@ -409,9 +400,10 @@ def ack(state: State, payload: bytes) -> CorvoError | None:
 
 def ack_batch(state: State, payload: bytes) -> object:
     """Apply AckBatch: apply each ack by the rules of a single one."""
-    items: list[bytes] = decode_fields(ops.ACK_BATCH.layout, payload)[0]
+    acks: list[bytes]
+    (acks,) = decode_fields(ops.ACK_BATCH.layout, payload)
     acked = Acked()
-    for i, item in enumerate(items):
+    for i, item in enumerate(acks):
         refusal = ack(state, item)
         if refusal is None:
             acked.count += 1
@@ -485,7 +477,8 @@ def _retry_later(
 
 def heartbeat(state: State, payload: bytes) -> object:
     """Apply Heartbeat: return "ok", "cancel" or "lost" for each job."""
-    beats: list[bytes] = decode_fields(ops.HEARTBEAT.layout, payload)[0]
+    beats: list[bytes]
+    (beats,) = decode_fields(ops.HEARTBEAT.layout, payload)
     answers: dict[str, str] = {}
     for item in beats:
         job_id: str
@@ -551,3 +544,15 @@ def release_delay_ns(releases: int) -> int:
     if doublings < 0:
         return 0
     return min(RELEASE_DELAY_MIN_NS << min(doublings, _DOUBLINGS_MAX), RELEASE_DELAY_MAX_NS)
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.ENQUEUE.number: enqueue,
+    ops.FETCH.number: fetch,
+    ops.FETCH_BATCH.number: fetch_batch,
+    ops.ACK.number: ack,
+    ops.ACK_BATCH.number: ack_batch,
+    ops.FAIL.number: fail,
+    ops.HEARTBEAT.number: heartbeat,
+    ops.RELEASE.number: release,
+}

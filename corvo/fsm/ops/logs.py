@@ -1,9 +1,11 @@
 """The op that adds log lines to a job."""
 
+from typing import Final
+
 from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import InvalidState
-from corvo.fsm.ops import leases
+from corvo.fsm.ops import Apply, leases
 from corvo.fsm.state.state import State
 from corvo.model import ACTIVE, STATES, Logged
 
@@ -31,3 +33,8 @@ def append_logs(state: State, payload: bytes) -> object:
         state.buffer.touch_options(job).has_logs = True
     log = state.buffer.logs.append(job_id, job.attempt, lines)
     return Logged(log.next_seq - 1, log.dropped_of(job.attempt))
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.APPEND_LOGS.number: append_logs,
+}

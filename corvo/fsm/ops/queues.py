@@ -1,8 +1,11 @@
 """Ops on queues, workers and the event log."""
 
+from typing import Final
+
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import NotFound
+from corvo.fsm.ops import Apply
 from corvo.fsm.state.rate_limits import Window
 from corvo.fsm.state.state import State
 from corvo.limits import MS_NS
@@ -34,7 +37,8 @@ def pause_queue(state: State, payload: bytes) -> object:
 
 def resume_queue(state: State, payload: bytes) -> object:
     """Apply ResumeQueue: allow fetches again."""
-    name: str = decode_fields(ops.RESUME_QUEUE.layout, payload)[0]
+    name: str
+    (name,) = decode_fields(ops.RESUME_QUEUE.layout, payload)
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
@@ -93,7 +97,8 @@ def set_throttle(state: State, payload: bytes) -> object:
 
 def remove_throttle(state: State, payload: bytes) -> object:
     """Apply RemoveThrottle: remove the rate limit."""
-    name: str = decode_fields(ops.REMOVE_THROTTLE.layout, payload)[0]
+    name: str
+    (name,) = decode_fields(ops.REMOVE_THROTTLE.layout, payload)
     queue_index = state.queue_indexes.get(name)
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
@@ -158,7 +163,8 @@ def set_queue_options(state: State, payload: bytes) -> object:
 def remove_stale_workers(state: State, payload: bytes) -> object:
     """Apply RemoveStaleWorkers: delete workers whose last request was before the cutoff; the result
     is their number."""
-    cutoff_ns: int = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)[0]
+    cutoff_ns: int
+    (cutoff_ns,) = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)
     stale = sorted(worker.id for worker in state.workers.values() if worker.seen_ns < cutoff_ns)
     for worker_id in stale:
         state.buffer.delete_worker(state.workers.pop(worker_id))
@@ -167,6 +173,20 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
 
 def trim_events(state: State, payload: bytes) -> object:
     """Apply TrimEvents: drop the oldest blocks of the event log."""
-    seq: int = decode_fields(ops.TRIM_EVENTS.layout, payload)[0]
+    seq: int
+    (seq,) = decode_fields(ops.TRIM_EVENTS.layout, payload)
     state.buffer.events.trim(seq)
     return None
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.SET_QUEUE_OPTIONS.number: set_queue_options,
+    ops.PAUSE_QUEUE.number: pause_queue,
+    ops.RESUME_QUEUE.number: resume_queue,
+    ops.SET_CONCURRENCY.number: set_concurrency,
+    ops.SET_THROTTLE.number: set_throttle,
+    ops.REMOVE_THROTTLE.number: remove_throttle,
+    ops.SET_GROUP_LIMIT.number: set_group_limit,
+    ops.REMOVE_STALE_WORKERS.number: remove_stale_workers,
+    ops.TRIM_EVENTS.number: trim_events,
+}

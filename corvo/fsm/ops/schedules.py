@@ -10,7 +10,7 @@ from typing import Final
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, CorvoError, NotFound
-from corvo.fsm.ops import jobs
+from corvo.fsm.ops import Apply, jobs
 from corvo.fsm.state.state import State
 from corvo.limits import SCHEDULES_MAX
 from corvo.model import ENDED, STATES, Enqueued, Job, Schedule
@@ -27,9 +27,11 @@ def set_schedule(state: State, payload: bytes) -> object:
     """Apply SetSchedule: create a schedule or a new revision; the result is the schedule."""
     schedule_id: str
     revision: int
-    schedule_id, revision, *_ = fields = decode_fields(ops.SET_SCHEDULE.layout, payload)
-    schedule = Schedule(schedule_id)
+    schedule = Schedule("")
     (
+        # <generated: unpack SET_SCHEDULE schedule>
+        schedule_id,
+        revision,
         schedule.name,
         schedule.cron,
         schedule.timezone,
@@ -39,7 +41,9 @@ def set_schedule(state: State, payload: bytes) -> object:
         schedule.catch_up,
         schedule.catch_up_limit,
         schedule.next_ns,
-    ) = fields[2:]
+        # </generated>
+    ) = decode_fields(ops.SET_SCHEDULE.layout, payload)
+    schedule.id = schedule_id
     old = state.schedules.get(schedule_id)
     refusal = _refusal(state, schedule, revision, old)
     if refusal is not None:
@@ -77,7 +81,8 @@ def _refusal(
 
 def delete_schedule(state: State, payload: bytes) -> object:
     """Apply DeleteSchedule. Jobs that it has created stay."""
-    schedule_id: str = decode_fields(ops.DELETE_SCHEDULE.layout, payload)[0]
+    schedule_id: str
+    (schedule_id,) = decode_fields(ops.DELETE_SCHEDULE.layout, payload)
     schedule = state.schedules.pop(schedule_id, None)
     if schedule is None:
         return _not_found(schedule_id)
@@ -90,7 +95,8 @@ def delete_schedule(state: State, payload: bytes) -> object:
 
 def fire_schedule(state: State, payload: bytes) -> object:
     """Apply FireSchedule to due occurrences; the result is the number of new jobs."""
-    runs: list[bytes] = decode_fields(ops.FIRE_SCHEDULE.layout, payload)[0]
+    runs: list[bytes]
+    (runs,) = decode_fields(ops.FIRE_SCHEDULE.layout, payload)
     made = 0
     for item in runs:
         schedule_id: str
@@ -149,7 +155,7 @@ def run_schedule(state: State, payload: bytes) -> object:
 
 
 def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> Enqueued:
-    job, queue, options = jobs.read_enqueue(state, schedule.job)
+    job, queue, options = jobs.read_enqueue(schedule.job, state.stamp_ns)
     job.id = job_id
     job.schedule_id = schedule.id
     job.schedule_occurrence_ns = occurrence_ns
@@ -177,5 +183,13 @@ def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -
 
 def queue_of(schedule: Schedule) -> str:
     """Return the queue of the schedule's jobs."""
-    queue: str = decode_fields(ops.ENQUEUE.layout, schedule.job)[1]
+    _, queue, _ = jobs.read_enqueue(schedule.job, 0)
     return queue
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.SET_SCHEDULE.number: set_schedule,
+    ops.DELETE_SCHEDULE.number: delete_schedule,
+    ops.FIRE_SCHEDULE.number: fire_schedule,
+    ops.RUN_SCHEDULE.number: run_schedule,
+}

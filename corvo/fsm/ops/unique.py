@@ -18,6 +18,7 @@ from corvo import events, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import NotFound, UniqueConflict
+from corvo.fsm.ops import Apply
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import Lock
@@ -54,13 +55,24 @@ def row_key(queue_index: QueueIndex, key: bytes) -> bytes:
     return keys.unique(queue_index.queue.number, digest)
 
 
+def held_by(lock: Lock | None, job_id: str) -> bool:
+    """Return whether there is a lock and the job holds it."""
+    if lock is None:
+        return False
+    holder_id, _, _ = lock
+    return holder_id == job_id
+
+
 def live_lock(state: State, queue_index: QueueIndex, key: bytes) -> Lock | None:
     """Return the lock on a key, if it has not expired and the deletion of its holder is not
     pending."""
     lock = state.buffer.lock(row_key(queue_index, key))
-    if lock is None or 0 < lock[1] <= state.stamp_ns or lock[2] != key:
+    if lock is None:
         return None
-    if state.queues_pending_deletion and state.find(lock[0]) is None:
+    job_id, expires_ns, full_key = lock
+    if 0 < expires_ns <= state.stamp_ns or full_key != key:
+        return None
+    if state.queues_pending_deletion and state.find(job_id) is None:
         return None
     return lock
 
@@ -85,15 +97,17 @@ def take_again(
     if lock is None:
         take(state, queue_index, job)
         return None
-    if lock[0] == job.id:
+    holder_id, _, _ = lock
+    if holder_id == job.id:
         return None
     return conflict(state, job, lock, participle)
 
 
 def conflict(state: State, job: Job, lock: Lock, participle: str) -> UniqueConflict:
     """Return the error for a job whose key another job holds."""
-    holder = state.buffer.find(lock[0])
-    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    holder_id, _, _ = lock
+    holder = state.buffer.find(holder_id)
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     return UniqueConflict(
         f'job "{job.id}" cannot be {participle}: job "{holder.id}" holds its unique key',
         holder_id=holder.id,
@@ -109,7 +123,7 @@ def move(
     if not job.unique_key:
         return None
     lock = live_lock(state, queue_index, job.unique_key)
-    if lock is None or lock[0] != job.id or queue_index is target:
+    if not held_by(lock, job.id) or queue_index is target:
         return None
     other = live_lock(state, target, job.unique_key)
     if other is not None:
@@ -125,7 +139,7 @@ def release(state: State, queue_index: QueueIndex, job: Job, reason: int) -> Non
         return
     key = row_key(queue_index, job.unique_key)
     lock = state.buffer.lock(key)
-    if lock is not None and lock[0] == job.id:
+    if held_by(lock, job.id):
         state.buffer.set_lock(key, None)
 
 
@@ -138,12 +152,18 @@ def release_lock(state: State, payload: bytes) -> object:
     queue, key, job_id = decode_fields(ops.RELEASE_LOCK.layout, payload)
     queue_index = state.queue_indexes.get(queue)
     lock = None if queue_index is None else live_lock(state, queue_index, key)
-    if queue_index is None or lock is None or job_id not in ("", lock[0]):
+    if queue_index is None or lock is None or not (job_id == "" or held_by(lock, job_id)):
         who = f'job "{job_id}" does not hold' if job_id else "no job holds"
         return NotFound(f'{who} this unique key of queue "{queue}"')
-    holder = state.buffer.find(lock[0])
-    assert holder is not None, f"unique lock of a job that is gone: {lock[0]}"
+    holder_id, _, _ = lock
+    holder = state.buffer.find(holder_id)
+    assert holder is not None, f"unique lock of missing job {holder_id}"
     state.buffer.set_lock(row_key(queue_index, key), None)
     state.buffer.touch(holder)
     state.emit(queue_index, holder, events.UNLOCKED, b"")
     return holder.id
+
+
+APPLY: Final[dict[int, Apply]] = {
+    ops.RELEASE_LOCK.number: release_lock,
+}

@@ -246,7 +246,8 @@ def stale_locks(state: State, now_ns: int, start: bytes, limit: int) -> tuple[li
     for i, (key, row) in enumerate(state.buffer.state_store.scan(keys.UNIQUE, start or None)):
         if i == limit:
             return stale, key
-        if 0 < job_records.decode_lock(row)[1] <= now_ns:
+        _, expires_ns, _ = job_records.decode_lock(row)
+        if 0 < expires_ns <= now_ns:
             stale.append(key)
     return stale, b""
 

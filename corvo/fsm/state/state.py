@@ -33,6 +33,7 @@ from corvo.model import (
     Schedule,
     Worker,
 )
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import jobs as job_records
 from corvo.storage.records import queues as queue_records
 from corvo.storage.records.events import EventBlock
@@ -141,7 +142,7 @@ class State:
         self._add_queue_index(queue_records.decode_queue(keys.parse_queue(key), row))
 
     def _read_operation(self, key: bytes, row: bytes) -> None:
-        self.put_operation(job_records.decode_operation(keys.parse_operation(key), row))
+        self.put_operation(bulk_records.decode_operation(keys.parse_operation(key), row))
 
     def _read_worker(self, key: bytes, row: bytes) -> None:
         worker = job_records.decode_worker(keys.parse_worker(key), row)

@@ -36,6 +36,7 @@ from corvo.model import (
     Schedule,
     Worker,
 )
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import jobs as job_records
 from corvo.storage.records import queues as queue_records
 from corvo.storage.records.meta import Meta, decode_meta, encode_meta
@@ -428,7 +429,7 @@ class WriteBuffer:
             if lock is None:
                 deletes.append(key)
             else:
-                puts.append((key, job_records.encode_lock(lock[0], lock[1], lock[2])))
+                puts.append((key, job_records.encode_lock(*lock)))
         for queue in self._queues:
             puts.append((keys.queue(queue.row_name()), queue_records.encode_queue(queue)))
         for worker in self._workers:
@@ -472,10 +473,11 @@ class WriteBuffer:
 
     def _put_operations(self, puts: list[Row], deletes: list[bytes]) -> None:
         for operation_id, operation in self._operations.items():
+            key = keys.operation(operation_id)
             if operation is None:
-                deletes.append(keys.operation(operation_id))
+                deletes.append(key)
             else:
-                puts.append((keys.operation(operation_id), job_records.encode_operation(operation)))
+                puts.append((key, bulk_records.encode_operation(operation)))
         for key, row in self._chunks.items():
             if row is None:
                 deletes.append(key)

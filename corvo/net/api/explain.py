@@ -1,6 +1,6 @@
 """Why a job is not running, or what it does instead: a list of findings.
 
-A *finding* says one thing: a `code` for programs, a `message` for people, what to do `next` if
+A *finding* states one fact: a `code` for programs, a `message` for people, what to do `next` if
 there is something to do, and its facts. Each is found by a function of its own, which gives None
 when it does not apply; the table at the end names those of each state, the one that matters most
 first. All of them read counters, indexes and a bounded number of jobs.
@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from corvo import limits
+from corvo.engine.reads import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, RATE
 from corvo.engine.service import Service
 from corvo.engine.validate import shown
-from corvo.fsm.state.queue_index import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, RATE
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -42,17 +42,17 @@ class Scene:
 
     def __init__(self, service: Service, job: Job) -> None:
         self.job = job
-        self.machine = service.machine
-        self.queue = self.machine.queue_of(job)
+        self.reads = service.reads
+        self.queue = self.reads.queue_of(job)
         self.now_ns = service.clock.stamp()
         self.blocked = job.options is not None and job.options.blocked
-        obstacles = self.machine.obstacles(job, self.now_ns) if job.state == PENDING else []
+        obstacles = self.reads.obstacles(job, self.now_ns) if job.state == PENDING else []
         self.obstacles = {obstacle.kind: obstacle for obstacle in obstacles}
-        self.waiting_fetches = service.pipeline.fetches.waiting.in_queue(self.queue.name)
-        self.workers = self.machine.workers_of(self.queue.name)
+        self.waiting_fetches = service.waiting_fetches(self.queue.name)
+        self.workers = self.reads.workers_of(self.queue.name)
 
     def left(self, at_ns: int) -> str:
-        """How long it is until a time, in words."""
+        """The time left until a moment, in words."""
         left_ns = at_ns - self.now_ns
         seconds = limits.SECOND_NS
         return f"in {format_duration(-(-left_ns // seconds) * seconds)}" if left_ns > 0 else "now"
@@ -72,14 +72,14 @@ def explain(service: Service, job: Job) -> dict[str, Any]:
         "reasons": findings,
     }
     if job.state == PENDING and not scene.blocked:
-        document["jobs_before"] = scene.machine.jobs_before(job)
+        document["jobs_before"] = scene.reads.jobs_before(job)
     document["workers"] = _workers(scene)
     document["at"] = format_time(scene.now_ns)
     return document
 
 
 def _workers(scene: Scene) -> dict[str, Any]:
-    """Who asks for jobs of this queue."""
+    """The workers that fetch from this queue."""
     seen = scene.workers[: limits.EXPLAINED_JOBS_MAX]
     return {
         "count": len(scene.workers),
@@ -111,7 +111,7 @@ def _dependency(scene: Scene) -> Finding | None:
     assert scene.job.options is not None
     open_ids = scene.job.options.open_dependencies
     jobs = "1 job" if len(open_ids) == 1 else f"{len(open_ids)} jobs"
-    first = [scene.machine.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
+    first = [scene.reads.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
     return _finding(
         "dependency",
         f"it waits for {jobs}, {open_ids[0]} first",
@@ -152,7 +152,7 @@ def _full(scene: Scene) -> Finding | None:
                 "started_at": format_time(holder.started_ns),
                 "lease_expires_at": format_time(holder.lease_expires_ns),
             }
-            for holder in scene.machine.holders(queue.name, limits.EXPLAINED_JOBS_MAX)
+            for holder in scene.reads.holders(queue.name, limits.EXPLAINED_JOBS_MAX)
         ],
     )
 
@@ -197,7 +197,7 @@ def _group_order(scene: Scene) -> Finding | None:
         return None
     assert scene.job.options is not None
     group_key = scene.job.options.group_key
-    first = scene.machine.job(order.job_id)
+    first = scene.reads.job(order.job_id)
     state = "" if first is None else STATES[first.state]
     return _finding(
         "group_order",
@@ -209,7 +209,7 @@ def _group_order(scene: Scene) -> Finding | None:
 
 
 def _behind(scene: Scene) -> Finding | None:
-    before = 0 if scene.blocked else scene.machine.jobs_before(scene.job)
+    before = 0 if scene.blocked else scene.reads.jobs_before(scene.job)
     if not before:
         return None
     jobs = "1 job is" if before == 1 else f"{before} jobs are"
@@ -230,7 +230,7 @@ def _no_worker(scene: Scene) -> Finding | None:
     since = f" since {format_time(newest_ns)}" if newest_ns else ""
     return _finding(
         "no_workers",
-        f"no worker has asked for jobs of the queue {shown(scene.queue.name)}{since}",
+        f"no worker has fetched from the queue {shown(scene.queue.name)}{since}",
         "start a worker for this queue, or look at its queue names",
     )
 
@@ -243,8 +243,8 @@ def _ready(scene: Scene) -> Finding | None:
 
 
 def _last_failure(scene: Scene) -> Finding | None:
-    """Shown beside the rest: why it runs again."""
-    records = scene.machine.errors(scene.job.id, 1)
+    """An additional finding: why the job runs again."""
+    records = scene.reads.errors(scene.job.id, 1)
     if not records or not scene.job.attempt:
         return None
     record = records[0]
@@ -360,7 +360,7 @@ def _cancelling(scene: Scene) -> Finding | None:
 
 def _silent(scene: Scene) -> Finding | None:
     job = scene.job
-    seen_ns = scene.machine.worker_seen_ns(job.worker_id)
+    seen_ns = scene.reads.worker_seen_ns(job.worker_id)
     if seen_ns and scene.now_ns - seen_ns <= limits.WORKER_STALE_NS:
         return None
     since = f" since {format_time(seen_ns)}" if seen_ns else ""

@@ -1,8 +1,7 @@
 """The metrics page: plain values in, Prometheus text out.
 
-Every metric has its name and help here and nowhere else. Whoever serves the page fills a
-`Snapshot` at scrape time; a field that is left None has no series, so that nothing is shown that
-does not exist.
+Names and help texts of all metrics are here. The handler of the page fills a `Snapshot` at scrape
+time; a field that is left None has no series.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +41,7 @@ class QueueSample:
 
 @dataclass(slots=True)
 class RouteSample:
-    """What one route has answered. `route` is its pattern."""
+    """Counters of one route. `route` is its pattern."""
 
     method: str
     route: str
@@ -82,29 +81,32 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_cluster_state_comparisons": (_COUNTER, "Comparisons of the state with another node's."),
     "corvo_cluster_state_mismatches": (_COUNTER, "Those that found a difference."),
     "corvo_cluster_state_differs": (_GAUGE, "Nodes whose state differs from that of this one."),
-    "corvo_peer_refusals": (_COUNTER, "Connections of nodes, or of others, that were refused."),
+    "corvo_peer_refusals": (_COUNTER, "Refused connections to the port for nodes."),
     "corvo_workers_registered": (_GAUGE, "Workers known."),
     "corvo_workers_active": (_GAUGE, "Workers seen in the last five minutes."),
-    "corvo_leases_expired": (_COUNTER, "Leases that ended without a word from their worker."),
+    "corvo_leases_expired": (_COUNTER, "Leases that expired."),
     "corvo_fetches_waiting": (_GAUGE, "Fetches that wait for work."),
     "corvo_streams_open": (_GAUGE, "Streams of events and text that are open."),
     "corvo_lifecycle_streams_open": (_GAUGE, "Lifecycle streams of workers that are open."),
     "corvo_lifecycle_streams": (_COUNTER, "Lifecycle streams begun."),
-    "corvo_lifecycle_relays_open": (_GAUGE, "Lifecycle streams that are passed on to the leader."),
-    "corvo_lifecycle_frames": (_COUNTER, "Frames that came on them."),
-    "corvo_lifecycle_frames_in_flight": (_GAUGE, "Frames that are worked on."),
+    "corvo_lifecycle_relays_open": (_GAUGE, "Lifecycle streams relayed to the leader."),
+    "corvo_lifecycle_frames": (_COUNTER, "Frames received on lifecycle streams."),
+    "corvo_lifecycle_frames_in_flight": (_GAUGE, "Frames in progress."),
     "corvo_lifecycle_overloads": (_COUNTER, "Frames with a part refused for overload."),
     "corvo_event_subscribers": (_GAUGE, "Streams of events."),
     "corvo_event_subscribers_behind": (_GAUGE, "Those that read the stored event log."),
-    "corvo_event_gaps": (_COUNTER, "Gaps that streams of events were told of."),
+    "corvo_event_gaps": (_COUNTER, "Gaps reported to streams of events."),
     "corvo_http_connections": (_GAUGE, "Open connections."),
-    "corvo_base_flushes": (_COUNTER, "Flushes of the overlay into the base."),
+    "corvo_base_flushes": (_COUNTER, "Flushes of the write buffer into the state store."),
     "corvo_base_flush_seconds_last": (_GAUGE, "How long the last flush took."),
     "corvo_base_flush_seconds_max": (_GAUGE, "How long the longest flush took."),
-    "corvo_overlay_bytes": (_GAUGE, "Changes in memory that are not in the base yet."),
-    "corvo_idempotency_entries": (_GAUGE, "Outcomes kept of requests with an Idempotency-Key."),
+    "corvo_overlay_bytes": (
+        _GAUGE,
+        "Size of the write buffer: changes not in the state store yet.",
+    ),
+    "corvo_idempotency_entries": (_GAUGE, "Recorded outcomes of requests with an Idempotency-Key."),
     "corvo_sqlite_mirror_available": (_GAUGE, "1 when the mirror answers."),
-    "corvo_sqlite_mirror_lag_updates": (_GAUGE, "Flushes that the mirror does not have on disk."),
+    "corvo_sqlite_mirror_lag_updates": (_GAUGE, "Flushes that the mirror has not written to disk."),
     "corvo_sqlite_mirror_bytes": (_GAUGE, "Size of the files of the mirror."),
     "corvo_sqlite_mirror_wal_bytes": (_GAUGE, "Size of their write-ahead logs."),
     "corvo_sqlite_mirror_rebuilds": (_GAUGE, "Times this sidecar built the mirror from nothing."),
@@ -115,7 +117,7 @@ HISTOGRAMS: Final[dict[str, str]] = {
     "corvo_raft_queue_time_seconds": "From the arrival of an operation to its proposal.",
     "corvo_raft_apply_time_seconds": "Applying one log entry.",
     "corvo_wal_flush_seconds": "Writing the log to the disk.",
-    "corvo_base_flush_seconds": "Writing the state to the base; nobody is heard meanwhile.",
+    "corvo_base_flush_seconds": "Writing the state to the state store; the loop waits meanwhile.",
     "corvo_loop_turn_seconds": "Turns of the loop that had something to do.",
 }
 
@@ -216,7 +218,7 @@ def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:
 
 def _abuse_counters(counts: dict[str, int]) -> Metric:
     metric = CounterMetricFamily(
-        "corvo_http_refusals", "What was refused to clients, by reason.", labels=["reason"]
+        "corvo_http_refusals", "Refused connections and requests, by reason.", labels=["reason"]
     )
     for reason, count in counts.items():
         metric.add_metric([reason], count)

@@ -6,13 +6,13 @@ from msgspec import Raw
 
 from corvo import ops
 from corvo._fast.codec.layouts import decode_fields
-from corvo.fsm.machine import Machine
+from corvo.engine.reads import Reads
 from corvo.limits import MEMBERS_SHOWN_MAX
 from corvo.model import ON_DEPENDENCY_FAILURE, Batch, Job
 from corvo.platform.durations import format_time
 
 
-def ties_document(machine: Machine, job: Job) -> dict[str, Any]:
+def ties_document(reads: Reads, job: Job) -> dict[str, Any]:
     """The members of a job document that name other jobs."""
     document: dict[str, Any] = {}
     options = job.options
@@ -29,7 +29,7 @@ def ties_document(machine: Machine, job: Job) -> dict[str, Any]:
             document["on_dependency_failure"] = ON_DEPENDENCY_FAILURE[options.on_dependency_failure]
         if options.blocked:
             document["blocked_by"] = options.open_dependencies
-    children = machine.children(job.id, MEMBERS_SHOWN_MAX)
+    children = reads.children(job.id, MEMBERS_SHOWN_MAX)
     if children:
         document["children"] = children
     return document
@@ -52,7 +52,7 @@ def follower_document(follower: bytes) -> dict[str, Any]:
     return {"queue": queue, "payload": Raw(payload)} if payload else {"queue": queue}
 
 
-def batch_document(machine: Machine, batch: Batch) -> dict[str, Any]:
+def batch_document(reads: Reads, batch: Batch) -> dict[str, Any]:
     """One batch; of the jobs that have not ended, the first ones by id."""
     document: dict[str, Any] = {
         "id": batch.id,
@@ -73,7 +73,7 @@ def batch_document(machine: Machine, batch: Batch) -> dict[str, Any]:
     ):
         if follower:
             document[name] = follower_document(follower)
-    document["pending_jobs"] = machine.batch_members(batch.id, MEMBERS_SHOWN_MAX)
+    document["pending_jobs"] = reads.batch_members(batch.id, MEMBERS_SHOWN_MAX)
     document["created_at"] = format_time(batch.created_ns)
     if batch.finished_ns:
         document["finished_at"] = format_time(batch.finished_ns)

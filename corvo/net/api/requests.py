@@ -13,84 +13,27 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from corvo import limits
+from corvo.engine.commands.inputs import (
+    NOTHING,
+    AckBody,
+    AckItem,
+    BatchBody,
+    Beat,
+    ChainBody,
+    EnqueueBatchBody,
+    EnqueueBody,
+    FollowerBody,
+    HoldBody,
+    Number,
+    ReleaseBody,
+    Text,
+)
 from corvo.engine.validate import Duration, shown
 from corvo.errors import ParseError, ValidationError
-
-Text = str | None
-Number = int | float
-NOTHING = Raw(b"")
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     pass
-
-
-class FollowerBody(_Body):
-    """A job that follows: a step or handler of a chain, or a callback of a batch."""
-
-    queue: Text = None
-    payload: Raw = NOTHING
-
-
-class ChainBody(_Body):
-    """A chain of an enqueue."""
-
-    steps: list[FollowerBody] = []
-    on_failure: FollowerBody | None = None
-    on_exit: FollowerBody | None = None
-
-
-class BatchBody(_Body):
-    """The batch that the jobs of an enqueue make."""
-
-    callback_queue: Text = None
-    callback_payload: Raw = NOTHING
-    on_success: FollowerBody | None = None
-    on_complete: FollowerBody | None = None
-    on_death: FollowerBody | None = None
-
-
-class HoldBody(_Body):
-    """POST /jobs/{id}/hold, and `hold` of an enqueue."""
-
-    reason: Text = None
-    timeout: Duration = None
-    timeout_action: Text = None
-
-
-class EnqueueBody(_Body):
-    """POST /enqueue, and one item of POST /enqueue/batch."""
-
-    queue: Text = None
-    payload: Raw = NOTHING
-    priority: str | int | None = None
-    max_retries: int | None = None
-    retry_backoff: Text = None
-    retry_base_delay: Duration = None
-    retry_max_delay: Duration = None
-    retry_jitter: Number | None = None
-    scheduled_at: Text = None
-    delay: Duration = None
-    tags: dict[str, Raw] | None = None
-    checkpoint: Raw = NOTHING
-    parent_id: Text = None
-    unique_key: Text = None
-    unique_until: Text = None
-    unique_period: Duration = None
-    wait: Duration = None
-    # Extras: what only some jobs have.
-    expire_after: Duration = None
-    group_key: Text = None
-    batch_id: Text = None
-    chain: ChainBody | None = None
-    chain_id: Text = None
-    chain_step: int | None = None
-    chain_config: ChainBody | None = None
-    depends_on: list[str] | None = None
-    on_dependency_failure: Text = None
-    hold: HoldBody | None = None
-    result_schema: Raw = NOTHING
 
 
 class _JsonText(_Body):
@@ -105,79 +48,16 @@ class _Tags(_Body):
     tags: dict[str, Raw] = {}
 
 
-class EnqueueBatchBody(_Body):
-    """POST /enqueue/batch."""
-
-    jobs: list[EnqueueBody] = []
-    batch: BatchBody | None = None
-    batch_id: Text = None
-
-
-class FetchBody(_Body):
-    """POST /fetch and POST /fetch/batch."""
-
-    queues: list[str] = []
-    worker_id: Text = None
-    hostname: Text = None
-    timeout: Duration = None
-    lease_duration: Duration = None
-    count: int | None = None
-
-
-class AckBody(_Body):
-    """POST /ack/{job_id}."""
-
-    lease_token: Text = None
-    result: Raw = NOTHING
-    checkpoint: Raw = NOTHING
-    step_status: Text = None
-    exit_reason: Text = None
-
-
-class AckItem(AckBody):
-    """One item of POST /ack/batch."""
-
-    job_id: Text = None
-
-
 class AckBatchBody(_Body):
     """POST /ack/batch."""
 
     acks: list[AckItem] = []
 
 
-class FailBody(_Body):
-    """POST /fail/{job_id}. The texts stay JSON strings, so that any escape survives."""
-
-    lease_token: Text = None
-    error: Raw = NOTHING
-    backtrace: Raw = NOTHING
-    retry: bool | None = None
-    retry_after: Duration = None
-    provider_error: bool = False
-
-
-class Beat(_Body):
-    """One job of POST /heartbeat."""
-
-    lease_token: Text = None
-    progress: Raw = NOTHING
-    checkpoint: Raw = NOTHING
-    stream_delta: Text = None
-
-
 class HeartbeatBody(_Body):
     """POST /heartbeat."""
 
     jobs: dict[str, Beat] = {}
-
-
-class ReleaseBody(_Body):
-    """POST /release/{job_id}."""
-
-    lease_token: Text = None
-    delay: Duration = None
-    checkpoint: Raw = NOTHING
 
 
 class ScheduleBody(_Body):
@@ -272,7 +152,8 @@ class BulkBody(_Body, rename={"async_": "async"}):
 
 
 class RetentionBody(_Body):
-    """POST /queues/{name}/retention: what is absent stays as it is, null is as the server says."""
+    """POST /queues/{name}/retention: what is absent stays as it is, null is the default of the
+    server."""
 
     completed: Duration | UnsetType = UNSET
     dead: Duration | UnsetType = UNSET
@@ -329,7 +210,7 @@ class AgingBody(_Body):
 
 
 class JoinBody(_Body):
-    """POST /cluster/join: who wants to be a member, and that it knows the secret."""
+    """POST /cluster/join: the joining node, and the proof that it knows the cluster secret."""
 
     node_id: str
     addr: str
@@ -367,7 +248,7 @@ _NOT_HERE: dict[type, tuple[str, ...]] = {
 }
 
 # Bodies inside others, by the name of their member.
-_PARTS: dict[str, type[_Body]] = {
+_PARTS: dict[str, type[msgspec.Struct]] = {
     "hold": HoldBody,
     "chain": ChainBody,
     "chain_config": ChainBody,
@@ -380,7 +261,7 @@ _PARTS: dict[str, type[_Body]] = {
     "on_death": FollowerBody,
 }
 
-_B = TypeVar("_B", bound=_Body | dict[str, Raw])
+_B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
@@ -421,7 +302,7 @@ def decode_optional(body: bytes, kind: type[_B]) -> _B:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Decode a body whose members are checked by somebody else; an empty one counts as `{}`."""
+    """Decode a body without checking its members; an empty one counts as `{}`."""
     members = decode(body or b"{}", dict[str, Raw])
     return {name: plain_value(raw, name) for name, raw in members.items()}
 
@@ -475,7 +356,7 @@ def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
         return Raw(pattern.sub(lambda m: back.get(m.group(), m.group()), bytes(value)))
     if isinstance(value, str):
         if any(chr(int(new[2:], 16)) in value for new in back):
-            raise ParseError("invalid JSON: a name or key holds half of a surrogate pair")
+            raise ParseError("invalid JSON: a name or key contains half of a surrogate pair")
         return value
     if isinstance(value, list):
         return [_restore(item, back) for item in value]
@@ -528,7 +409,7 @@ def json_text(text: str, field: str) -> Raw:
         value = decode(b'{"value":%b}' % data, _JsonText).value
     except (ParseError, ValidationError):
         value = NOTHING
-    if bytes(value) != data:  # or the text ended the value itself and went on behind it
+    if bytes(value) != data:  # or the text closed the value and continued after it
         raise ValidationError(f"invalid {field}: it is not JSON", field=field)
     return value
 
@@ -542,37 +423,3 @@ def tags_of_text(text: str) -> dict[str, Raw] | None:
 def text_json(text: str) -> Raw:
     """A text as a JSON string, none if it is empty."""
     return Raw(msgspec.json.encode(text)) if text else NOTHING
-
-
-def json_value(raw: Raw) -> bytes:
-    """The bytes of an optional JSON value; absent and null are empty."""
-    value = bytes(raw)
-    return b"" if value == b"null" else value
-
-
-def json_string(raw: Raw, field: str) -> bytes:
-    """The bytes of an optional JSON string, quotes included."""
-    value = bytes(raw)
-    if not value or value == b"null":
-        return b""
-    if value[:1] != b'"':
-        raise ValidationError(f"{field} must be a string")
-    return value
-
-
-def tags_object(tags: dict[str, Raw] | None) -> bytes:
-    """Tags as a JSON object of strings: numbers and booleans become text as they were written."""
-    if not tags:
-        return b""
-    if len(tags) > limits.TAGS_COUNT_MAX:
-        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
-    parts = []
-    for key, raw in tags.items():
-        value = bytes(raw)
-        first = value[:1]
-        if first != b'"':
-            if first in b"{[" or value == b"null":
-                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
-            value = b'"' + value + b'"'
-        parts.append(msgspec.json.encode(key) + b":" + value)
-    return b"{" + b",".join(parts) + b"}"

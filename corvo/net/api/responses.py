@@ -13,10 +13,8 @@ from corvo import limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import Request
+from corvo.engine.reads import UNDOABLE, Group, Reads
 from corvo.events import EVENT_TYPES, Event
-from corvo.fsm.machine import Machine
-from corvo.fsm.ops.bulk_undo import UNDOABLE
-from corvo.fsm.state.groups import Group
 from corvo.limits import (
     BULK_UNDO_NS,
     DUE_MAX_NS,
@@ -62,9 +60,12 @@ from corvo.model import (
 from corvo.net.api.relations import ties_document
 from corvo.platform import cron
 from corvo.platform.durations import format_duration, format_time
+from corvo.records import JOB_BODY, JOB_DATA, JOB_HEAD, JOB_OPTIONS, Field, named
 
 _ENCODE = msgspec.json.Encoder().encode
 _SECOND_NS = SECOND_NS
+_SHOWN = [field for field in (*JOB_BODY, *JOB_HEAD, *JOB_DATA) if field.json]
+_SHOWN_OPTIONS = [field for field in JOB_OPTIONS if field.json]
 _writer = Writer()
 
 
@@ -115,11 +116,11 @@ def fetched_document(job: Fetched) -> bytes:
     return w.done()
 
 
-def job_document(machine: Machine, job: Job) -> dict[str, Any]:
+def job_document(reads: Reads, job: Job) -> dict[str, Any]:
     """The whole job, errors included."""
     document: dict[str, Any] = {
         "id": job.id,
-        "queue": machine.queue_of(job).name,
+        "queue": reads.queue_of(job).name,
         "state": STATES[job.state],
         "payload": Raw(job.payload),
         "priority": job.priority,
@@ -138,7 +139,7 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         document["group_key"] = job.options.group_key
     if job.parent_id:
         document["parent_id"] = job.parent_id
-    document |= ties_document(machine, job)
+    document |= ties_document(reads, job)
     if job.schedule_id:
         document["schedule_id"] = job.schedule_id
         if job.schedule_occurrence_ns:
@@ -156,8 +157,7 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
     ):
         if value:
             document[name] = Raw(value)
-    if job.provider_error:
-        document["provider_error"] = True
+    _show(document, job, _SHOWN)
     for name, at_ns in (
         ("lease_expires_at", job.lease_expires_ns if job.state == ACTIVE else 0),
         ("scheduled_at", job.scheduled_ns),
@@ -173,12 +173,12 @@ def job_document(machine: Machine, job: Job) -> dict[str, Any]:
         _add_options(document, job, job.options)
     if job.error_count:
         document["error_count"] = job.error_count
-        document["errors"] = error_documents(machine, job, limits.PAGE_DEFAULT, 0)
+        document["errors"] = error_documents(reads, job, limits.PAGE_DEFAULT, 0)
     return document
 
 
 def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> None:
-    """What only some jobs have."""
+    """Add the optional members of a job."""
     if options.expires_ns:
         document["expire_at"] = format_time(options.expires_ns)
     if job.state == HELD:
@@ -188,22 +188,33 @@ def _add_options(document: dict[str, Any], job: Job, options: JobOptions) -> Non
             document["hold_timeout_action"] = HOLD_ACTIONS[options.hold_action]
     if options.feedback:
         document["feedback"] = Raw(options.feedback)
-    if options.result_schema:
-        document["result_schema"] = Raw(options.result_schema)
+    _show(document, options, _SHOWN_OPTIONS)
 
 
-def outcome(machine: Machine, job: Job) -> dict[str, Any]:
-    """What came of a job: its result, or its last error."""
+def _show(document: dict[str, Any], source: Any, fields: list[Field]) -> None:
+    """Fields that have a member of their own and are set."""
+    for field in fields:
+        value = getattr(source, field.name)
+        if value:
+            if field.kind == "b":
+                value = Raw(value)
+            elif field.kind == "t":
+                value = format_time(value)
+            document[field.json] = value
+
+
+def outcome(reads: Reads, job: Job) -> dict[str, Any]:
+    """The outcome of a job: its result, or its last error."""
     if job.state == COMPLETED:
         return {"result": Raw(job.result)} if job.result else {}
-    errors = machine.errors(job.id, 1)
+    errors = reads.errors(job.id, 1)
     return {"last_error": Raw(errors[0].error or b'""')} if errors else {}
 
 
-def error_documents(machine: Machine, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
+def error_documents(reads: Reads, job: Job, limit: int, before: int) -> list[dict[str, Any]]:
     """The newest error records of a job, the oldest of them first, or those in front of the one
     with the number `before`, as many as fit a page."""
-    records = machine.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
+    records = reads.errors(job.id, limit, limits.PAGE_SIZE_MAX, before)
     end = min(before, job.error_count + 1) if before else job.error_count + 1
     first = end - len(records)
     return [_error_document(job.id, number, row) for number, row in enumerate(records, first)]
@@ -227,36 +238,33 @@ def _error_document(job_id: str, number: int, record: ErrorRecord) -> dict[str, 
 
 def schedule_summary(schedule: Schedule) -> dict[str, Any]:
     """One schedule, as the list shows it."""
-    _, queue, priority, payload, tags, max_retries, backoff, base_ms, max_ms, jitter_ppm, *rest = (
-        decode_fields(ops.ENQUEUE.layout, schedule.job)
-    )
-    _, _, _, unique_key, unique_until, unique_period_ns = rest[:6]
+    job = named(ops.ENQUEUE.fields, decode_fields(ops.ENQUEUE.layout, schedule.job))
     document: dict[str, Any] = {
         "id": schedule.id,
         "name": schedule.name,
-        "queue": queue,
+        "queue": job["queue"],
         "cron": schedule.cron,
         "timezone": schedule.timezone,
         "enabled": schedule.enabled,
         "overlap": OVERLAPS[schedule.overlap],
         "catch_up": CATCH_UPS[schedule.catch_up],
         "catch_up_limit": schedule.catch_up_limit,
-        "payload": Raw(payload),
-        "priority": priority,
-        "priority_name": PRIORITY_NAMES[priority],
-        "max_retries": max_retries,
-        "retry_backoff": BACKOFFS[backoff],
-        "retry_base_delay_ms": base_ms,
-        "retry_max_delay_ms": max_ms,
-        "retry_jitter": jitter_ppm / 1_000_000,
+        "payload": Raw(job["payload"]),
+        "priority": job["priority"],
+        "priority_name": PRIORITY_NAMES[job["priority"]],
+        "max_retries": job["max_retries"],
+        "retry_backoff": BACKOFFS[job["backoff"]],
+        "retry_base_delay_ms": job["base_delay_ms"],
+        "retry_max_delay_ms": job["max_delay_ms"],
+        "retry_jitter": job["jitter_ppm"] / 1_000_000,
     }
-    if tags:
-        document["tags"] = Raw(tags)
-    if unique_key:
-        document["unique_key"] = unique_key.decode()
-        document["unique_until"] = UNIQUE_UNTIL[unique_until]
-        if unique_period_ns:
-            document["unique_period"] = format_duration(unique_period_ns)
+    if job["tags"]:
+        document["tags"] = Raw(job["tags"])
+    if job["unique_key"]:
+        document["unique_key"] = job["unique_key"].decode()
+        document["unique_until"] = UNIQUE_UNTIL[job["unique_until"]]
+        if job["unique_period_ns"]:
+            document["unique_period"] = format_duration(job["unique_period_ns"])
     for name, at_ns in (
         ("next_run", schedule.next_ns),
         ("last_run", schedule.last_run_ns),
@@ -300,19 +308,19 @@ def event_document(event: Event) -> dict[str, Any]:
     return document
 
 
-def past_documents(machine: Machine, job: Job, before_ns: int) -> list[dict[str, Any]]:
-    """What the job itself knows of the time for which the event log has no events any more: when it
-    was made, and its failures."""
+def past_documents(reads: Reads, job: Job, before_ns: int) -> list[dict[str, Any]]:
+    """Events rebuilt from the job itself for the time that was trimmed from the event log: its
+    creation and its failures."""
     failures = [
         ("failed", record.at_ns, {"attempt": record.attempt, "kind": ERROR_KINDS[record.kind]})
-        for record in machine.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
+        for record in reads.errors(job.id, limits.PAGE_DEFAULT, limits.PAGE_SIZE_MAX)
         if record.at_ns < before_ns
     ]
     return [
         {
             "type": type_,
             "job_id": job.id,
-            "queue": machine.queue_of(job).name,
+            "queue": reads.queue_of(job).name,
             "at_ns": at_ns,
             "created_at": format_time(at_ns),
             "data": data,
@@ -348,7 +356,7 @@ def lock_document(lock: UniqueLock) -> dict[str, Any]:
     return document
 
 
-def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any]:
+def queue_document(reads: Reads, queue: Queue, now_ns: int) -> dict[str, Any]:
     """One queue with its counters; nothing is counted here."""
     document: dict[str, Any] = {"name": queue.name, "paused": queue.paused}
     if queue.max_concurrency:
@@ -364,10 +372,10 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
     }
     if retention:
         document["retention"] = retention
-    _add_flow(document, machine, queue, now_ns)
+    _add_flow(document, reads, queue, now_ns)
     document["created_at"] = format_time(queue.created_ns)
     document |= {name: queue.jobs(state) for state, name in enumerate(STATES)}
-    document["blocked"] = machine.blocked_count(queue.name)
+    document["blocked"] = reads.blocked_count(queue.name)
     document["enqueued"] = queue.enqueued_total
     document["failed"] = queue.failed_total
     document["completed_total"] = queue.completed_total
@@ -376,7 +384,7 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
     oldest = [
         ready_ns
         for priority in range(PRIORITIES)
-        if (ready_ns := machine.oldest_ready_ns(queue.name, priority))
+        if (ready_ns := reads.oldest_ready_ns(queue.name, priority))
     ]
     if oldest:
         document["oldest_pending_at"] = format_time(min(oldest))
@@ -384,7 +392,7 @@ def queue_document(machine: Machine, queue: Queue, now_ns: int) -> dict[str, Any
 
 
 def operation_document(operation: BulkOperation) -> dict[str, Any]:
-    """How far a task on many jobs is."""
+    """A bulk operation and its progress."""
     document: dict[str, Any] = {
         "id": operation.id,
         "status": OPERATION_STATES[operation.state],
@@ -416,18 +424,18 @@ def operation_document(operation: BulkOperation) -> dict[str, Any]:
 
 
 def operation_counts(operation: BulkOperation) -> dict[str, int]:
-    """What came of the jobs of a task so far."""
+    """Outcomes of the jobs of a bulk operation so far."""
     done, skipped, conflicts = (operation.counts[kind] for kind in (DONE, SKIPPED, CONFLICT))
     return {"affected": done, "skipped": skipped, "conflicts": conflicts, "errors": 0}
 
 
-def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: int) -> None:
-    """What a queue lets pass."""
+def _add_flow(document: dict[str, Any], reads: Reads, queue: Queue, now_ns: int) -> None:
+    """Add the rate limit, groups and aging of a queue."""
     if queue.rate_limit:
         document["rate_limit"] = queue.rate_limit
         document["rate_window_ms"] = queue.rate_window_ns // MS_NS
-        document["rate_used"] = machine.rate_used(queue.name, now_ns)
-        opens_ns = machine.opens_ns(queue.name, now_ns)
+        document["rate_used"] = reads.rate_used(queue.name, now_ns)
+        opens_ns = reads.opens_ns(queue.name, now_ns)
         if opens_ns:
             document["rate_opens_at"] = format_time(opens_ns)
     if queue.group_concurrency:
@@ -435,7 +443,7 @@ def _add_flow(document: dict[str, Any], machine: Machine, queue: Queue, now_ns: 
     if queue.aging_after_ns:
         seconds, rest_ns = divmod(queue.aging_after_ns, SECOND_NS)
         document["aging_after"] = seconds + rest_ns / SECOND_NS if rest_ns else seconds
-    groups, blocked = machine.group_counts(queue.name)
+    groups, blocked = reads.group_counts(queue.name)
     if groups:
         document["groups"] = groups
         document["group_blocked"] = blocked

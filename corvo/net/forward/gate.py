@@ -1,16 +1,16 @@
-"""Who serves a request: this node, or the leader.
+"""The gate of a node in a cluster: decides where each request is served.
 
-Reads are served where they arrive, from what this node has applied (`X-Corvo-Index` says how far
-that is); with `?consistent=true` a read first waits until this node has what was acknowledged to
-anybody before. Everything else is for the leader: here when this node leads, else it is passed on.
-So is the text that workers stream, which is not replicated.
+The row of its route names the place. Reads are served where they arrive, from the state that this
+node has applied (`X-Corvo-Index` gives its index); with `?consistent=true` a read first waits until
+this node has applied all writes acknowledged before it. Everything else goes to the leader: it is
+served here when this node leads, and forwarded otherwise. So is live job output, which is not
+replicated.
 
-While nobody leads, or the leader has become silent, requests are held, for a moment: an election
-takes less than that. So are requests whose op was lost with a leadership: they were not done, and
-are asked for again as if they had just arrived; and reads that nobody has confirmed. Who waits too
-long gets NO_LEADER, and nothing has happened; or OUTCOME_UNKNOWN, when its leader was lost with it.
-The moment begins when the leader was lost: a node that is cut off then says so at once, and its
-clients turn to another one.
+While there is no leader, or the leader is silent, requests are held for longer than an election
+takes. Also held are requests whose op was lost with a leadership, which are retried as if they had
+just arrived, and reads that were not confirmed. A request held past its deadline gets NO_LEADER: it
+was never proposed; or OUTCOME_UNKNOWN, if its leader was lost with it. The deadline counts from the
+loss of the leader: a node that is cut off soon answers at once, and its clients turn to another.
 """
 
 from collections import deque
@@ -19,57 +19,50 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, reply_error
-from corvo.consensus.cluster.membership import http_address
-from corvo.consensus.raft_log import RaftLog
 from corvo.engine.fetches import Wait
-from corvo.engine.leadership import Leadership
+from corvo.engine.leadership import LeaderLog, Leadership
 from corvo.errors import CorvoError, NotReady
 from corvo.net.forward.proxy import refuse
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
+from corvo.net.http.router import LEADER, Route
+from corvo.net.rpc.wire import STREAMING, media_type
 
-# Passes a request on to an address; until then it may be asked for again.
+# Forwards a request to an address; it may be retried until the given time.
 Forward = Callable[[Request, str, int], None]
 
-_LOCAL_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _CONSISTENT: Final = b"consistent=true"
-# Other than by their method: these change nothing either, or only this node.
-_LOCAL_PATHS: Final = frozenset(
-    (
-        b"/api/v1/admin/rebuild-sqlite",
-        b"/api/v1/cluster/snapshot",
-        b"/api/v1/jobs/facets",
-        b"/api/v1/jobs/search",
-        b"/api/v1/test/clock",
-        b"/corvo.v1.WorkerService/Subscribe",
-    )
-)
-_TEXT: Final = b"/stream"  # the end of its path
 _TICK_S: Final = 0.1
 
 
-def _is_local(request: Request) -> bool:
-    """Whether any node can serve it. A lifecycle stream is told where to go."""
-    if request.method in _LOCAL_METHODS:
-        return request.method != "GET" or not request.path.endswith(_TEXT)
-    return request.path in _LOCAL_PATHS or is_lifecycle_stream(request)
+def _is_local(request: Request, route: Route | None) -> bool:
+    """Whether the node where the request arrives serves it. Without a route only a read is: a node
+    of another version may know the route."""
+    if request.method in ("HEAD", "OPTIONS"):
+        return True
+    if route is None:
+        return request.method == "GET"
+    return route.at != LEADER or (route.names_leader and media_type(request) in STREAMING)
 
 
 class Gate:
-    """Stands before the router of a node in a cluster."""
+    """Serves, forwards or holds each request, ahead of the router."""
 
     def __init__(
         self,
         handle: Callable[[Request], None],
-        log: RaftLog,
+        find: Callable[[Request], Route | None],
+        log: LeaderLog,
         leadership: Leadership,
+        leader_address: Callable[[], str],
         forward: Forward,
         loop: Any,
         elapsed_ns: Callable[[], int],
         flush: Callable[[], None],
     ) -> None:
         self._handle = handle
+        self._find = find
         self._log = log
         self._leadership = leadership
+        self._leader_address = leader_address
         self._forward = forward
         self._loop = loop
         self._elapsed_ns = elapsed_ns
@@ -77,20 +70,22 @@ class Gate:
         self._held: deque[tuple[int, Request]] = deque()  # until when
         self._timer: Any = None
         self._retry_due = False
-        self._reads: dict[Request, int] = {}  # consistent ones, and until when
-        self._leaderless_ns = 0  # since when nobody has led; 0: somebody does, or nobody ever did
+        self._reads: dict[Request, int] = {}  # consistent ones, and their deadlines
+        self._leaderless_ns = (
+            0  # when the last leader was lost; 0: there is one, or there never was
+        )
         leadership.on_change += [self._look, self._retry_soon]
 
     @property
     def held(self) -> int:
-        """Requests that wait for a leader."""
+        """Number of requests that wait for a leader."""
         return len(self._held)
 
     def handle(self, request: Request) -> None:
-        """Serve, pass on, or hold."""
+        """Serve, forward, or hold."""
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
-        elif _is_local(request):
+        elif self._is_local(request):
             if request.query and _CONSISTENT in request.query.split(b"&"):
                 self._read(request, self._until_ns())
             else:
@@ -99,12 +94,16 @@ class Gate:
             self._handle(request)
         elif request.forwarded is not None:
             request.conn.context.abuse_counters.count("forwarded")
-            self._refuse(request)  # the node that passed it on asks again
+            self._refuse(request)  # the node that forwarded it retries
         else:
             self._pass_on(request, self._until_ns())
 
+    def _is_local(self, request: Request) -> bool:
+        return _is_local(request, self._find(request))
+
     def again(self, slot: tuple[Callable[[Any, Any], None], Any]) -> bool:
-        """Take a request whose op was not done, if the slot is that of one."""
+        """Take back a request whose op was not done; False if the completion is not of a
+        request."""
         argument = slot[1]
         request = argument.request if isinstance(argument, Wait) else argument
         if not isinstance(request, Request):
@@ -122,12 +121,12 @@ class Gate:
         return True
 
     def returned(self, request: Request, until_ns: int) -> None:
-        """Take back a request that was passed on, and of which nothing was done."""
+        """Take back a request that was forwarded and not done."""
         request.on_abandoned = None
         self._hold(request, until_ns)
 
     def close(self) -> None:
-        """Nobody will lead: say so to all that wait."""
+        """Answer all held requests with NO_LEADER."""
         while self._held:
             self._refuse(self._held.popleft()[1])
         if self._timer is not None:
@@ -144,13 +143,12 @@ class Gate:
             self._leaderless_ns = self._elapsed_ns()
 
     def _until_ns(self) -> int:
-        """When it is too late for somebody to lead."""
+        """The deadline of a request that needs a leader."""
         since_ns = 0 if self._log.leader_id else self._leaderless_ns
         return (since_ns or self._elapsed_ns()) + limits.LEADER_WAIT_NS
 
     def _pass_on(self, request: Request, until_ns: int) -> None:
-        leader_id = self._log.leader_id
-        address = http_address(self._log.conf, leader_id) if leader_id else ""
+        address = self._leader_address()
         if address and self._log.hears_leader:
             self._forward(request, address, until_ns)
         else:
@@ -186,7 +184,7 @@ class Gate:
         for until_ns, request in held:
             if request.abandoned:
                 continue
-            local = _is_local(request)  # a read that is to be confirmed
+            local = self._is_local(request)  # a read to be confirmed
             if self._leadership.serving and not local:
                 self._serve(request)
             elif until_ns <= now_ns:
@@ -208,7 +206,7 @@ class Gate:
         if not request.abandoned and not request.replied:
             refuse(request)
 
-    # Reads that see everything.
+    # Consistent reads.
 
     def _read(self, request: Request, until_ns: int) -> None:
         self._reads[request] = until_ns

@@ -1,30 +1,30 @@
-"""Passes requests on to the leader, on connections that are kept: what a follower does with writes.
+"""Forwards requests to the leader over persistent connections.
 
-A request goes out with what the front end has kept of it (method, target, the fields that mean
-something, body), the id it has here, and `X-Corvo-Forwarded: 1`; who gets it with that header does
-not pass it on again. The answer comes back with status, fields and body; `X-Corvo-Index` is the
-leader's, so that a client can wait for it anywhere.
+A forwarded request keeps its method, target, relevant header fields, body and id, and gets
+`X-Corvo-Forwarded: 1`: a node that receives this header does not forward it again. The response
+returns with status, fields and body; its `X-Corvo-Index` is that of the leader, so that a client
+can wait for it at any node.
 
-One request at a time is on a connection. Fetches may wait for a minute there, and streams stay as
-long as somebody reads, so they get no more than their share of the connections. What finds none
-waits in line for a moment; too long a line is 429. When the client of a fetch or a stream goes away
-its connection to the leader is cut, which is how the leader learns that nobody waits any more. Jobs
-that came for a client that has gone are given back.
+A connection carries one request at a time. A fetch may hold one for a minute, and a stream for as
+long as its client reads, so both are limited to a share of the connections. A request without a
+free connection waits in line; when the line is too long it gets 429. When the client of a fetch or
+a stream disconnects, its connection to the leader is cut, which tells the leader to stop. Jobs that
+arrive for a client that is gone are released.
 
-What becomes of a request when its connection breaks:
+The fate of a request when its connection breaks:
 
-- It was never sent (no connection could be made), or the leader says NO_LEADER: nothing was done.
-  It goes to `on_unsent`, to be asked for again, for as long as somebody may wait for a leader.
-- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same, but if nobody is
-  found who does it, nobody knows whether what carries a key was done. A job that was handed out
-  into the broken connection comes back when its lease ends, without having used up an attempt.
-  What asks for a fetch again says how long it has waited already.
-- Some of its answer has been passed on: that ends there.
-- Anything else that was sent: 504 OUTCOME_UNKNOWN.
+- It was never sent (no connection could be made), or the leader answered NO_LEADER: nothing was
+  done. It goes to `on_unsent` and is retried until its deadline.
+- It was sent and is a fetch, a read, or carries an Idempotency-Key: the same; if no retry succeeds,
+  the outcome of a request with a key is unknown. A job handed out into the broken connection
+  returns when its lease expires, and the attempt does not count. A repeated fetch states how long
+  it has waited.
+- A part of its response went to the client: the response ends there.
+- Any other request that was sent: 504 OUTCOME_UNKNOWN.
 
-A node that is stopped or cut off breaks no connection. When another one leads, what is safe to be
-asked again is taken from the connections to the old one; for the rest the old one has a second to
-say what became of it.
+A node that is stopped or cut off breaks no connection. When another node leads, requests that can
+be repeated are taken from the connections to the old leader; the old leader has a second to answer
+the rest.
 
 There is no task or timer per request; tasks make connections.
 """
@@ -54,13 +54,12 @@ from corvo.net.forward.upstream import FORWARDED, Answer, ForwardedRequest, Upst
 
 logger = logging.getLogger(__name__)
 
-_RELEASE: Final = "/api/v1/release/"
 _TICK_S: Final = 0.25
 _NOT_DONE: Final = b'"code":"NO_LEADER"'
 
 
 class Proxy:
-    """Passes requests on to whoever leads."""
+    """Forwards requests to the current leader."""
 
     def __init__(
         self,
@@ -71,9 +70,8 @@ class Proxy:
         line_max: int = limits.PROXY_LINE_MAX,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`on_unsent` takes requests of which nothing was done, and until when somebody may be
-        found who does it; without it they are answered with NO_LEADER. `tls` is for leaders whose
-        address says that they speak it."""
+        """`on_unsent` takes requests that were not done, with the deadline for a retry; without it
+        they are answered with NO_LEADER. `tls` is for leaders with an https:// address."""
         self.passed_on = 0
         self.asked_again = 0
         self.unknown = 0  # answered with OUTCOME_UNKNOWN
@@ -100,10 +98,10 @@ class Proxy:
     # ---- what the gate calls ----
 
     def forward(self, request: Request, address: str, until_ns: int = 0) -> None:
-        """Pass a request on to the leader at this address (host:port, behind https:// if it speaks
-        TLS); it will be answered.
+        """Forward a request to the leader at this address: host:port, with https:// in front if it
+        uses TLS. The request will be answered.
 
-        `until_ns` is what `on_unsent` said when it was passed on before.
+        `until_ns` is the deadline that `on_unsent` was given, if it was forwarded before.
         """
         self.turn_to(address)
         now_ns = self._elapsed_ns()
@@ -125,9 +123,8 @@ class Proxy:
         return len(self._line) + len(self._lasting_line)
 
     def turn_to(self, address: str) -> None:
-        """The node at this address leads, or this one (empty). What may be asked again is better
-        off there, and streams are over; what else is at the old leader is answered soon, one way or
-        the other."""
+        """The node at this address leads, or this node (empty). Repeatable requests move there and
+        streams end; the old leader answers the others soon, or their outcome is unknown."""
         if address == self._address:
             return
         self._address = address
@@ -140,8 +137,7 @@ class Proxy:
                 upstream.abort()
 
     def drain(self) -> None:
-        """The server stops: fetches are answered with what there is, nothing, and streams end. The
-        rest goes on."""
+        """The server stops: answer fetches with no job and end streams. Other requests go on."""
         waiting = [upstream.forwarded for upstream in self._busy if upstream.forwarded is not None]
         for forwarded in [*waiting, *self._line, *self._lasting_line]:
             request = forwarded.request
@@ -168,7 +164,7 @@ class Proxy:
     # ---- lines ----
 
     def _start(self, forwarded: ForwardedRequest) -> None:
-        """Send it, or let it wait in line for a connection."""
+        """Send a request, or queue it for a connection."""
         if self._timer is None:
             self._timer = self._loop.call_later(_TICK_S, self._tick)
         line = self._line
@@ -194,7 +190,7 @@ class Proxy:
             self._connect_more()
 
     def _end(self, forwarded: ForwardedRequest) -> None:
-        """It is neither on a connection nor in line for one any more."""
+        """A request left its connection or the line."""
         if not forwarded.lasts:
             return
         self._lasting -= 1
@@ -240,7 +236,7 @@ class Proxy:
             self._not_done(forwarded)
 
     def _free(self, upstream: Upstream) -> None:
-        """A connection has nothing to do: take the next in line."""
+        """Give an idle connection the next request in line."""
         if upstream.address != self._address or not upstream.open:
             upstream.close()
             self._connect_more()
@@ -269,7 +265,7 @@ class Proxy:
         self._free(upstream)
 
     def began(self, forwarded: ForwardedRequest, answer: Answer) -> bool:
-        """There is the head of an answer in chunks; False when nobody wants it."""
+        """The head of a chunked response arrived; False if no client waits for it."""
         request = forwarded.request
         if request is None or not forwarded.wanted:
             return False
@@ -309,18 +305,20 @@ class Proxy:
                 self._not_done(forwarded)
             elif forwarded.wanted:
                 self.unknown += 1
-                self._fail(forwarded, OutcomeUnknown("the leader was lost; it may have been done"))
+                error = OutcomeUnknown("the leader was lost; the request may have taken effect")
+                self._fail(forwarded, error)
         self._connect_more()
 
     def _reply(self, forwarded: ForwardedRequest, answer: Answer) -> None:
         request = forwarded.request
         if request is None:
             return
-        if forwarded.is_fetch:
+        pattern = forwarded.returned_by
+        if pattern:
             if request.abandoned:
-                self._give_back(request, answer.body)
+                self._give_back(request, pattern, answer.body)
                 return
-            request.on_abandoned = lambda gone: self._give_back(gone, answer.body)
+            request.on_abandoned = lambda gone: self._give_back(gone, pattern, answer.body)
         if request.unsure and answer.status in NOTHING_DONE:
             self._fail(forwarded, maybe_done())
         elif not request.replied:
@@ -330,7 +328,7 @@ class Proxy:
     @staticmethod
     @contextmanager
     def _index_of(request: Request, answer: Answer) -> Iterator[None]:
-        """A reply names the index at which it was made."""
+        """Make the reply name the index of the leader."""
         context = request.conn.context
         own_index = context.index
         context.index = answer.index
@@ -342,7 +340,7 @@ class Proxy:
     # ---- what goes wrong ----
 
     def _not_done(self, forwarded: ForwardedRequest) -> None:
-        """Nothing has happened: ask again, unless that has gone on for too long."""
+        """Retry a request that was not done, until its deadline."""
         request = forwarded.request
         if request is None or not forwarded.wanted:
             return
@@ -357,7 +355,7 @@ class Proxy:
     def _too_many(self, forwarded: ForwardedRequest) -> None:
         self.refused += 1
         error = Overloaded(
-            "too many requests wait for the leader", retry_after_ms=limits.RETRY_AFTER_MAX_MS
+            "too many requests are waiting for the leader", retry_after_ms=limits.RETRY_AFTER_MAX_MS
         )
         self._fail(forwarded, error)
 
@@ -368,16 +366,16 @@ class Proxy:
             reply_error(request, error)
 
     def _on_abandoned(self, request: Request) -> None:
-        """The client of a fetch or a stream is gone. In line it is skipped when its turn comes."""
+        """The client of a fetch or a stream is gone. A queued request is skipped in its turn."""
         for upstream in self._busy:
             if upstream.forwarded is not None and upstream.forwarded.request is request:
                 upstream.abort()
                 return
 
-    def _give_back(self, request: Request, body: bytes) -> None:
-        """Jobs came for a client that has gone."""
+    def _give_back(self, request: Request, pattern: str, body: bytes) -> None:
+        """Return jobs that arrived for a client that is gone, by the route of this pattern."""
         for job in _parse_jobs(body):
-            target = (_RELEASE + quote(job["job_id"], safe="")).encode()
+            target = pattern.replace("{job_id}", quote(job["job_id"], safe="")).encode()
             token = json.dumps({"lease_token": job["lease_token"]}).encode()
             data = _encode_for(request, self._address, target, token)
             self._start(ForwardedRequest(None, data, self._elapsed_ns()))
@@ -385,7 +383,7 @@ class Proxy:
     # ---- time ----
 
     def _tick(self) -> None:
-        """End what takes too long, and connections that nobody needs."""
+        """Abort what takes too long, and close connections that are idle for too long."""
         now_ns = self._elapsed_ns()
         for upstream in list(self._busy):
             forwarded = upstream.forwarded
@@ -411,7 +409,7 @@ class Proxy:
 
 
 def _encode(request: Request, address: str, now_ns: int) -> bytes:
-    """The request as it goes to the leader."""
+    """The request as it is sent to the leader."""
     target = request.path + b"?" + request.query if request.query else request.path
     waited = b"X-Corvo-Waited: %d\r\n" % ((now_ns - request.arrived_ns) // MS_NS)
     rare = b"".join(name + b": " + value + b"\r\n" for name, value in _rare_fields(request))
@@ -419,7 +417,7 @@ def _encode(request: Request, address: str, now_ns: int) -> bytes:
 
 
 def passed_on(request: Request) -> list[tuple[bytes, bytes]]:
-    """The fields of a request as it goes to the leader."""
+    """The header fields of a request as it is sent to the leader."""
     name, _, value = FORWARDED.rstrip().partition(b": ")
     return [(name, value), *_fields(request), *_rare_fields(request)]
 
@@ -442,14 +440,14 @@ def _fields(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def _rare_fields(request: Request) -> list[tuple[bytes, bytes]]:
-    """Those that few have. How long a request has waited is said anew."""
+    """Header fields that most requests lack, without X-Corvo-Waited, which is recomputed."""
     return [field for field in (request.rare or {}).items() if field[0] != b"x-corvo-waited"]
 
 
 def _encode_for(
     request: Request, address: str, target: bytes, body: bytes, more: bytes = b""
 ) -> bytes:
-    """Another request, in the name of who sent this one."""
+    """A request to the leader with the credentials of this one."""
     parts = [
         request.method.encode(),
         b" ",
@@ -467,17 +465,17 @@ def _encode_for(
 
 
 def _answer_empty(request: Request) -> None:
-    """No job came, or there is nothing to read."""
-    if request.path.endswith(b"/fetch/batch"):
-        request.reply(200, b'{"jobs":[]}')
-    elif request.path.endswith(b"/fetch"):
-        request.reply(204)
-    else:
+    """Answer a long poll or a stream without a result."""
+    nothing = request.route.nothing
+    if nothing is None:
         refuse(request)
+    else:
+        request.reply(*nothing)
 
 
 def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
-    """The jobs in the answer to a fetch. Those in other forms come back when their leases end."""
+    """The jobs in the JSON response to a fetch. In other forms they return when their leases
+    expire."""
     try:
         found = json.loads(body) if body else None
     except ValueError:
@@ -487,9 +485,9 @@ def _parse_jobs(body: bytes) -> list[dict[str, Any]]:
 
 
 def refuse(request: Request, _until_ns: int = 0) -> None:
-    """Nobody was found in time who leads."""
+    """Answer with NO_LEADER: none was found in time."""
     error = NoLeader(
-        "nobody leads the cluster now; nothing was done",
+        "the cluster has no leader now; nothing was done",
         retry_after_ms=limits.RETRY_AFTER_MAX_MS,
     )
     reply_error(request, error)

@@ -1,23 +1,22 @@
-"""Lifecycle streams by way of a follower: passes the frames of one on to the leader, and back.
+"""Relays lifecycle streams from a follower to the leader.
 
-A client that can reach this node only says `X-Corvo-Proxy-Stream: 1` when it opens a stream. The
-stream then goes on to the leader over a connection of HTTP/2 of its own, with what the front end
-has kept of its fields and with `X-Corvo-Forwarded: 1`: it is not passed on again, a node that does
-not lead says so in the stream, as it would to the client itself. Bytes are passed on as they come;
-what they say is not looked at.
+A client that can reach this node only sends `X-Corvo-Proxy-Stream: 1` when it opens a stream. The
+stream is then relayed to the leader over an HTTP/2 connection of its own, with its header fields
+and `X-Corvo-Forwarded: 1`: it is not relayed again, and a node that does not lead answers so in the
+stream. Bytes are relayed as they arrive, without decoding.
 
-Neither way piles anything up here. What the client sends stays in the window of its stream until
-the windows of the leader take it; while the client does not take what comes, the connection to the
+Nothing accumulates here in either direction. Data from the client stays in the window of its stream
+until the windows of the leader accept it; while the client does not read, the connection to the
 leader is not read.
 
-When one side is gone the other one is told. A client that leaves cuts the connection. A connection
-that breaks, or leads to a node that leads no more, ends the stream with `unavailable`: what has an
-answer was done, what has none may have been done, and another stream can be opened here at once. An
-answer that broke off inside a message has no room for that word, and just ends.
+When one side is gone, the other side is closed. A client that disconnects cuts the connection. A
+connection that breaks, or whose node stops leading, ends the stream with `unavailable`: frames with
+a response were done, frames without one may have been done, and the client can open another stream
+here at once. A response that breaks off inside a message has no place for that status, and just
+ends.
 
-Jobs in answers that the leader has sent, but a client that leaves has not taken, come back when
-their leases end, at the cost of an attempt: most of them are between the two nodes by then, where
-nobody knows what is in the bytes.
+Jobs in responses that the leader sent and a disconnected client did not read return when their
+leases expire, and the attempt counts: most of them are in transit between the two nodes by then.
 """
 
 import asyncio
@@ -38,21 +37,15 @@ from corvo.net.rpc.wire import Wire
 logger = logging.getLogger(__name__)
 
 RELAY: Final = b"x-corvo-proxy-stream"
-_LOST: Final = "the leader was lost; what has no answer may have been done"
+_LOST: Final = "the leader was lost; frames without a response may have taken effect"
 Fields = list[tuple[bytes, bytes]]
 
 
-def wants_relay(request: Request) -> bool:
-    """Whether the stream of this request is to be passed on, and was not already."""
-    rare = request.rare
-    return request.forwarded is None and rare is not None and rare.get(RELAY) == b"1"
-
-
 class StreamRelays:
-    """All of them."""
+    """All relayed streams of this node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> None:
-        """`tls` is for leaders whose address says that they speak it."""
+        """`tls` is for leaders with an https:// address."""
         self._loop = loop
         self._tls = tls
         self._relays: dict[StreamRelay, None] = {}
@@ -60,8 +53,13 @@ class StreamRelays:
     def __len__(self) -> int:
         return len(self._relays)
 
+    def wants(self, request: Request) -> bool:
+        """Whether the client asks for its stream to be passed on, and no node did so before."""
+        rare = request.rare
+        return request.forwarded is None and rare is not None and rare.get(RELAY) == b"1"
+
     def open(self, wire: Wire, url: str) -> None:
-        """Pass a stream on to the leader at this URL."""
+        """Relay a stream to the leader at this URL."""
         relay = StreamRelay(self, wire, url)
         self._relays[relay] = None
         relay.connecting = self._loop.create_task(self._connect(relay, url))
@@ -74,7 +72,7 @@ class StreamRelays:
             relay.over("the leader cannot be reached; nothing was done")
 
     def turn_to(self, address: str) -> None:
-        """The node at this address leads: streams that go elsewhere are over."""
+        """The node at this address leads: end the streams to other nodes."""
         authority = address.rpartition("//")[2]
         for relay in list(self._relays):
             if relay.authority != authority:
@@ -86,7 +84,7 @@ class StreamRelays:
             relay.over("the server is stopping")
 
     def forget(self, relay: "StreamRelay") -> None:
-        """One of them is over."""
+        """A relayed stream has ended."""
         self._relays.pop(relay, None)
 
 
@@ -104,7 +102,7 @@ class StreamRelay(asyncio.Protocol):
         self._stream = 0
         self._transport: asyncio.Transport | None = None
         self._paused = False
-        self._sent_all = False  # the client has said all it will
+        self._sent_all = False  # the body of the client is complete
         self._over = False
         self._refused = False  # the leader's answer is no stream of messages
         request.on_abandoned = self._on_abandoned
@@ -133,7 +131,7 @@ class StreamRelay(asyncio.Protocol):
             for event in self._client.feed(data):
                 self._take(event)
         except ConnectionFault as fault:
-            logger.warning("the leader at %s breaks the rules: %s", self.authority, fault)
+            logger.warning("the leader at %s violates HTTP/2: %s", self.authority, fault)
             self.over()
             return
         if not self._over:
@@ -143,7 +141,7 @@ class StreamRelay(asyncio.Protocol):
         """The leader is slow: its windows bound what waits here."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
+        """The connection closed, on either side."""
         self._transport = None
         self.over()
 
@@ -223,7 +221,7 @@ class StreamRelay(asyncio.Protocol):
         if self._over:
             return
         if self._answers.inside or self._answers.ended or self._refused:
-            self._end()  # what was passed on does not go on with a message that says why
+            self._end()  # no place for a status inside a message
         else:
             self._close()
             self._wire.end(RpcError("unavailable", why))
@@ -242,7 +240,7 @@ class StreamRelay(asyncio.Protocol):
             self._transport.abort()
         self._relays.forget(self)
 
-    # ---- what the connection of the client says ----
+    # ---- callbacks of the client connection ----
 
     def _on_body(self, _request: Request) -> None:
         self._pass_on()

@@ -1,12 +1,12 @@
-"""One connection to the leader, and one request at a time on it.
+"""One connection to the leader, with one request at a time.
 
-An answer comes whole, or in chunks. A whole one is handed over when it is there. One in chunks is
-passed on as it comes: its head first, then each piece, then its end with the trailers. While the
-client does not take the pieces the connection is not read from, so that whoever writes them at the
-other end learns about it: nothing piles up here.
+A response has a length or is chunked. One with a length is passed on when it is complete. A chunked
+one is passed on as it arrives: the head, each chunk, the end with its trailers. While the client
+does not read, the connection is not read either, so that back pressure reaches the leader and
+nothing accumulates here.
 
-Our own servers are at the other end. What they say is looked at all the same; what cannot be read
-ends the connection.
+The peer is another node of the cluster. Its responses are checked all the same, and a malformed one
+closes the connection.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from typing import Final, Protocol, cast
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.limits import SECOND_NS
+from corvo.net.http.router import Route
 
 logger = logging.getLogger(__name__)
 
 FORWARDED: Final = b"X-Corvo-Forwarded: 1\r\n"
-_FETCHES: Final = (b"/api/v1/fetch", b"/corvo.v1.WorkerService/Fetch")
 _JSON: Final = b"application/json"
 # Fields of an answer that the front end writes itself.
 OWN_FIELDS: Final = frozenset(
@@ -48,8 +48,8 @@ async def connect(
     protocol: asyncio.Protocol,
     trust: ssl.SSLContext | None,
 ) -> None:
-    """Connect to the leader at this address (host:port, behind https:// if it speaks TLS). OSError
-    or ValueError when that fails, or takes too long."""
+    """Connect to the leader at this address: host:port, with https:// in front if it uses TLS.
+    Raises OSError or ValueError if that fails or takes too long."""
     scheme, _, authority = address.rpartition("//")
     host, _, port = authority.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -65,44 +65,44 @@ async def connect(
 
 
 class ForwardedRequest:
-    """A request on its way to the leader. `request` is None when nobody waits for the answer."""
+    """A request on its way to the leader. `request` is None when no client waits for the answer;
+    otherwise its route is known."""
 
-    __slots__ = ("data", "is_fetch", "is_read", "request", "since_ns", "started", "until_ns")
+    __slots__ = ("data", "lasts", "request", "returned_by", "since_ns", "started", "until_ns")
 
     def __init__(self, request: Request | None, data: bytes, now_ns: int) -> None:
+        route: Route | None = None if request is None else request.route
         self.request = request
         self.data = data
-        self.is_fetch = request is not None and request.path.startswith(_FETCHES)
-        self.is_read = request is not None and request.method == "GET"
-        self.since_ns = now_ns  # it came, or it was sent, or there was more of its answer
-        self.until_ns = 0  # then it is too late to ask anew
-        self.started = False  # some of the answer has been passed on
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it may keep its connection for long: fetches wait, and what the leader alone can
-        be asked for are streams."""
-        return self.is_fetch or self.is_read
+        # True for long polls and streams, which may hold a connection for minutes.
+        self.lasts = route is not None and (
+            route.waits or (route.stream and not route.names_leader)
+        )
+        # The response hands out jobs: pattern of the route that gives one back, else empty.
+        self.returned_by = "" if route is None else route.returned_by
+        self.since_ns = now_ns  # arrived, or sent, or the last part of its response arrived
+        self.until_ns = 0  # no retry after this
+        self.started = False  # a part of the response went to the client
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be asked twice."""
+        """Whether it may be sent twice."""
         request = self.request
         return self.lasts or (request is not None and request.idempotency_key is not None)
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody still waits for it to be answered."""
+        """Whether a response is still of use."""
         return self.request is None or not (self.request.abandoned or self.request.replied)
 
 
 class Answer:
-    """What the leader said."""
+    """The HTTP response of the leader."""
 
     __slots__ = ("body", "chunked", "content_type", "headers", "index", "last", "length", "status")
 
     def __init__(self, head: bytes) -> None:
-        """Raises ValueError when this is not the head of an answer of ours."""
+        """Parse the head. Raises ValueError if it is not that of a node."""
         lines = head.split(b"\r\n")
         if not lines[0].startswith(b"HTTP/1.1 "):
             raise ValueError("not HTTP/1.1")
@@ -128,7 +128,7 @@ class Answer:
             elif name == b"transfer-encoding":
                 self.chunked = value == b"chunked"
                 if not self.chunked:
-                    raise ValueError("a transfer coding that nobody asked for")
+                    raise ValueError("unknown transfer coding")
             elif name not in OWN_FIELDS:
                 self.headers += line + b"\r\n"
         if self.length == 0 and not self.chunked and self.content_type is not _JSON:
@@ -137,17 +137,17 @@ class Answer:
 
 
 class Chunks:
-    """Reads a body in chunks."""
+    """Decodes a chunked body."""
 
     def __init__(self) -> None:
         self.trailers: bytes | None = None  # lines; then it has ended
-        self.behind = b""  # the end
+        self.after_end = b""  # bytes after the end
         self._rest = b""
         self._left = 0  # of a chunk and the end of its line
         self._ending = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Pieces of the body; ValueError when these are no chunks."""
+        """Pieces of the body. Raises ValueError if the data is not chunked."""
         pieces: list[bytes] = []
         data = self._rest + data
         at = 0
@@ -171,26 +171,26 @@ class Chunks:
         if self._ending:
             self._end()
         elif not self._left and len(self._rest) > _CHUNK_LINE_MAX:
-            raise ValueError("a chunk without a size")
+            raise ValueError("chunk without a size")
         return pieces
 
     def _end(self) -> None:
-        lines, blank, behind = (b"\r\n" + self._rest).partition(b"\r\n\r\n")
+        lines, blank, rest = (b"\r\n" + self._rest).partition(b"\r\n\r\n")
         if blank:
             self.trailers = lines[2:] + b"\r\n" if len(lines) > 2 else b""
-            self.behind = behind
+            self.after_end = rest
         elif len(self._rest) > limits.TRAILER_SIZE_MAX:
-            raise ValueError("trailers without an end")
+            raise ValueError("trailers without end")
 
 
 class Sender(Protocol):
-    """Who sends requests, and is told what becomes of them."""
+    """The owner of the connections: it sends requests and is called back with their fates."""
 
     def answered(self, upstream: "Upstream", forwarded: ForwardedRequest, answer: Answer) -> None:
         """The answer to a request is complete."""
 
     def began(self, forwarded: ForwardedRequest, answer: Answer) -> bool:
-        """There is the head of an answer in chunks; False when nobody wants it."""
+        """The head of a chunked response arrived; False if no client waits for it."""
 
     def ended(self, upstream: "Upstream", forwarded: ForwardedRequest, trailers: bytes) -> None:
         """The answer that began is complete."""
@@ -227,11 +227,11 @@ class Upstream(asyncio.Protocol):
         try:
             self._take(data)
         except ValueError as error:
-            logger.warning("the answer of %s cannot be read: %s", self.address, error)
+            logger.warning("malformed response from %s: %s", self.address, error)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
+        """The connection closed, on either side."""
         self._transport = None
         forwarded, self.forwarded = self.forwarded, None
         self._sender.lost(self, forwarded)
@@ -285,7 +285,7 @@ class Upstream(asyncio.Protocol):
             self._pieces.append(data)
             return
         if self._missing < 0 or self.forwarded is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         if self._pieces:
             data = b"".join([*self._pieces, data])
             self._pieces = []
@@ -303,7 +303,7 @@ class Upstream(asyncio.Protocol):
     def _begin(self, answer: Answer) -> bool:
         forwarded = self.forwarded
         if forwarded is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         if not self._sender.began(forwarded, answer):
             self.abort()
             return False
@@ -318,14 +318,14 @@ class Upstream(asyncio.Protocol):
     def _pass_on(self, chunks: Chunks, data: bytes) -> None:
         forwarded, answer = self.forwarded, self._answer
         if forwarded is None or forwarded.request is None or answer is None:
-            raise ValueError("more than was asked for")
+            raise ValueError("unexpected data")
         forwarded.since_ns = self._elapsed_ns()
         request = forwarded.request
         for piece in chunks.feed(data):
             request.send(piece)
         if chunks.trailers is not None:
-            if chunks.behind:
-                raise ValueError("more than was asked for")
+            if chunks.after_end:
+                raise ValueError("unexpected data")
             self._chunks = None
             self._sender.ended(self, self._done(answer), chunks.trailers)
         elif request.unsent_size > limits.STREAM_UNSENT_SIZE_MAX and self.open:

@@ -1,4 +1,4 @@
-"""Replies that go on until somebody ends them: counted, kept alive, ended when the server stops.
+"""Streaming replies: counted, kept alive, ended when the server stops.
 
 One timer serves all of them, and only while there are any.
 """
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line
-from corvo.engine.pipeline import Loop
 from corvo.errors import NotReady, Overloaded
+from corvo.platform.loop import Loop
 
 SSE: Final = b"text/event-stream"
 SSE_HEADERS: Final = header_line("Cache-Control", "no-cache") + header_line(
@@ -20,7 +20,7 @@ _FULL_RETRY_MS: Final = 5_000
 
 
 class OpenStreams:
-    """The streams of this server, of whatever kind."""
+    """The open streams of this node, of any kind."""
 
     def __init__(self, loop: Loop, streams_max: int = limits.OPEN_STREAMS_MAX) -> None:
         self._loop = loop
@@ -41,9 +41,9 @@ class OpenStreams:
         headers: bytes = SSE_HEADERS,
         content_type: bytes = SSE,
     ) -> bool:
-        """Answer with a stream; False when there is nobody to read it. `on_gone` is called when the
-        peer goes away or the server stops, and not after `end`. `keepalive` makes what is sent now
-        and then to a peer that has taken everything."""
+        """Answer with a stream; False if the peer is gone. `on_gone` is called when the peer
+        disconnects or the server stops, and not after `end`. `keepalive` makes the bytes that are
+        sent at intervals to a peer that has read everything."""
         if self._closed:
             raise NotReady("the server is stopping")
         if len(self._open) >= self._streams_max:
@@ -89,7 +89,7 @@ class OpenStreams:
         )
 
     def _keep_alive(self) -> None:
-        """Say something to all who have got everything, so that nobody in between hangs up."""
+        """Send a keepalive to peers that have read everything: proxies close silent connections."""
         self._timer = None
         for request, (_, keepalive) in self._open.items():
             if request.unsent_size == 0:

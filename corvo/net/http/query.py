@@ -28,14 +28,14 @@ class Query:
                 max_num_fields=_FIELDS_MAX,
             )
         except ValueError:  # UnicodeDecodeError is one
-            raise ValidationError("the query must have the form name=value&... in UTF-8") from None
+            raise ValidationError("the query must be name=value&... in UTF-8") from None
         for name, value in pairs:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ValidationError(f"unknown query parameter {shown(name)}{hint}", field=name)
             if name in self._values:
-                raise ValidationError(f"query parameter {name} is given twice", field=name)
+                raise ValidationError(f"query parameter {name} is repeated", field=name)
             self._values[name] = value
 
     def text(self, name: str) -> str:

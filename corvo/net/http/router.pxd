@@ -10,7 +10,9 @@ cdef str _decode(bytes segment)
 
 @cython.final
 cdef class Route:
-    cdef readonly str method, pattern, name
+    cdef readonly str method, pattern, name, at, needs, returned_by
+    cdef readonly bint namespaced, takes_key, waits, stream, names_leader
+    cdef readonly tuple nothing
     cdef readonly object handler
     cdef readonly RouteMetrics route_metrics
 
@@ -30,6 +32,9 @@ cdef class Router:
     @cython.locals(route=Route)
     cpdef handle(self, Request request)
     cdef _handle_headers(self, Request request, Route route)
+
+    @cython.locals(route=Route)
+    cpdef Route find(self, Request request)
 
     @cython.locals(
         node=_Node, route=Route, cut=cython.Py_ssize_t, params=tuple,

@@ -1,9 +1,9 @@
 """The route table: method and path to handler.
 
-Paths without parameters are found by one dict lookup of the raw bytes, those whose only parameter
-is the last segment by a second one of what is before it; the others by walking a tree of segments.
-Segments are split before they are percent-decoded, so that `%2F` can be part of a queue name. A
-literal segment wins over a parameter.
+A path without parameters is found by one dict lookup of its raw bytes; one whose only parameter is
+the last segment by a second lookup of the bytes before it; the others by walking a tree of
+segments. Segments are split before they are percent-decoded, so that `%2F` can be part of a queue
+name. A literal segment wins over a parameter.
 """
 
 import re
@@ -14,7 +14,8 @@ from urllib.parse import unquote_to_bytes
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line
 from corvo._fast.metrics import RouteMetrics
-from corvo.errors import MethodNotAllowed, NotFound, ValidationError
+from corvo.engine.caller import ANONYMOUS
+from corvo.errors import CorvoError, MethodNotAllowed, NotFound, ValidationError
 
 # Bounds of the duration of requests: 1 ms to 10 s.
 HTTP_BOUNDS_NS: Final = tuple(
@@ -25,23 +26,75 @@ _PERCENT: Final = ord("%")  # bytes are searched for a number ten times faster t
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
+# Where a request is served.
+LEADER: Final = "leader"  # by the leader; a follower forwards it
+ANY_NODE: Final = "any node"  # where it arrives, from the state that this node has applied
+THIS_NODE: Final = "this node"  # where it arrives, because it concerns that node alone
+PLACES: Final = (LEADER, ANY_NODE, THIS_NODE)
+
+# In place of a permission: served without credentials.
+PUBLIC: Final = "public"
+
 Handler = Callable[[Request], None]
-WithKey = Callable[[Request, Handler], None]
 
 
 class Route:
-    """One row of the table. `{name}` in the pattern stands for one segment, decoded."""
+    """One row of the table: an endpoint and all facts about it that other modules need.
 
-    def __init__(self, method: str, pattern: str, handler: Handler, name: str) -> None:
+    `{name}` in the pattern stands for one segment, decoded.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        pattern: str,
+        handler: Handler,
+        name: str,
+        *,
+        at: str,
+        needs: str,
+        namespaced: bool = True,
+        takes_key: bool = False,
+        waits: bool = False,
+        stream: bool = False,
+        names_leader: bool = False,
+        returned_by: str = "",
+        nothing: tuple[int, bytes] | None = None,
+        route_metrics: RouteMetrics | None = None,
+    ) -> None:
+        """Facts of the row.
+
+        at            where it is served: LEADER, ANY_NODE or THIS_NODE
+        needs         the permission to call it, or PUBLIC
+        namespaced    it reads or changes the data of one namespace
+        takes_key     an Idempotency-Key makes it take effect at most once
+        waits         a long poll: the response may take a minute
+        stream        the response stays open
+        names_leader  a stream of messages opens on any node, which names the leader in it
+        returned_by   the response hands out jobs; the pattern of the route that gives one back
+        nothing       status and body of a long poll that ends without a result
+        """
         self.method = method
         self.pattern = pattern
         self.handler = handler
         self.name = name
-        self.route_metrics = RouteMetrics(HTTP_BOUNDS_NS)
+        self.at = at
+        self.needs = needs
+        self.namespaced = namespaced
+        self.takes_key = takes_key
+        self.waits = waits
+        self.stream = stream
+        self.names_leader = names_leader
+        self.returned_by = returned_by
+        self.nothing = nothing
+        self.route_metrics = route_metrics or RouteMetrics(HTTP_BOUNDS_NS)
+
+
+WithKey = Callable[[Request, Route], None]
 
 
 class _Node:
-    """What can follow the segments so far, and the routes that end here, by method."""
+    """A position in the tree of segments, and the routes that end here, by method."""
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
@@ -50,8 +103,8 @@ class _Node:
 
 
 class Router:
-    """Finds the handler of a request and calls it. HEAD is served by GET, OPTIONS by us. A request
-    with an Idempotency-Key goes to `with_key`, which calls the handler."""
+    """Finds the handler of a request and calls it. HEAD is served by GET, OPTIONS by the router. A
+    request with an Idempotency-Key goes to `with_key`, which calls the handler."""
 
     def __init__(self, routes: Iterable[Route], with_key: WithKey | None = None) -> None:
         self.routes = tuple(routes)
@@ -63,11 +116,16 @@ class Router:
             self._add(route)
 
     def handle(self, request: Request) -> None:
-        """Set `request.params` and call the handler; NotFound or MethodNotAllowed if none."""
+        """Set params, route and caller of the request and call its handler. Raises NotFound or
+        MethodNotAllowed."""
         if request.method == "OPTIONS":
             request.reply(204, b"", header_line("Allow", self._allow(request.path)))
             return
-        route, request.params = self.match(request.method, request.path)
+        route = request.route
+        if route is None:
+            route, request.params = self.match(request.method, request.path)
+            request.route = route
+        request.caller = ANONYMOUS
         request.route_metrics = route.route_metrics
         if request.idempotency_key is None and request.namespace is None:
             route.handler(request)
@@ -75,13 +133,24 @@ class Router:
             self._handle_headers(request, route)
 
     def _handle_headers(self, request: Request, route: Route) -> None:
-        """Call the handler of a request whose headers say how."""
+        """Call the handler of a request with a namespace or an idempotency key."""
         if request.namespace not in (None, b"", b"default"):
             raise ValidationError("the header X-Corvo-Namespace is not part of this version")
         if request.idempotency_key is None:
             route.handler(request)
         else:
-            self._with_key(request, route.handler)
+            self._with_key(request, route)
+
+    def find(self, request: Request) -> Route | None:
+        """The route of a request, which it keeps, or None if there is none."""
+        route: Route | None = request.route
+        if route is None:
+            try:
+                route, request.params = self.match(request.method, request.path)
+            except CorvoError:
+                return None
+            request.route = route
+        return route
 
     def match(self, method: str, path: bytes) -> tuple[Route, tuple[str, ...]]:
         """The route of a method and raw path, and its decoded parameters."""
@@ -101,7 +170,7 @@ class Router:
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
             allow = _allowed(node.routes)
-            raise MethodNotAllowed(f"{method} is not possible here, only {allow}", allow=allow)
+            raise MethodNotAllowed(f"{method} is not allowed here, use {allow}", allow=allow)
         return route, params
 
     def _add(self, route: Route) -> None:
@@ -114,7 +183,7 @@ class Router:
                 node = node.parameter
             else:
                 node = node.literals.setdefault(segment, _Node())
-        assert route.method not in node.routes, f"{route.method} {route.pattern} is given twice"
+        assert route.method not in node.routes, f"{route.method} {route.pattern} is there twice"
         node.routes[route.method] = route
         if "{" not in route.pattern:
             self._literal[route.pattern.encode()] = node
@@ -144,13 +213,13 @@ class Router:
         return _allowed(node.routes)
 
 
-def _refuse_key(_request: Request, _handler: Handler) -> None:
-    """Who sends an Idempotency-Key will send the request again: it is not dropped in silence."""
-    raise ValidationError("the header Idempotency-Key means nothing here")
+def _refuse_key(_request: Request, _route: Route) -> None:
+    """Reject the header: a client that sends it relies on it when it retries."""
+    raise ValidationError("Idempotency-Key is not supported by this endpoint")
 
 
 def _segments(path: bytes) -> list[bytes]:
-    """The segments behind the leading slash; one trailing slash does not count."""
+    """The segments after the leading slash; one trailing slash does not count."""
     return path.removesuffix(b"/")[1:].split(b"/")
 
 
@@ -158,15 +227,15 @@ def _decode(segment: bytes) -> str:
     if _PERCENT not in segment and segment.isascii():
         return segment.decode("ascii")
     if _BROKEN_ESCAPE.search(segment):
-        raise ValidationError("the path holds a % that two hexadecimal digits do not follow")
+        raise ValidationError("the path contains a % without two hexadecimal digits after it")
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise ValidationError("the path is not UTF-8 when its % escapes are decoded") from None
+        raise ValidationError("the path is not UTF-8 after its % escapes are decoded") from None
 
 
 def _not_found(path: bytes) -> NotFound:
-    return NotFound(f"nothing is at {path.decode('ascii', 'replace')}")
+    return NotFound(f"no endpoint at {path.decode('ascii', 'replace')}")
 
 
 def _allowed(routes: dict[str, Route]) -> str:

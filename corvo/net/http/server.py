@@ -1,7 +1,7 @@
 """The socket shell of the HTTP front end: sockets, timers and limits around the connections.
 
 One `Protocol` object per connection moves bytes between its transport and the sans-io connection,
-which is an `H1Conn`, and an `H2Conn` once the client has said that it means HTTP/2. Handlers are
+which is an `H1Conn`, and an `H2Conn` once the client has chosen HTTP/2. Handlers are
 plain functions that get a request and answer it now or later; no task, future or timer is made for
 a request. What becomes ready to send leaves in one write per connection and loop turn: connections
 with output enter a list that one callback flushes.
@@ -196,7 +196,7 @@ class Server:
         """Hand requests to the handler, turning what it raises into replies."""
         for request in requests:
             if request.abandoned or (request.replied and request.on_body is None):
-                continue  # nobody reads the answer, or the rest of the body
+                continue  # neither the answer nor the rest of the body is of use
             try:
                 if request.on_body is None:
                     self.handle(request)
@@ -285,7 +285,7 @@ class Connection:
             self.flush()
 
     def eof_received(self) -> bool:
-        """The peer has said all: answer what is in flight, then close."""
+        """The peer sends no more: answer the requests in flight, then close."""
         if self.http is None or self._lingers_until_ns:
             return False
         self._dirty = True
@@ -309,7 +309,7 @@ class Connection:
         self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed by either side: tell whoever still works for this connection."""
+        """Closed by either side: abandon the requests in flight."""
         http, self.http, self.transport = self.http, None, None
         if http is not None:
             self.server.gone(self)

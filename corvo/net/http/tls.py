@@ -1,4 +1,4 @@
-"""TLS in front of the connections: a certificate, and whoever has yet to shake hands.
+"""TLS in front of the connections: the certificate and pending handshakes.
 
 A connection is counted when it is accepted, before its handshake, so that unfinished ones are
 bounded too. Which protocol it will speak is agreed on in the handshake (ALPN).
@@ -14,7 +14,7 @@ from corvo.errors import ConfigError
 from corvo.net.http.server import Server
 
 _PROTOCOLS: Final = ("h2", "http/1.1")
-# What RFC 9113 (9.2.2) leaves of TLS 1.2; TLS 1.3 has nothing else.
+# The cipher suites of TLS 1.2 that RFC 9113 (9.2.2) allows; TLS 1.3 has no others.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
@@ -46,7 +46,7 @@ class Certificate:
 
 
 def _no_password() -> str:
-    raise ValueError("the key needs a password, and nobody is there to type it")
+    raise ValueError("the key is protected by a password")
 
 
 class Handshakes:
@@ -87,7 +87,7 @@ class Handshakes:
                 ssl=self._certificate.context,
                 ssl_handshake_timeout=server.limits.handshake_wait_s,
             )
-        except OSError:  # what came is not TLS, not a version of it that is spoken here, or late
+        except OSError:  # not TLS, an unsupported version, or too late
             server.context.abuse_counters.count("tls_handshake")
         finally:
             if not secured.opened:

@@ -22,12 +22,12 @@ class Envelopes:
     """The receiving end of one stream."""
 
     def __init__(self, size_max: int, gzip: bool) -> None:
-        """`gzip`: the caller has said that messages may be compressed with it."""
+        """`gzip`: the client declared that messages may be compressed with it."""
         self._size_max = size_max
         self._gzip = gzip
         self._rest = bytearray()
         self.more = False  # messages may be complete that were not returned yet
-        self.fault: RpcError | None = None  # what is wrong behind the messages that were returned
+        self.fault: RpcError | None = None  # the error after the messages that were returned
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ class Envelopes:
 
     def _check(self, flags: int, size: int) -> None:
         if flags & ~COMPRESSED:
-            raise RpcError("invalid_argument", f"flags {flags} of a message are not known here")
+            raise RpcError("invalid_argument", f"unknown flags {flags} of a message")
         if flags and not self._gzip:
             raise RpcError("internal", "a compressed message, but no compression was declared")
         if size > self._size_max:
@@ -95,7 +95,7 @@ class Boundaries:
     def __init__(self) -> None:
         self._head = b""
         self._left = 0  # of a message
-        self.ended = False  # a message said that it is the last one
+        self.ended = False  # the last message arrived
 
     @property
     def inside(self) -> bool:
@@ -126,7 +126,7 @@ def envelope(message: bytes, flags: int = 0) -> bytes:
 
 
 def gunzip(data: bytes, size_max: int) -> bytes:
-    """What gzip made of a message, unless it is larger than that."""
+    """Decompress a message of bounded size."""
     inflater = zlib.decompressobj(_GZIP)
     try:
         message = inflater.decompress(data, size_max + 1)

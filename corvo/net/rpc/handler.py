@@ -1,29 +1,30 @@
 """The worker service over HTTP: by Connect and gRPC, in both forms of messages.
 
-POST /corvo.v1.WorkerService/<Method>; the content type says which protocol and which form. A stream
+POST /corvo.v1.WorkerService/<Method>; the content type selects the protocol and the form. A stream
 that both sides write needs HTTP/2, but a single frame of it, as plain JSON, can be exchanged by
 HTTP/1.1 too: some clients do that.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from corvo._fast.codec import protobuf
 from corvo._fast.http.exchange import ReplyQueue, Request
-from corvo.engine.pipeline import Loop
 from corvo.errors import CorvoError, VersionNotSupported, honest
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS
-from corvo.net.hub import StreamHub
+from corvo.net.http.open_streams import OpenStreams
 from corvo.net.rpc.codecs import CODECS, Codec
 from corvo.net.rpc.envelopes import envelope
 from corvo.net.rpc.status import RpcError, connect_error, rpc_error
 from corvo.net.rpc.wire import STREAMING, UNARY, Wire, find_wire, header, media_type
 from corvo.net.rpc.worker_service import Call, Values, WorkerCalls
 from corvo.net.rpc.worker_session import LifecycleSession
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
-from corvo.net.streams.events import Form
+from corvo.net.rpc.worker_streams import LifecycleStreams
+from corvo.net.streams.events import EventStreams, Form
 from corvo.net.streams.handlers import read_filter
+from corvo.platform.loop import Loop
 
 _LIFECYCLE: Final = "StreamLifecycle"
 _SUBSCRIBE: Final = "Subscribe"
@@ -66,14 +67,25 @@ class Unary(Call):
 class Rpc:
     """Handlers of the worker service."""
 
-    def __init__(self, loop: Loop, calls: WorkerCalls, hub: StreamHub) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        calls: WorkerCalls,
+        streams: OpenStreams,
+        events: EventStreams,
+        lifecycles: LifecycleStreams,
+    ) -> None:
         self._loop = loop
         self._calls = calls
-        self._hub = hub
+        self._streams = streams
+        self._events = events
+        self._lifecycles = lifecycles
 
-    def call(self, request: Request) -> None:
-        """Any method."""
-        method = request.params[0]
+    def handler(self, method: str) -> Callable[[Request], None]:
+        """The handler of one method, by its name; of all other names for one that is unknown."""
+        return partial(self._call, method)
+
+    def _call(self, method: str, request: Request) -> None:
         known = UNARY
         serve: Callable[[Wire, str], None] = self._unary
         if method == _SUBSCRIBE:
@@ -121,7 +133,9 @@ class Rpc:
             return
         abandoned = call.request.on_abandoned
         call.request.on_abandoned = None
-        call.fail(RpcError("deadline_exceeded", "there was no answer in time; it may still happen"))
+        call.fail(
+            RpcError("deadline_exceeded", "no result in time; the call may still take effect")
+        )
         if abandoned is not None:
             abandoned(call.request)
 
@@ -130,15 +144,17 @@ class Rpc:
     def _lifecycle(self, wire: Wire, _method: str) -> None:
         """A stream of frames, or one frame."""
         request, codec = wire.request, CODECS[wire.form]
-        if is_lifecycle_stream(request):
+        if media_type(request) in STREAMING:
             if isinstance(request.conn, ReplyQueue):
                 raise VersionNotSupported("StreamLifecycle with more than one frame needs HTTP/2")
-            self._hub.lifecycles.open(wire, codec, self._calls)
+            self._lifecycles.open(wire, codec, self._calls)
             return
         wire.read_head()
         values = codec.decode("LifecycleStreamRequest", wire.message())
         call = Unary(wire, codec, "LifecycleStreamResponse")
-        session = LifecycleSession(self._calls, request.peer, call.answer, _nothing, codec.jobs)
+        session = LifecycleSession(
+            self._calls, request.caller, request.peer, call.answer, _nothing, codec.jobs
+        )
         request.on_abandoned = lambda _request: session.close()
         self._run(call, lambda: session.receive(values))
 
@@ -148,7 +164,7 @@ class Rpc:
         values = CODECS[wire.form].decode("SubscribeRequest", wire.message())
         filter = read_filter(*(values.get(name, []) for name in ("queues", "job_ids", "types")))
         after = values.get("last_event_id") or _from_start(wire.request)
-        events, streams = self._hub.events, self._hub.streams
+        events, streams = self._events, self._streams
         timer: Any = None
 
         def gone(request: Request, error: RpcError | None = None) -> None:
@@ -158,7 +174,7 @@ class Rpc:
                 timer.cancel()
 
         def too_late() -> None:
-            gone(wire.request, RpcError("deadline_exceeded", "the time of the call is over"))
+            gone(wire.request, RpcError("deadline_exceeded", "the deadline of the call has passed"))
             streams.end(wire.request)
 
         if streams.start(wire.request, gone, events.keepalive, b"", wire.content_type()):
@@ -168,7 +184,7 @@ class Rpc:
 
 
 class EnvelopeForm(Form):
-    """Events as messages of a stream; one without a type only says that the stream is alive."""
+    """Events as messages of a stream; one without a type is a keepalive."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -212,5 +228,5 @@ def _nothing(_error: RpcError | None) -> None:
 
 
 def _from_start(request: Request) -> int | None:
-    """Where a stream of events begins that does not name one: now, or at the oldest."""
+    """Where a stream of events without a last event begins: now, or at the oldest."""
     return 0 if header(request, b"x-corvo-from") == b"start" else None

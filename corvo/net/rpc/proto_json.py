@@ -157,7 +157,7 @@ class _Reader:
 
 
 def _value_field(field: Field) -> Field:
-    """What the values of a map are."""
+    """The field that describes the values of a map."""
     assert field.message is not None
     return field.message.fields[1]
 
@@ -168,7 +168,7 @@ def _member(document: dict[str, Any], name: str) -> Any:
     if camel == name or name not in document:
         return value
     if camel in document:
-        raise ProtobufError(f"{name} is given twice")
+        raise ProtobufError(f"{name} is repeated")
     return document[name]
 
 
@@ -200,7 +200,7 @@ def _is_default(value: Any) -> bool:
 
 def _read_time(value: Any) -> dict[str, Any]:
     if not isinstance(value, str):
-        raise ProtobufError("a time must be a text")
+        raise ProtobufError("a time must be a string")
     try:
         at_ns = parse_time(value, "a time")
     except CorvoError as error:

@@ -59,7 +59,7 @@ _BY_STATUS: Final = {
 }
 
 
-# What an error is about, for programs: messages by the full names of their types.
+# Details of errors, for programs: messages by the full names of their types.
 Details = tuple[tuple[str, bytes], ...]
 
 
@@ -75,7 +75,7 @@ class RpcError(Exception):
 
 
 def rpc_error(error: Exception) -> RpcError:
-    """What an error of ours is to a caller."""
+    """An error as the status of a call."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, ProtobufError):

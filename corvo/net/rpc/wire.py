@@ -1,6 +1,6 @@
 """One call as its protocol writes it: Connect with one message each way, Connect streams, gRPC.
 
-A `Wire` stands between the request of the front end and whoever serves the call. It knows how
+A `Wire` stands between the request of the front end and the handler of the call. It knows how
 messages are framed and compressed, how long the caller waits, and how an answer begins, goes on and
 ends, well or not. What messages mean, and in which form they are, it does not know.
 
@@ -68,7 +68,7 @@ class Wire:
         if not envelopes.more:
             envelopes.finish()
         if len(messages) != 1 or envelopes.more:
-            raise RpcError("unimplemented", f"{len(messages)} messages where there must be one")
+            raise RpcError("unimplemented", f"{len(messages)} messages, exactly one is allowed")
         return messages[0]
 
     def start(self, headers: bytes = b"") -> None:
@@ -97,7 +97,9 @@ class Wire:
         if text is None:
             return 0
         if not text.isdigit() or len(text) > limits.RPC_TIMEOUT_DIGITS_MAX:
-            raise RpcError("invalid_argument", "Connect-Timeout-Ms is no number of ten digits")
+            raise RpcError(
+                "invalid_argument", "Connect-Timeout-Ms must be a number of at most ten digits"
+            )
         return max(1, int(text) * MS_NS)
 
 
@@ -149,7 +151,7 @@ class ConnectUnary(Wire):
 
 
 class ConnectStream(Wire):
-    """By the Connect protocol, with more messages than one: the last envelope says how it went."""
+    """By the Connect protocol, with more messages than one: the last envelope has the status."""
 
     encoding_header = b"connect-content-encoding"
 
@@ -194,7 +196,9 @@ class Grpc(Wire):
         unit_ns = _GRPC_UNITS_NS.get(text[-1:])
         wrong = not text[:-1].isdigit() or len(text) > _GRPC_TIMEOUT_SIZE_MAX
         if unit_ns is None or wrong:
-            raise RpcError("invalid_argument", "grpc-timeout is not up to eight digits and a unit")
+            raise RpcError(
+                "invalid_argument", "grpc-timeout must be at most eight digits and a unit"
+            )
         return max(1, int(text[:-1]) * unit_ns)
 
 
@@ -253,10 +257,10 @@ def _gzip(request: Request, name: bytes) -> bool:
     if coding in (None, b"", b"identity"):
         return False
     if coding != b"gzip":
-        raise RpcError("unimplemented", "the only compression known here is gzip")
+        raise RpcError("unimplemented", "gzip is the only supported compression")
     return True
 
 
 def _check_version(request: Request) -> None:
     if header(request, b"connect-protocol-version") not in (None, b"1"):
-        raise RpcError("invalid_argument", "the only Connect-Protocol-Version known here is 1")
+        raise RpcError("invalid_argument", "1 is the only supported Connect-Protocol-Version")

@@ -1,11 +1,14 @@
 """The methods of the worker service, on messages as dicts, whatever protocol they came by.
 
-They say the same to the service as the routes of the HTTP API do, through the same bodies and
-checks. A method is given a `Call` and answers it, now or later.
+They submit the same commands as the routes of the HTTP API. A method gets a `Call` and answers it,
+now or later.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
 
 from corvo import __version__, limits, ops
 from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues, FastFrames
@@ -14,25 +17,17 @@ from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.codec.protobuf import varint_size
 from corvo._fast.http.exchange import Request
 from corvo.engine import validate
+from corvo.engine.caller import Caller
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.inputs import AckItem, Beat, ChainBody, EnqueueBody, FailBody, FetchBody
+from corvo.engine.commands.work import WorkCommands
 from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.limits import SECOND_NS
 from corvo.model import STATES, Acked, Enqueued, Failed, Fetched
-from corvo.net.api.handlers.enqueue import Producer
-from corvo.net.api.handlers.worker import WorkerVerbs
-from corvo.net.api.requests import (
-    AckItem,
-    Beat,
-    ChainBody,
-    EnqueueBody,
-    FailBody,
-    FetchBody,
-    decode,
-    json_text,
-    tags_of_text,
-    text_json,
-)
+from corvo.net.api.requests import decode, json_text, tags_of_text, text_json
+from corvo.net.http.long_poll import began_ns
 from corvo.platform.durations import format_time
 from corvo.platform.ids import check_job_id
 
@@ -40,8 +35,14 @@ Values = dict[str, Any]
 
 _QUEUE_AND_PAYLOAD: Final = 2  # members of a plain enqueue
 _JOB_AND_TOKEN: Final = 2  # of a plain ack
-# What an enqueue by message calls as the HTTP API does, and means by it.
+# Members of an enqueue message with the name and meaning they have in the HTTP API.
 _ENQUEUE_SAME: Final = frozenset(EnqueueBody.__struct_fields__) - {"scheduled_at"}
+# Members that hold any JSON, by the text field of the message that has it.
+_ENQUEUE_JSON: Final = {
+    f"{field.name}_json": field.name
+    for field in msgspec.structs.fields(EnqueueBody)
+    if field.type is Raw
+}
 _EARLY_NS: Final = SECOND_NS  # an empty fetch answers that long before the caller gives up
 _REQUEST: Final = "LifecycleStreamRequest"
 # Tags of the fields of a delivered job, and of the field of the response that has it.
@@ -60,11 +61,14 @@ _writer = Writer()
 
 
 class Call:
-    """One call: how it is answered, once."""
+    """One call, which is answered once."""
 
     def __init__(self, request: Request, timeout_ns: int) -> None:
         self.request = request
-        self.timeout_ns = timeout_ns  # 0 = the caller waits as long as it takes
+        self.timeout_ns = timeout_ns  # 0 = the caller states no deadline
+        self.caller: Caller = request.caller
+        if timeout_ns:
+            self.caller = self.caller.until(request.arrived_ns + timeout_ns)
         self.done = False
 
     def answer(self, values: Values) -> None:
@@ -76,7 +80,7 @@ class Call:
         raise NotImplementedError
 
     def settle(self, result: Any, values: Callable[[Any], Values]) -> None:
-        """Answer with what apply made of an op."""
+        """Answer with the result of an op."""
         if isinstance(result, CorvoError):
             self.fail(result)
         else:
@@ -84,13 +88,13 @@ class Call:
 
 
 class WorkerCalls:
-    """The unary methods, and what the streams are made of."""
+    """The unary methods, and the parts of lifecycle streams."""
 
-    def __init__(self, service: Service, producer: Producer, verbs: WorkerVerbs) -> None:
+    def __init__(self, service: Service, enqueues: EnqueueCommands, work: WorkCommands) -> None:
         self._service = service
-        self._producer = producer
-        self._verbs = verbs
-        self._fast = producer.fast_frames()
+        self._enqueues = enqueues
+        self._work = work
+        self._fast = enqueues.fast_frames()
         self.methods: dict[str, Callable[[Values, Call], None]] = {
             "Enqueue": self.enqueue,
             "Fetch": self.fetch,
@@ -104,12 +108,12 @@ class WorkerCalls:
 
     def enqueue(self, values: Values, call: Call) -> None:
         """One job."""
-        queue, job = self._producer.job_values(enqueue_body(values))
+        queue, job = self._enqueues.job_values(enqueue_body(values))
 
         def on_enqueued(call: Call, result: Any) -> None:
             call.settle(result, _enqueued_values)
 
-        self._service.enqueue(queue, job, (on_enqueued, call))
+        self._service.enqueue(call.caller, queue, job, (on_enqueued, call))
 
     def fetch(self, values: Values, call: Call) -> None:
         """One job, if one comes."""
@@ -128,29 +132,36 @@ class WorkerCalls:
         self, values: Values, call: Call, count: int, answer: Callable[[Any], Values]
     ) -> None:
         def on_fetched(wait: Wait, result: Any) -> None:
-            if call.done:  # nobody takes them any more
-                self._service.pipeline.abandon(wait)
+            if call.done:  # the call ended: the jobs return to their queues
+                self._service.abandon(wait)
             else:
                 call.settle(result, answer)
 
+        request, timeout_ns = call.request, call.timeout_ns
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * SECOND_NS
-        if call.timeout_ns:
-            wait_ns = min(wait_ns, max(call.timeout_ns - _EARLY_NS, call.timeout_ns // 2))
-        self._verbs.wait(call.request, fetch_body(values, wait_ns / SECOND_NS), count, on_fetched)
+        if timeout_ns:
+            wait_ns = min(wait_ns, max(timeout_ns - _EARLY_NS, timeout_ns // 2))
+        body = fetch_body(values, wait_ns / SECOND_NS)
+        began = began_ns(request)
+        request.context = self._work.fetch(call.caller, request, began, body, count, on_fetched)
+        request.on_abandoned = self._on_abandoned
+
+    def _on_abandoned(self, request: Request) -> None:
+        self._service.abandon(request.context)
 
     def ack(self, values: Values, call: Call) -> None:
         """One job is completed."""
         body = ack_item(values)
         job_id = check_job_id(values.get("job_id", ""))
         slot = (lambda call, result: call.settle(result, _nothing)), call
-        self._service.submit(ops.ACK, self._verbs.ack_values(job_id, body), slot)
+        self._service.submit(call.caller, ops.ACK, self._work.ack_values(job_id, body), slot)
 
     def ack_batch(self, values: Values, call: Call) -> None:
         """Many jobs are completed; those that are refused are named."""
         items = values.get("items", [])
         if not items:
             raise ValidationError("items is required", field="items")
-        payloads, ids, refused = self._verbs.ack_payloads([ack_item(item) for item in items])
+        payloads, ids, refused = self._work.ack_payloads([ack_item(item) for item in items])
 
         def answer(result: Acked) -> Values:
             failed = []
@@ -161,7 +172,7 @@ class WorkerCalls:
             return {"acked": result.count, "failed": failed}
 
         slot = (lambda call, result: call.settle(result, answer)), call
-        self._service.submit(ops.ACK_BATCH, (payloads,), slot)
+        self._service.submit(call.caller, ops.ACK_BATCH, (payloads,), slot)
 
     def fail(self, values: Values, call: Call) -> None:
         """An attempt failed."""
@@ -176,15 +187,15 @@ class WorkerCalls:
                 reply["next_attempt_at"] = {"seconds": seconds, "nanos": nanos}
             return reply
 
-        self.fail_job(values, lambda result: call.settle(result, answer))
+        self.fail_job(call.caller, values, lambda result: call.settle(result, answer))
 
-    # What a lifecycle stream is made of: `answer` is called with the result of the op.
+    # Parts of lifecycle streams: `answer` is called with the result of the op.
 
     def read_frame(self, codec: Any, data: bytes) -> Values:
         """A frame; acks and enqueues that are all plain are ops already."""
-        return read_frame(self._fast, codec, data, self._service.machine.result_schemas)
+        return read_frame(self._fast, codec, data, self._service.reads.result_schemas)
 
-    def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
+    def fail_job(self, caller: Caller, values: Values, answer: Callable[[Any], None]) -> None:
         """Propose the end of an attempt."""
         body = FailBody(
             lease_token=values.get("lease_token"),
@@ -194,31 +205,34 @@ class WorkerCalls:
             retry_after=values.get("retry_after"),
             provider_error=values.get("provider_error", False),
         )
-        op_values = self._verbs.fail_values(values.get("job_id", ""), body)
-        self._service.submit(ops.FAIL, op_values, (_call, answer))
+        op_values = self._work.fail_values(values.get("job_id", ""), body)
+        self._service.submit(caller, ops.FAIL, op_values, (_call, answer))
 
-    def ack_items(self, items: list[Values] | FastAcks, answer: Callable[[Any], None]) -> None:
+    def ack_items(
+        self, caller: Caller, items: list[Values] | FastAcks, answer: Callable[[Any], None]
+    ) -> None:
         """Propose acks; those that are refused do not count."""
         if isinstance(items, FastAcks):
-            self._service.submit_encoded(ops.ACK_BATCH, items.payload, (_call, answer))
+            self._service.submit_encoded(caller, ops.ACK_BATCH, items.payload, (_call, answer))
             return
         payloads = [self._fast_ack(item) for item in items]
         if not all(payloads):
-            payloads, _, _ = self._verbs.ack_payloads([ack_item(item) for item in items])
-        self._service.submit(ops.ACK_BATCH, (payloads,), (_call, answer))
+            payloads, _, _ = self._work.ack_payloads([ack_item(item) for item in items])
+        self._service.submit(caller, ops.ACK_BATCH, (payloads,), (_call, answer))
 
     def _fast_ack(self, item: Values) -> bytes:
-        """The op of an ack that says nothing but whose it is; empty = it says more."""
+        """Encoded Ack if the message has only job id and token, else b""."""
         if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
             return b""
         job_id = check_job_id(item["job_id"])
         token = validate.lease_token(item["lease_token"])
-        if self._service.machine.result_schema(job_id, token):
+        if self._service.reads.result_schema(job_id, token):
             return b""
         return encode_fields(ops.ACK.layout, (job_id, token, b"{}", b"", b""))
 
     def enqueue_all(
         self,
+        caller: Caller,
         items: list[Values] | FastEnqueues,
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
@@ -227,7 +241,7 @@ class WorkerCalls:
         stamp_ns = self._service.clock.stamp()
         if isinstance(items, FastEnqueues):
             payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
-            self._service.enqueue_encoded(items.queues, payload, (_call, answer))
+            self._service.enqueue_encoded(caller, items.queues, payload, (_call, answer))
             return True
         queues: list[str] = []
         payloads: list[bytes] = []
@@ -236,9 +250,9 @@ class WorkerCalls:
                 payload = b""
                 if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
                     queue = item["queue"]
-                    payload = self._producer.fast_op(queue, item["payload_json"], stamp_ns)
+                    payload = self._enqueues.fast_op(queue, item["payload_json"], stamp_ns)
                 if not payload:
-                    queue, values = self._producer.job_values(enqueue_body(item))
+                    queue, values = self._enqueues.job_values(enqueue_body(item))
                     job_id = self._service.new_job_id(stamp_ns)
                     payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
             except CorvoError as error:
@@ -247,34 +261,44 @@ class WorkerCalls:
                 queues.append(queue)
                 payloads.append(payload)
         if payloads:
-            self._service.enqueue_payloads(queues, payloads, b"", (_call, answer))
+            self._service.enqueue_payloads(caller, queues, payloads, b"", (_call, answer))
         return bool(payloads)
 
     def fetch_for(
-        self, caller: Any, body: FetchBody, count: int, answer: Callable[[Any], None]
+        self,
+        caller: Caller,
+        recipient: Any,
+        body: FetchBody,
+        count: int,
+        answer: Callable[[Any], None],
     ) -> Wait:
-        """Wait for jobs on behalf of a caller."""
-        return self._verbs.wait_for(caller, body, count, lambda _wait, result: answer(result))
+        """Wait for jobs that the recipient gets; see `WorkCommands.fetch`."""
+
+        def on_fetched(_wait: Wait, result: Any) -> None:
+            answer(result)
+
+        began = self._service.clock.elapsed_ns()
+        return self._work.fetch(caller, recipient, began, body, count, on_fetched)
 
     def abandon(self, wait: Wait) -> None:
-        """The caller is gone: it takes no jobs."""
-        self._service.pipeline.abandon(wait)
+        """The recipient of a fetch is gone."""
+        self._service.abandon(wait)
 
     # ---- others ----
 
     def heartbeat(self, values: Values, call: Call) -> None:
         """Jobs are still worked on."""
 
-        def on_beaten(_request: Request, result: Any) -> None:
+        def on_heartbeat(call: Call, result: Any) -> None:
             call.settle(
                 result, lambda jobs: {"jobs": {name: {"status": jobs[name]} for name in jobs}}
             )
 
         jobs = {job_id: _beat(job_id, item) for job_id, item in values.get("jobs", {}).items()}
-        self._verbs.beat(jobs, on_beaten, call.request)
+        self._work.heartbeat(call.caller, jobs, on_heartbeat, call)
 
     def server_info(self, _values: Values, call: Call) -> None:
-        """What this server is."""
+        """The version of the server and of its API."""
         call.answer({"server_version": __version__, "api_version": __version__})
 
 
@@ -301,13 +325,10 @@ def enqueue_body(values: Values) -> EnqueueBody:
     _refuse(values, "agent")
     scheduled_at = values.get("scheduled_at")
     same = {name: values[name] for name in values if name in _ENQUEUE_SAME}
-    body = EnqueueBody(
-        payload=json_text(values.get("payload_json", ""), "payload_json"),
-        tags=tags_of_text(values.get("tags_json", "")),
-        checkpoint=json_text(values.get("checkpoint_json", ""), "checkpoint_json"),
-        result_schema=json_text(values.get("result_schema_json", ""), "result_schema_json"),
-        **same,
-    )
+    for name, member in _ENQUEUE_JSON.items():
+        if name in values:
+            same[member] = json_text(values[name], name)
+    body = EnqueueBody(tags=tags_of_text(values.get("tags_json", "")), **same)
     if scheduled_at is not None:
         body.scheduled_at = _time(scheduled_at)
     if values.get("chain_json"):
@@ -439,7 +460,7 @@ def _time(values: Values) -> str:
 
 
 def _refuse(values: Values, *names: str) -> None:
-    """What is ignored would be missed."""
+    """Refuse members that are not supported: the client relies on them."""
     for name in names:
         if name in values:
             raise ValidationError(f"{validate.shown(name)} is not part of this version", field=name)

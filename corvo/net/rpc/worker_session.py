@@ -4,14 +4,14 @@ A frame carries acks, fails, a fetch and enqueues. All of them are proposed at o
 land in one log entry, together with those of all other streams of that turn; there the acks come
 first, so that the slots they free are there for the fetch. The response goes out when the last
 result is in. A fetch that finds nothing waits a moment for work, unless the frame had other work
-to do: long only if the caller has no jobs to acknowledge, since it says nothing while it waits.
+to do: long only if the worker has no jobs to acknowledge, since it sends nothing while it waits.
 
 Errors of a part are named in the response, the first of them only, and the other parts stand.
 After too many frames in a row with errors the stream ends, and so it does when this node leads no
 more. Nothing here knows how frames travel.
 
-By credit, which a caller has to ask for when it opens the stream, `fetch_count` asks for so many
-jobs more, whenever they come: frames with `request_id` 0 bring them.
+By credit, which a worker requests when it opens the stream, `fetch_count` adds to the number of
+jobs that the server may push: frames with `request_id` 0 carry them.
 """
 
 from collections import deque
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues
+from corvo.engine.caller import Caller
 from corvo.engine.fetches import Wait
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
@@ -30,12 +31,12 @@ from corvo.net.rpc.worker_service import Values, WorkerCalls, fetch_body
 _OVERLOADED: Final = "resource_exhausted"
 NOT_LEADER: Final = "NOT_LEADER"
 
-# Where the leader is, None = here, empty = nobody knows.
+# Where the leader is; None = here, empty = unknown.
 Leader = Callable[[], str | None]
 
 
-class Caller:
-    """Who a fetch is for: a wait looks at `abandoned`."""
+class Recipient:
+    """The end of a stream that receives the jobs of a fetch, until it is abandoned."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -43,7 +44,7 @@ class Caller:
 
 
 class _Frame:
-    """One request and what has become of it so far."""
+    """One request frame and its progress."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -75,6 +76,7 @@ class LifecycleSession:
     def __init__(
         self,
         calls: WorkerCalls,
+        caller: Caller,
         peer: str,
         send: Callable[[Values], None],
         end: Callable[[RpcError | None], None],
@@ -87,20 +89,21 @@ class LifecycleSession:
         self._leader = leader
         self._pushes: Pushes | None = None
         if by_credit:
-            self._pushes = Pushes(calls, Caller(peer), self._push, self._lost)
-        self._caller = Caller(peer)
+            self._pushes = Pushes(calls, caller, Recipient(peer), self._push, self._lost)
+        self._caller = caller
+        self._recipient = Recipient(peer)
         self._send = send
         self._end = end
         self._frames: deque[_Frame] = deque()
-        self._sent: list[Wait] = []  # their jobs are under way to the caller
-        self._held = 0  # jobs that the caller has yet to acknowledge, as far as we can tell
+        self._sent: list[Wait] = []  # their jobs are in transit to the worker
+        self._held = 0  # estimate of the jobs that the worker has not acknowledged
         self.strikes = 0  # frames in a row with errors
         self._input_ended = False
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        """Frames that have no response yet: whoever feeds the session should not run ahead."""
+        """Frames without a response yet: the feeder of the session should not run ahead."""
         return len(self._frames)
 
     def receive(self, values: Values) -> None:
@@ -112,15 +115,15 @@ class LifecycleSession:
             self._begin()
 
     def end_of_input(self) -> None:
-        """The caller sends no more: what it sent is answered, then the stream ends."""
+        """The worker sends no more: answer its frames, then end the stream."""
         self._input_ended = True
         if not self._frames:
             self._finish(None)
 
     def close(self) -> None:
-        """The caller is gone. Jobs that a fetch still brings go back to their queues."""
+        """The worker is gone. Jobs of a pending fetch return to their queues."""
         self._closed = True
-        self._caller.abandoned = True
+        self._recipient.abandoned = True
         if self._pushes is not None:
             self._pushes.close()
         waits = [frame.wait for frame in self._frames if frame.wait is not None]
@@ -136,11 +139,11 @@ class LifecycleSession:
             self._pushes.go_on()
 
     def refuse(self, values: Values, error: str) -> None:
-        """Answer a frame with an error before it begins; there is none in front of it."""
+        """Answer a frame with an error before it begins; no other frame is in progress."""
         self._send({"request_id": values.get("request_id", 0), "error": error})
 
     def leave(self, error: RpcError | None) -> None:
-        """End the stream from this side, now that no frame is at work."""
+        """End the stream from this side; no frame is in progress."""
         self._finish(error)
 
     def _push(self, wait: Wait, jobs: list[Fetched]) -> None:
@@ -149,7 +152,8 @@ class LifecycleSession:
         self._send({"request_id": 0, "jobs": self._shape(jobs)})
 
     def _lost(self) -> None:
-        """No more jobs on credit, as this node does not lead; a frame is told so itself."""
+        """This node does not lead: no more jobs on credit. A frame in progress reports it
+        itself."""
         if not self._frames and not self._closed:
             self._stray(_Frame({}))
 
@@ -196,6 +200,13 @@ class LifecycleSession:
             frame.open -= 1
             frame.note(part, error)
 
+    def _next_caller(self) -> Caller:
+        """The caller of the next op: an idempotency key covers the first op only."""
+        caller = self._caller
+        if caller.idempotency is not None:
+            self._caller = caller.without_key()
+        return caller
+
     def _ack(self, frame: _Frame, acks: list[Values] | FastAcks) -> None:
         if len(acks) > limits.ACK_BATCH_MAX:
             frame.note("ack", RpcError("invalid_argument", "too many items"))
@@ -211,11 +222,15 @@ class LifecycleSession:
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
 
-            self._propose(frame, "ack", lambda answer: self._calls.ack_items(items, answer), take)
+            caller = self._next_caller()
+            self._propose(
+                frame, "ack", lambda answer: self._calls.ack_items(caller, items, answer), take
+            )
 
     def _fail(self, frame: _Frame, item: Values) -> None:
         self._held = max(0, self._held - 1)
-        self._propose(frame, "fail", lambda answer: self._calls.fail_job(item, answer))
+        caller = self._next_caller()
+        self._propose(frame, "fail", lambda answer: self._calls.fail_job(caller, item, answer))
 
     def _enqueue(self, frame: _Frame, enqueues: list[Values] | FastEnqueues) -> None:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
@@ -233,8 +248,10 @@ class LifecycleSession:
         def refuse(error: CorvoError) -> None:
             frame.note("enqueue", error)
 
+        caller = self._next_caller()
+
         def propose(answer: Callable[[Any], None]) -> None:
-            if not self._calls.enqueue_all(enqueues, refuse, answer):
+            if not self._calls.enqueue_all(caller, enqueues, refuse, answer):
                 frame.open -= 1
 
         self._propose(frame, "enqueue", propose, take)
@@ -245,10 +262,11 @@ class LifecycleSession:
         if frame.open > 1 or frame.error:
             wait_ns = 0
         count = min(values["fetch_count"], limits.FETCH_BATCH_MAX)
+        caller = self._next_caller()
 
         def propose(answer: Callable[[Any], None]) -> None:
             body = fetch_body(values, wait_ns / SECOND_NS)
-            frame.wait = self._calls.fetch_for(self._caller, body, count, answer)
+            frame.wait = self._calls.fetch_for(caller, self._recipient, body, count, answer)
 
         def take(result: list[Fetched]) -> None:
             self._held += len(result)
@@ -281,7 +299,7 @@ class LifecycleSession:
             self._finish(None)
 
     def _stray(self, frame: _Frame) -> None:
-        """Another node leads: say which one, and end."""
+        """Another node leads: name it, and end the stream."""
         frame.response |= {"error": NOT_LEADER, "leader_addr": self._leader() or ""}
         self._send(frame.response)
         self._finish(None)
@@ -297,37 +315,39 @@ class LifecycleSession:
             end(error)
 
     def _let_go(self) -> None:
-        """Forget who is told: the two would keep each other alive."""
-        self._send = self._end = _nobody
+        """Drop the callbacks: session and stream would keep each other alive."""
+        self._send = self._end = _ignore
         self._pushes = None
 
 
-def _nobody(_said: Any) -> None:
+def _ignore(_argument: Any) -> None:
     pass
 
 
 class Pushes:
-    """Jobs that a caller has asked for in advance, sent as they come."""
+    """Jobs requested in advance by credit, pushed as they arrive."""
 
     def __init__(
         self,
         calls: WorkerCalls,
         caller: Caller,
+        recipient: Recipient,
         push: Callable[[Wait, list[Fetched]], None],
         lost: Callable[[], None],
     ) -> None:
         self._calls = calls
         self._caller = caller
+        self._recipient = recipient
         self._push = push
         self._lost = lost
-        self._asked: Values = {}  # the last frame that asked says for whom, and from which queues
+        self._asked: Values = {}  # the last frame with credit: its worker and queues
         self._wait: Wait | None = None
         self._fetching = False
         self._held_up = False  # until what was sent has left
         self.credit = 0
 
     def add(self, frame: _Frame, values: Values) -> None:
-        """So many jobs more."""
+        """Add credit for jobs."""
         try:
             fetch_body(values, 0)
         except CorvoError as error:
@@ -338,14 +358,14 @@ class Pushes:
         self._fetch()
 
     def go_on(self) -> None:
-        """What was sent has left."""
+        """The last push was delivered."""
         self._held_up = False
         self._fetch()
 
     def close(self) -> None:
         """The stream is over."""
         self.credit = 0
-        self._caller.abandoned = True
+        self._recipient.abandoned = True
         if self._wait is not None:
             self._calls.abandon(self._wait)
 
@@ -356,14 +376,16 @@ class Pushes:
         count = min(self.credit, limits.FETCH_BATCH_MAX)
         self._fetching = True
         try:
-            self._wait = self._calls.fetch_for(self._caller, body, count, self._take)
+            self._wait = self._calls.fetch_for(
+                self._caller, self._recipient, body, count, self._take
+            )
         except CorvoError:
-            self._fetching = False  # the next frame is told why
+            self._fetching = False  # the next frame reports why
 
     def _take(self, result: Any) -> None:
         wait, self._wait = self._wait, None
         self._fetching = False
-        if self._caller.abandoned:
+        if self._recipient.abandoned:
             return
         if isinstance(result, CorvoError):
             if isinstance(result, NoLeader):

@@ -1,55 +1,63 @@
 """The lifecycle streams of this server: frames over HTTP/2, by Connect or gRPC, in either form.
 
-A stream is a request whose body comes in pieces and an answer that does the same. One frame of a
-stream is worked on at a time; what a client sends ahead waits in the window of its stream, which
-widens only as frames are taken. So a client that does not read its answers, sends too fast, or
-sends nonsense, holds up itself.
+A stream is a request whose body arrives in pieces and a response that is sent in pieces. One frame
+of a stream is in progress at a time; frames sent ahead wait in the window of the stream, which
+grows only as frames are read. So a client that does not read its responses, sends too fast, or
+sends garbage, slows down itself only.
 
-All streams share two bounds: how many may be open, and how many frames may be at work. Frames
-beyond that wait in line for a moment. A client that goes away while its answer is under way gives
-back the jobs in it. When the server stops, each stream ends behind the frame that is at work.
+All streams share two limits: the number of open streams, and of frames in progress. Further frames
+wait in line for a bounded time. When a client disconnects before a response arrives, its jobs
+return to their queues. When the server stops, each stream ends after the frame in progress.
 """
 
 import logging
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from corvo import limits
 from corvo._fast.codec import protobuf
 from corvo._fast.http.exchange import Request
 from corvo.config import Config
-from corvo.engine.pipeline import Loop
 from corvo.errors import NotReady
 from corvo.limits import SECOND_NS
-from corvo.net.forward.stream_relay import StreamRelays, wants_relay
 from corvo.net.rpc.codecs import Codec
 from corvo.net.rpc.status import RpcError, rpc_error
-from corvo.net.rpc.wire import STREAMING, Wire, header, media_type
+from corvo.net.rpc.wire import Wire, header
 from corvo.net.rpc.worker_service import Values, WorkerCalls
 from corvo.net.rpc.worker_session import NOT_LEADER, Leader, LifecycleSession
 from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 logger = logging.getLogger(__name__)
 
-PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
 SATURATED: Final = "OVERLOADED: lifecycle stream saturated"
 _CREDIT: Final = b"x-corvo-credit"
 _RESPONSE = "LifecycleStreamResponse"
 
 
-def is_lifecycle_stream(request: Request) -> bool:
-    """Whether a request is a stream of frames, and not one frame alone."""
-    return request.path == PATH and media_type(request) in STREAMING
+class Relays(Protocol):
+    """Lifecycle streams that this node passes on to the leader."""
+
+    def __len__(self) -> int: ...
+
+    def wants(self, request: Request) -> bool:
+        """Whether the client asks for its stream to be passed on, and no node did so before."""
+
+    def open(self, wire: Wire, url: str) -> None:
+        """Pass a stream on to the leader at this URL."""
+
+    def end_all(self) -> None:
+        """End all of them: the server stops."""
 
 
 class LifecycleStreams:
-    """All of them."""
+    """All lifecycle streams of this node."""
 
     def __init__(self, loop: Loop, clock: Clock, config: Config) -> None:
         self.loop = loop
         self.clock = clock
         self.leader: Leader = _here
-        self.relays: StreamRelays | None = None  # of a node in a cluster
+        self.relays: Relays | None = None  # of a node in a cluster
         self.frames = 0
         self.opened = 0
         self.overloads = 0
@@ -67,7 +75,7 @@ class LifecycleStreams:
         return len(self._streams)
 
     def open(self, wire: Wire, codec: Codec, calls: WorkerCalls) -> None:
-        """Begin a stream. RpcError or CorvoError when it cannot."""
+        """Begin a stream. Raises RpcError or CorvoError if it cannot."""
         wire.read_head()
         if self._closed:
             raise NotReady("the server is stopping")
@@ -76,7 +84,7 @@ class LifecycleStreams:
         if self._open_max and count >= self._open_max:
             raise RpcError("resource_exhausted", "too many open lifecycle streams")
         address = self.leader()
-        if address and relays is not None and wants_relay(wire.request):
+        if address and relays is not None and relays.wants(wire.request):
             relays.open(wire, address)
             return
         self.opened += 1
@@ -108,8 +116,8 @@ class LifecycleStreams:
         self._streams.pop(stream, None)
 
     def take_turn(self, stream: "LifecycleStream") -> bool:
-        """Whether a frame may be worked on now; else its stream is told when, or that it waited too
-        long."""
+        """Whether a frame may begin now; otherwise its stream is called back in its turn, or when
+        it has waited too long."""
         if self.at_work < self._at_work_max:
             self.at_work += 1
             return True
@@ -133,7 +141,7 @@ class LifecycleStreams:
             self._timer = self.loop.call_later(due_ns / SECOND_NS, self._look)
 
     def _look(self) -> None:
-        """Turn away the frames that have waited too long."""
+        """Refuse the frames that have waited too long."""
         self._timer = None
         now_ns = self.clock.elapsed_ns()
         while self._line and self._line[0].due_ns <= now_ns:
@@ -145,7 +153,7 @@ class LifecycleStreams:
 
 
 class LifecycleStream:
-    """One of them: between the connection and the session."""
+    """One lifecycle stream, between the connection and the session."""
 
     def __init__(
         self, streams: LifecycleStreams, wire: Wire, codec: Codec, calls: WorkerCalls
@@ -169,7 +177,14 @@ class LifecycleStream:
         self._over = False
         by_credit = header(request, _CREDIT) == b"1"
         self._session = LifecycleSession(
-            calls, request.peer, self._send, self._end, codec.jobs, streams.leader, by_credit
+            calls,
+            request.caller.without_key(),
+            request.peer,
+            self._send,
+            self._end,
+            codec.jobs,
+            streams.leader,
+            by_credit,
         )
         request.on_body = self._on_body
         request.on_writable = self._on_writable
@@ -196,7 +211,7 @@ class LifecycleStream:
             self._fail(error)
 
     def turn_away(self) -> None:
-        """The frame that waits has waited long enough."""
+        """Refuse the frame that waits: its time is over."""
         values, self._waiting = self._waiting, None
         assert values is not None
         self._session.refuse(values, SATURATED)
@@ -214,8 +229,8 @@ class LifecycleStream:
         try:
             while not self._over:
                 if not self._may_begin():
-                    behind = self._envelopes.more or self._envelopes.fault is not None
-                    left = came or behind or self._messages or not self._request.receiving
+                    more = self._envelopes.more or self._envelopes.fault is not None
+                    left = came or more or self._messages or not self._request.receiving
                     self._left = self._left or bool(left)
                     return
                 came = False
@@ -246,7 +261,7 @@ class LifecycleStream:
         return False
 
     def _take_body(self) -> bool:
-        """Read what has come; whether there is anything to go on with."""
+        """Read the body so far; whether there are messages."""
         data = self._request.take_body()
         if data or self._envelopes.more or self._envelopes.fault is not None:
             messages = self._envelopes.feed(data)
@@ -259,7 +274,7 @@ class LifecycleStream:
         return False
 
     def _keep(self, more: int) -> None:
-        """So many bytes more, or less, wait to be worked on."""
+        """Count bytes that wait to be processed; negative when they no longer do."""
         self._ahead += more
         self._request.keep_body(self._envelopes.size + self._ahead)
 
@@ -279,7 +294,7 @@ class LifecycleStream:
         else:
             self._waiting = values
 
-    # ---- what the session says ----
+    # ---- callbacks of the session ----
 
     def _send(self, response: Values) -> None:
         self._wire.send(self._codec.encode(_RESPONSE, response))
@@ -304,7 +319,7 @@ class LifecycleStream:
         self._request.on_abandoned = self._on_lost
         self._wire.end(error)
 
-    # ---- what the connection says ----
+    # ---- callbacks of the connection ----
 
     def _on_body(self, _request: Request) -> None:
         self.read()
@@ -329,10 +344,10 @@ class LifecycleStream:
         self._deadline = None
         self._close()
         self._session.close()
-        self._wire.end(RpcError("deadline_exceeded", "the time of the call is over"))
+        self._wire.end(RpcError("deadline_exceeded", "the deadline of the call has passed"))
 
     def _close(self) -> None:
-        """The stream is over, whoever ended it."""
+        """The stream has ended, on either side."""
         self._over = True
         self._waiting = None
         self._request.on_abandoned = self._request.on_body = self._request.on_writable = None

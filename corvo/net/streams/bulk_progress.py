@@ -1,7 +1,7 @@
-"""How far tasks on many jobs are, for those who watch them.
+"""Progress of bulk operations, streamed to subscribers.
 
-A task belongs to the replicated state, so every node can tell. One timer looks at all tasks that
-are watched, and each reader is told what has changed since it was told last.
+A bulk operation is part of the replicated state, so every node can report it. One timer checks all
+watched operations, and each subscriber is sent the changes since its last event.
 """
 
 from typing import Any, Final
@@ -9,30 +9,30 @@ from typing import Any, Final
 import msgspec
 
 from corvo._fast.http.exchange import Request
-from corvo.engine.pipeline import Loop
-from corvo.fsm.machine import Machine
+from corvo.engine.reads import Reads
 from corvo.limits import MS_NS, SECOND_NS
 from corvo.model import OPERATION_CANCELLED, BulkOperation
 from corvo.net.api.responses import operation_document
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.streams.job_output import keepalive
+from corvo.platform.loop import Loop
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LOOK_S: Final = 200 * MS_NS / SECOND_NS
 
 
 class BulkProgressStreams:
-    """Who watches which task."""
+    """The subscribers of bulk operations."""
 
-    def __init__(self, loop: Loop, machine: Machine, streams: OpenStreams) -> None:
+    def __init__(self, loop: Loop, reads: Reads, streams: OpenStreams) -> None:
         self._loop = loop
-        self._machine = machine
+        self._reads = reads
         self._streams = streams
-        self._readers: dict[Request, tuple[str, int]] = {}  # task id, processed as told last
+        self._readers: dict[Request, tuple[str, int]] = {}  # operation id, last count sent
         self._timer: Any = None
 
     def subscribe(self, request: Request, operation: BulkOperation) -> None:
-        """Tell how far the task is until it has ended."""
+        """Send the progress of an operation until it is finished."""
         if not self._streams.start(request, self._forget, keepalive):
             return
         if not operation.finished_ns:
@@ -53,15 +53,15 @@ class BulkProgressStreams:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
     def _tell(self, request: Request) -> None:
-        operation_id, told = self._readers[request]
-        operation = self._machine.operation(operation_id)
+        operation_id, sent = self._readers[request]
+        operation = self._reads.operation(operation_id)
         if operation is None or operation.finished_ns:
             self._forget(request)
             if operation is not None:
                 ended = "cancelled" if operation.state == OPERATION_CANCELLED else "completed"
                 request.send(_event(ended, operation))
             self._streams.end(request)
-        elif operation.processed() != told and request.unsent_size == 0:
+        elif operation.processed() != sent and request.unsent_size == 0:
             self._readers[request] = operation_id, operation.processed()
             request.send(_event("progress", operation))
 

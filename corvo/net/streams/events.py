@@ -1,16 +1,16 @@
-"""Events as they happen, for those who subscribe to them.
+"""Live events, fanned out to subscribers.
 
 Subscribers with the same filter share a *topic*. A change record is looked up by its job and queue
 among the topics, and encoded once, when the first of them wants it.
 
-A subscriber is live, or behind. Live ones are sent what an entry left as soon as its requests are
-answered. One that has STREAM_UNSENT_SIZE_MAX unread is sent no more and is behind from then on, as
-is one that begins in the past. Those behind read the stored event log, page by page, as fast as
-they take it, until they have caught up. What the log does not have any more is named as a gap. So
-nobody loses an event without being told, and nobody makes the server keep more than a little.
+A subscriber is live or lagging. A live one is sent the events of an entry as soon as its requests
+are answered. One with more than STREAM_UNSENT_SIZE_MAX unread bytes becomes lagging, as does one
+that begins in the past. A lagging one reads the stored event log, page by page at its own pace,
+until it has caught up. Events that were trimmed from the log are reported as a gap. So no event is
+lost silently, and a slow subscriber costs the server little memory.
 
-Pages are read one at a time, with a pause as long as each took: however many subscribers are
-behind, at least half of the loop is left to the others. Without subscribers nothing is done at all.
+Pages are read one at a time, with a pause as long as each took: with any number of lagging
+subscribers at least half of the loop is left to other work. Without subscribers there is no cost.
 """
 
 from collections import deque
@@ -21,22 +21,20 @@ import msgspec
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.engine.feed import Feed
-from corvo.engine.pipeline import Loop
+from corvo.engine.service import Service
 from corvo.events import EVENT_TYPES, Event
-from corvo.fsm.machine import Machine
 from corvo.net.api.responses import event_document
-from corvo.platform.clock import Clock
+from corvo.platform.loop import Loop
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
-TRIMMED: Final = "trimmed"  # the log does not go back so far
-UNKNOWN: Final = "unknown"  # it has not come so far: it is another log, or a copy that lags
+TRIMMED: Final = "trimmed"  # the events were removed from the log
+UNKNOWN: Final = "unknown"  # the log has no such event yet: another log, or a node that lags
 
 
 class Filter(NamedTuple):
-    """Which events somebody wants; an empty set means all."""
+    """Which events a subscriber gets; an empty set means all."""
 
     queues: frozenset[str] = frozenset()
     job_ids: frozenset[str] = frozenset()
@@ -59,7 +57,7 @@ class Form:
         raise NotImplementedError
 
     def gap(self, after: int, resumed_after: int, reason: str) -> bytes:
-        """Events that are not there: those behind `after`, up to and with `resumed_after`."""
+        """Missing events: those after `after`, up to and with `resumed_after`."""
         raise NotImplementedError
 
     def keepalive(self, seq: int) -> bytes:
@@ -99,7 +97,7 @@ MESSAGES: Final = SseForm(named=False)
 
 
 class Topic:
-    """The subscribers with the same filter who want the same form."""
+    """The subscribers with the same filter and form."""
 
     __slots__ = ("filter", "form", "live", "new", "subscribers")
 
@@ -119,18 +117,18 @@ class Subscriber:
     def __init__(self, request: Request, topic: Topic, after: int) -> None:
         self.request = request
         self.topic = topic
-        self.after = after  # seq of the last event that it was given, while it is behind
+        self.after = after  # seq of the last event that it was sent, while it lags
         self.queued = False  # for its next page
 
 
 class EventStreams:
     """All subscribers to events of this server."""
 
-    def __init__(self, loop: Loop, clock: Clock, machine: Machine, feed: Feed) -> None:
+    def __init__(self, loop: Loop, service: Service) -> None:
         self._loop = loop
-        self._clock = clock
-        self._machine = machine
-        self._feed = feed
+        self._service = service
+        self._clock = service.clock
+        self._reads = service.reads
         self._subscribers: dict[Request, Subscriber] = {}
         self._topics: dict[tuple[Filter, Form], Topic] = {}
         self._by_job: dict[str, list[Topic]] = {}
@@ -147,15 +145,15 @@ class EventStreams:
 
     @property
     def behind(self) -> int:
-        """How many of the subscribers are not live."""
+        """How many subscribers lag."""
         return len(self._subscribers) - sum(len(topic.live) for topic in self._topics.values())
 
     def subscribe(self, request: Request, filter: Filter, form: Form, after: int | None) -> None:
-        """Make a started reply a subscriber, to what comes behind an event (None = the newest)."""
+        """Make a started reply a subscriber to the events after one (None = the newest)."""
         if not self._subscribers:
-            self._seq = self._machine.event_seq
+            self._seq = self._reads.event_seq
             self._changes = []
-            self._feed.subscribe(self._take)
+            self._service.feed.subscribe(self._take)
         topic = self._topics.get((filter, form))
         if topic is None:
             topic = self._topics[filter, form] = Topic(filter, form)
@@ -189,11 +187,11 @@ class EventStreams:
                     if name in index and not index[name]:
                         del index[name]
         if not self._subscribers:
-            self._feed.unsubscribe(self._take)
+            self._service.feed.unsubscribe(self._take)
 
     def keepalive(self, request: Request) -> bytes:
-        """What to send to a subscriber that has taken everything, so that it comes back to where it
-        was even if nothing happened that it wants."""
+        """The keepalive of a subscriber that has read everything: it names its position, so that
+        the subscriber can resume there."""
         subscriber = self._subscribers[request]
         live = subscriber in subscriber.topic.live
         return subscriber.topic.form.keepalive(self._seq if live else subscriber.after)
@@ -212,13 +210,13 @@ class EventStreams:
         self._changes += changes
 
     def dispatch(self) -> None:
-        """Give the live subscribers what was applied; called when its requests are answered. Those
-        whose state was replaced by that of another node find in its log what they lack."""
+        """Send live subscribers the applied events; called when the requests are answered. After
+        the state was replaced by a snapshot they read the missing events from its log."""
         changes = self._changes
         if not changes:
-            if self._subscribers and self._machine.event_seq > self._seq:
+            if self._subscribers and self._reads.event_seq > self._seq:
                 self._fall_behind(list(self._subscribers.values()))
-                self._seq = self._machine.event_seq
+                self._seq = self._reads.event_seq
             return
         self._changes = []
         if changes[0].seq != self._seq + 1:
@@ -253,7 +251,7 @@ class EventStreams:
                 subscriber.request.send(data)
         self._fall_behind(slow)
 
-    # ---- behind ----
+    # ---- lagging ----
 
     def _fall_behind(self, subscribers: Iterable[Subscriber]) -> None:
         """Have subscribers read the log once they have taken what they were sent."""
@@ -278,7 +276,7 @@ class EventStreams:
                 self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """The next page of whoever has waited longest for it."""
+        """Send the next page to the subscriber that has waited longest."""
         began_ns = self._clock.monotonic_ns()
         subscriber = self._queue.popleft()
         subscriber.queued = False
@@ -290,7 +288,7 @@ class EventStreams:
             self._loop.call_later(took_ns / limits.SECOND_NS, self._read)
 
     def _read_page(self, subscriber: Subscriber) -> None:
-        machine = self._machine
+        machine = self._reads
         topic = subscriber.topic
         found = self._gap(subscriber)
         changes = machine.events_after(
@@ -306,7 +304,7 @@ class EventStreams:
 
     def _gap(self, subscriber: Subscriber) -> list[bytes]:
         """The gap in front of the next event that there is, if there is one."""
-        machine = self._machine
+        machine = self._reads
         after = subscriber.after
         if after > machine.event_seq:
             resumed_after, reason = machine.event_seq, UNKNOWN

@@ -1,4 +1,4 @@
-"""Streams: events and text as they happen."""
+"""Handlers of server-sent events: events, job output, bulk progress."""
 
 import difflib
 from typing import Final
@@ -10,10 +10,11 @@ from corvo.engine.results import ResultWait
 from corvo.engine.service import Service
 from corvo.errors import ValidationError
 from corvo.events import EVENT_TYPES
+from corvo.net.http.open_streams import OpenStreams
 from corvo.net.http.query import Query
-from corvo.net.hub import StreamHub
-from corvo.net.streams.events import MESSAGES, NAMED, Filter
-from corvo.net.streams.job_output import end_event, keepalive
+from corvo.net.streams.bulk_progress import BulkProgressStreams
+from corvo.net.streams.events import MESSAGES, NAMED, EventStreams, Filter
+from corvo.net.streams.job_output import JobOutputStreams, end_event, keepalive
 from corvo.platform.ids import check_job_id
 
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -23,15 +24,22 @@ _TYPES: Final = {name: number for number, name in enumerate(EVENT_TYPES)}
 class Streams:
     """Handlers of streams."""
 
-    def __init__(self, service: Service, hub: StreamHub) -> None:
+    def __init__(
+        self,
+        service: Service,
+        streams: OpenStreams,
+        events: EventStreams,
+        job_output: JobOutputStreams,
+        operations: BulkProgressStreams,
+    ) -> None:
         self._service = service
-        self._streams = hub.streams
-        self._events = hub.events
-        self._job_output = hub.job_output
-        self._operations = hub.operations
+        self._streams = streams
+        self._events = events
+        self._job_output = job_output
+        self._operations = operations
 
     def events(self, request: Request) -> None:
-        """Events of everything, or of what the filters name, from now on or behind an event."""
+        """All events, or those that match the filters, from now on or after an event."""
         query = Query(request, "last_event_id", "from", "queues", "job_ids", "types", "format")
         after = _last_event_id(request, query)
         start = query.choice("from", ("now", "start"))
@@ -43,20 +51,19 @@ class Streams:
             self._events.subscribe(request, filter, form, after)
 
     def job(self, request: Request) -> None:
-        """The text of a job as its worker sends it, until the job has ended."""
+        """The live output of a job until it is finished."""
         query = Query(request, "last_event_id")
         after = _last_event_id(request, query) or 0
-        service, machine = self._service, self._service.machine
+        service = self._service
         job_id = service.job(check_job_id(request.params[0])).id
-        results = service.pipeline.results
 
         def gone(request: Request) -> None:
             self._job_output.forget(request)
-            results.drop(wait)
+            service.drop_result_wait(wait)
 
         def end(request: Request) -> None:
             self._job_output.forget(request)
-            request.send(end_event(machine, job_id))
+            request.send(end_event(service.reads, job_id))
             self._streams.end(request)
 
         now_ns = service.clock.elapsed_ns()
@@ -64,12 +71,12 @@ class Streams:
         if self._streams.start(request, gone, keepalive):
             self._job_output.subscribe(request, job_id, after, now_ns)
             if service.may_end(job_id):
-                results.park(wait)
+                service.wait_for_result(wait)
             else:
                 end(request)
 
     def operation(self, request: Request) -> None:
-        """How far a task on many jobs is, until it has ended."""
+        """The progress of a bulk operation until it is finished."""
         Query(request)
         self._operations.subscribe(request, self._service.operation(request.params[0]))
 
@@ -91,11 +98,11 @@ def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filt
 
 
 def _last_event_id(request: Request, query: Query) -> int | None:
-    """What the client has got already. Browsers repeat the first request when they come back, so
-    the header is newer than the query."""
+    """The last event that the client has received. Browsers repeat the first request when they
+    reconnect, so the header is newer than the query."""
     given = (request.rare or {}).get(_LAST_EVENT_ID)
     if given is None:
         return query.seq("last_event_id") if query.has("last_event_id") else None
     if not given.isdigit() or len(given) > 18:
-        raise ValidationError("the header Last-Event-ID is not the id of an event")
+        raise ValidationError("the header Last-Event-ID is not an event id")
     return int(given)

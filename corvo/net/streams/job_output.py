@@ -1,10 +1,9 @@
-"""Text that workers send bit by bit while their jobs run, for those who read along.
+"""Live output of running jobs, fanned out to subscribers.
 
-It lives in memory only: the newest part of it for each job, some minutes beyond the end of the job.
-Each piece has an offset, in bytes of UTF-8, at which it begins; a reader that comes late, or again,
-is sent what there is behind the offset that it names. A reader that does not keep up is cut off,
-and can come again. In a cluster the leader has the texts, as it hears the workers; a new one begins
-with none.
+It is kept in memory only: the newest part for each job, until some minutes after the job finishes.
+Each piece begins at an offset, in bytes of UTF-8; a subscriber that connects late, or again, names
+an offset and gets the output after it. A slow subscriber is cut off and can reconnect. In a cluster
+the leader holds the output, because workers talk to it; a new leader begins with none.
 """
 
 from collections import deque
@@ -14,40 +13,40 @@ import msgspec
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.fsm.machine import Machine
+from corvo.engine.reads import Reads
 from corvo.model import ENDED, STATES
 from corvo.net.http.open_streams import OpenStreams
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_PIECE_SIZE: Final = 200  # in memory, beside its text
+_PIECE_SIZE: Final = 200  # in memory, in addition to its text
 _SWEPT: Final = 2  # texts looked at with each piece
 
 
 class _Text:
-    """What is kept of the text of one job."""
+    """The buffered output of one job."""
 
     __slots__ = ("end", "pieces", "readers", "size", "touched_ns")
 
     def __init__(self) -> None:
         self.pieces: deque[tuple[int, str, int]] = deque()  # offset, text, size
-        self.end = 0  # the offset behind the last piece
+        self.end = 0  # the offset after the last piece
         self.size = 0  # in memory
         self.touched_ns = 0
         self.readers: dict[Request, None] = {}
 
 
 class JobOutputStreams:
-    """The texts of all jobs, and who reads them."""
+    """The buffered output of all jobs, and its subscribers."""
 
-    def __init__(self, machine: Machine, streams: OpenStreams) -> None:
-        self._machine = machine
+    def __init__(self, reads: Reads, streams: OpenStreams) -> None:
+        self._reads = reads
         self._streams = streams
         self._job_output: dict[str, _Text] = {}  # the one added to last is the last
         self._readers: dict[Request, str] = {}
         self._size = 0
 
     def add(self, job_id: str, delta: str, now_ns: int) -> None:
-        """More text of a job."""
+        """Append output of a job and send it to its subscribers."""
         text = self._job_output.pop(job_id, None) or _Text()
         self._job_output[job_id] = text
         text.touched_ns = now_ns
@@ -69,7 +68,7 @@ class JobOutputStreams:
         self._sweep(now_ns)
 
     def subscribe(self, request: Request, job_id: str, after: int, now_ns: int) -> None:
-        """Send what there is of a text behind an offset, and then what comes."""
+        """Send the buffered output after an offset, and then new output."""
         text = self._job_output.get(job_id)
         if text is None:
             text = self._job_output[job_id] = _Text()
@@ -82,7 +81,7 @@ class JobOutputStreams:
             request.send(_event(job_id, found[0][0], whole, text.end - found[0][0]))
 
     def cut_all(self) -> None:
-        """Workers send their text to another node from now on; readers come again and get there."""
+        """Cut all subscribers: workers send output to another node now, where they reconnect."""
         for reader in list(self._readers):
             self._streams.cut(reader)
 
@@ -101,14 +100,14 @@ class JobOutputStreams:
         self._size -= size + _PIECE_SIZE
 
     def _sweep(self, now_ns: int) -> None:
-        """Look at the texts that were added to least lately: those of jobs that ended some time
-        ago go, and any while there is too much in all."""
+        """Drop the output of jobs that finished some time ago, and the oldest while the total is
+        over its limit."""
         for _ in range(_SWEPT):
             job_id, text = next(iter(self._job_output.items()))
             full = self._size > limits.STREAM_TEXTS_SIZE_MAX
             if not full and now_ns - text.touched_ns <= limits.STREAM_TEXT_KEPT_NS:
                 return
-            job = self._machine.job(job_id)
+            job = self._reads.job(job_id)
             if full or job is None or ENDED[job.state]:
                 while text.pieces:
                     self._drop_piece(text)
@@ -123,9 +122,9 @@ def keepalive(_request: Request) -> bytes:
     return b":keepalive\n\n"
 
 
-def end_event(machine: Machine, job_id: str) -> bytes:
+def end_event(reads: Reads, job_id: str) -> bytes:
     """The last event of a stream, or none while the job goes on."""
-    job = machine.job(job_id)
+    job = reads.job(job_id)
     if job is not None and not ENDED[job.state]:
         return b""
     state = "deleted" if job is None else STATES[job.state]

@@ -10,13 +10,15 @@ Apply writes the columns of a block directly. An event becomes an object only wh
 
 from typing import Any, Final
 
+from corvo import records
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import I64_MAX
 from corvo.errors import StorageError
 from corvo.events import Event
+from corvo.records import layout
 from corvo.storage.records.jobs import decode_document
 
-LAYOUT: Final = "uSUUPUB"
+LAYOUT: Final = layout(records.EVENT_BLOCK)
 
 
 class EventBlock:
@@ -105,12 +107,13 @@ def _event(first_seq: int, columns: tuple[Any, ...], i: int) -> Event:
 
 def _columns(first_seq: int, block: bytes) -> tuple[Any, ...]:
     columns = decode_document(LAYOUT, block, "event block", str(first_seq))
-    lengths = [len(column) for column in columns[2:]]
-    if min(lengths) != max(lengths) or max(columns[3], default=0) >= len(columns[1]):
+    at_ns, queues, types, positions, ids, distances, data = columns
+    lengths = [len(column) for column in (types, positions, ids, distances, data)]
+    if min(lengths) != max(lengths) or max(positions, default=0) >= len(queues):
         raise StorageError(
             f"damaged event block '{first_seq}' in the state store: columns do not match"
         )
-    if max(columns[0], *columns[2], *columns[5], first_seq + lengths[0]) > I64_MAX:
+    if max(at_ns, *types, *distances, first_seq + lengths[0]) > I64_MAX:
         raise StorageError(
             f"damaged event block '{first_seq}' in the state store: numbers too large"
         )
@@ -121,13 +124,15 @@ def decode_events(first_seq: int, block: bytes, after: int = 0, limit: int = 0) 
     """Return the events of the block whose key has `first_seq`: those with a seq above `after`, and
     no more than `limit` of them (0 = all)."""
     columns = _columns(first_seq, block)
+    _, _, types, *_ = columns
     start = max(0, after + 1 - first_seq)
-    end = min(len(columns[2]), start + limit) if limit else len(columns[2])
+    end = min(len(types), start + limit) if limit else len(types)
     return [_event(first_seq, columns, i) for i in range(start, end)]
 
 
 def decode_event(first_seq: int, block: bytes, seq: int) -> Event | None:
     """Return the event with this seq, None if it is not in this block."""
     columns = _columns(first_seq, block)
+    _, _, types, *_ = columns
     i = seq - first_seq
-    return _event(first_seq, columns, i) if 0 <= i < len(columns[2]) else None
+    return _event(first_seq, columns, i) if 0 <= i < len(types) else None

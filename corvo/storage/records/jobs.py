@@ -1,9 +1,9 @@
 """Records: the values of the rows of the state store, as bytes.
 
-Each record is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the tuples
-below. Fields of the key (job id, queue name, worker id) are not repeated. Times are unix
-nanoseconds as `u`, where unset costs one byte. Times that a user can set past the year 2554 are
-`t`.
+Each is the fields of a layout (`corvo._fast.codec.layouts`), in the order of the rows of
+`corvo.records`. What the key says (job id, queue name, worker id) is not repeated. Times are unix
+nanoseconds as `u`, where unset costs one byte; only those that a user can set past the year 2554
+are `t`.
 
 - *Job head*: queue position, state, attempt, times, lease, and at its end the data and the body,
   each unless it is large and has a row of its own. Most fields of a waiting job are zero and take
@@ -14,11 +14,9 @@ nanoseconds as `u`, where unset costs one byte. Times that a user can set past t
   in the head tells.
 - *Queue*, *group*, *grant*: see `corvo.storage.records.queues`. *Log*, *log block*: see
   `corvo.storage.records.logs`. *Event block*: see `corvo.storage.records.events`.
-- *Worker*, *schedule*, *bulk operation*, *error record*, *unique lock*, *batch*: their fields.
-- *Chunk* of a bulk operation: job ids, one outcome byte for each (none before the chunk is done),
-  and the data that an undo needs for each (`corvo.fsm.ops.bulk_undo`; none if the operation cannot
-  be undone).
-- *Idempotency record*: the digest of the key in 8 bytes, from which the index in memory is rebuilt,
+- *Bulk operation*: see `corvo.storage.records.bulk`.
+- *Worker*, *schedule*, *error record*, *unique lock*, *batch*: their fields.
+- *Replay*: the digest of an idempotency key in 8 bytes, which the index in memory is rebuilt from,
   then the fields: stamp, full key, fingerprint of the request, outcome.
 
 A record that cannot be decoded means a damaged state store: StorageError.
@@ -26,31 +24,30 @@ A record that cannot be decoded means a damaged state store: StorageError.
 
 from typing import Any, Final
 
+from corvo import records
 from corvo._fast.codec.fields import Reader, Writer
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
 from corvo.model import (
-    OUTCOMES,
     Batch,
-    BulkOperation,
     ErrorRecord,
     Job,
     JobOptions,
     Schedule,
     Worker,
 )
+from corvo.records import layout
 
-HEAD_LAYOUT: Final = "uuuuutuuuuuuuiufussuuffuffbb"
-BODY_LAYOUT: Final = "bbuuuuuusbuusu"
-OPTIONS_LAYOUT: Final = "sssibSubtstubSff"
-WORKER_LAYOUT: Final = "sSuu"
-SCHEDULE_LAYOUT: Final = "usssbfuuuuuuus"
-OPERATION_LAYOUT: Final = "uuusubu" + "u" * len(OUTCOMES) + "uuUUubfussuuu"
-CHUNK_LAYOUT: Final = "SbB"
-ERROR_LAYOUT: Final = "uubbu"
-LOCK_LAYOUT: Final = "stb"
-BATCH_LAYOUT: Final = "bbbuuuuuu"
-IDEMPOTENCY_LAYOUT: Final = "ubbb"
+HEAD_LAYOUT: Final = layout(records.JOB_HEAD)
+BODY_LAYOUT: Final = layout(records.JOB_BODY)
+OPTIONS_LAYOUT: Final = layout(records.JOB_OPTIONS)
+NEW_OPTIONS_LAYOUT: Final = layout(records.NEW_JOB_OPTIONS)
+WORKER_LAYOUT: Final = layout(records.WORKER)
+SCHEDULE_LAYOUT: Final = layout(records.SCHEDULE)
+ERROR_LAYOUT: Final = layout(records.ERROR)
+LOCK_LAYOUT: Final = layout(records.LOCK)
+BATCH_LAYOUT: Final = layout(records.BATCH)
+IDEMPOTENCY_LAYOUT: Final = layout(records.IDEMPOTENCY)
 DIGEST_SIZE: Final = 8
 
 _writer = Writer()
@@ -68,12 +65,13 @@ def decode_document(layout: str, data: bytes, what: str, name: str) -> tuple[Any
 
 def encode_body(job: Job) -> bytes:
     """Encode the fields of a job that never change."""
-    _write_body(_part_writer, job)
+    _write_job_body(_part_writer, job)
     return _part_writer.done()
 
 
-def _write_body(w: Writer, job: Job) -> None:
+def _write_job_body(w: Writer, job: Job) -> None:
     w.begin()
+    # <generated: write JOB_BODY job>
     w.b(job.payload)
     w.b(job.tags)
     w.u(job.max_retries)
@@ -88,12 +86,14 @@ def _write_body(w: Writer, job: Job) -> None:
     w.u(job.unique_period_ns)
     w.s(job.schedule_id)
     w.u(job.schedule_occurrence_ns)
+    # </generated>
 
 
 def encode_head(job: Job) -> bytes:
     """Encode the head of a job, with its data and body unless they have rows of their own."""
     w = _writer
     w.begin()
+    # <generated: write JOB_HEAD job>
     w.u(job.queue_number)
     w.u(job.seq)
     w.u(job.priority)
@@ -120,17 +120,28 @@ def encode_head(job: Job) -> bytes:
     w.u(job.ready_ns)
     w.f(job.has_options)
     w.f(job.data_apart)
+    _write_data(w, job)
+    _write_body(w, job)
+    # </generated>
+    return w.done()
+
+
+def _write_data(w: Writer, job: Job) -> None:
+    """The data inside the head."""
     if job.data_apart or not _has_data(job):
         w.b(b"")
     else:
-        _write_data(_part_writer, job)
+        _write_job_data(_part_writer, job)
         w.w(_part_writer)
+
+
+def _write_body(w: Writer, job: Job) -> None:
+    """The body inside the head."""
     if job.body_apart:
         w.b(b"")
     else:
-        _write_body(_part_writer, job)
+        _write_job_body(_part_writer, job)
         w.w(_part_writer)
-    return w.done()
 
 
 def decode_head(job_id: str, data: bytes) -> Job:
@@ -149,9 +160,10 @@ def decode_head(job_id: str, data: bytes) -> Job:
     return job
 
 
-def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
+def _read_head(job: Job, row: bytes) -> tuple[bytes, bytes]:
     r = _reader
-    r.begin(data)
+    r.begin(row)
+    # <generated: read JOB_HEAD job>
     job.queue_number = r.u()
     job.seq = r.u()
     job.priority = r.u()
@@ -178,10 +190,11 @@ def _read_head(job: Job, data: bytes) -> tuple[bytes, bytes]:
     job.ready_ns = r.u()
     job.has_options = r.f()
     job.data_apart = r.f()
-    inside = r.b()
+    data = r.b()
     body = r.b()
+    # </generated>
     r.done()
-    return inside, body
+    return data, body
 
 
 def decode_body(job: Job, data: bytes) -> None:
@@ -195,6 +208,7 @@ def decode_body(job: Job, data: bytes) -> None:
 def _read_body(job: Job, data: bytes) -> None:
     r = _reader
     r.begin(data)
+    # <generated: read JOB_BODY job>
     job.payload = r.b()
     job.tags = r.b()
     job.max_retries = r.u()
@@ -209,12 +223,13 @@ def _read_body(job: Job, data: bytes) -> None:
     job.unique_period_ns = r.u()
     job.schedule_id = r.s()
     job.schedule_occurrence_ns = r.u()
+    # </generated>
     r.done()
 
 
 def encode_data(job: Job) -> bytes:
     """Encode the data that the worker sent."""
-    _write_data(_part_writer, job)
+    _write_job_data(_part_writer, job)
     return _part_writer.done()
 
 
@@ -222,11 +237,13 @@ def _has_data(job: Job) -> bool:
     return len(job.result) > 0 or len(job.checkpoint) > 0 or len(job.progress) > 0
 
 
-def _write_data(w: Writer, job: Job) -> None:
+def _write_job_data(w: Writer, job: Job) -> None:
     w.begin()
+    # <generated: write JOB_DATA job>
     w.b(job.checkpoint)
     w.b(job.progress)
     w.b(job.result)
+    # </generated>
 
 
 def decode_data(job: Job, data: bytes) -> None:
@@ -240,9 +257,11 @@ def decode_data(job: Job, data: bytes) -> None:
 def _read_data(job: Job, data: bytes) -> None:
     r = _reader
     r.begin(data)
+    # <generated: read JOB_DATA job>
     job.checkpoint = r.b()
     job.progress = r.b()
     job.result = r.b()
+    # </generated>
     r.done()
 
 
@@ -251,6 +270,7 @@ def encode_options(options: JobOptions) -> bytes:
     return encode_fields(
         OPTIONS_LAYOUT,
         (
+            # <generated: pack JOB_OPTIONS options>
             options.group_key,
             options.batch_id,
             options.chain_id,
@@ -267,6 +287,7 @@ def encode_options(options: JobOptions) -> bytes:
             options.open_dependencies,
             options.has_dependents,
             options.has_logs,
+            # </generated>
         ),
     )
 
@@ -275,6 +296,7 @@ def decode_options(job_id: str, data: bytes) -> JobOptions:
     """Decode the options of a job."""
     options = JobOptions()
     (
+        # <generated: unpack JOB_OPTIONS options>
         options.group_key,
         options.batch_id,
         options.chain_id,
@@ -291,14 +313,49 @@ def decode_options(job_id: str, data: bytes) -> JobOptions:
         options.open_dependencies,
         options.has_dependents,
         options.has_logs,
+        # </generated>
     ) = decode_document(OPTIONS_LAYOUT, data, "job options", job_id)
     return options
+
+
+def read_new_options(options: JobOptions, payload: bytes) -> tuple[int, bool, int]:
+    """Decode the options of an Enqueue into those of a new job. Return those that are not stored
+    unchanged: (expire_after_ns, hold, hold_timeout_ns)."""
+    expire_after_ns: int
+    hold: bool
+    hold_timeout_ns: int
+    (
+        # <generated: unpack NEW_JOB_OPTIONS options>
+        options.group_key,
+        expire_after_ns,
+        options.batch_id,
+        options.chain_id,
+        options.chain_step,
+        options.chain,
+        options.depends_on,
+        options.on_dependency_failure,
+        hold,
+        options.hold_reason,
+        hold_timeout_ns,
+        options.hold_action,
+        options.result_schema,
+        # </generated>
+    ) = decode_fields(NEW_OPTIONS_LAYOUT, payload)
+    return expire_after_ns, hold, hold_timeout_ns
 
 
 def encode_worker(worker: Worker) -> bytes:
     """Encode a worker."""
     return encode_fields(
-        WORKER_LAYOUT, (worker.hostname, worker.queues, worker.started_ns, worker.seen_ns)
+        WORKER_LAYOUT,
+        (
+            # <generated: pack WORKER worker>
+            worker.hostname,
+            worker.queues,
+            worker.started_ns,
+            worker.seen_ns,
+            # </generated>
+        ),
     )
 
 
@@ -315,10 +372,12 @@ def decode_worker(worker_id: str, data: bytes) -> Worker:
 def _read_worker(worker: Worker, data: bytes) -> None:
     r = _reader
     r.begin(data)
+    # <generated: read WORKER worker>
     worker.hostname = r.s()
     worker.queues = r.texts()
     worker.started_ns = r.u()
     worker.seen_ns = r.u()
+    # </generated>
     r.done()
 
 
@@ -327,6 +386,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
     return encode_fields(
         SCHEDULE_LAYOUT,
         (
+            # <generated: pack SCHEDULE schedule>
             schedule.revision,
             schedule.name,
             schedule.cron,
@@ -341,6 +401,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
             schedule.last_occurrence_ns,
             schedule.last_run_ns,
             schedule.last_job_id,
+            # </generated>
         ),
     )
 
@@ -349,6 +410,7 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
     """Decode a schedule."""
     schedule = Schedule(schedule_id)
     (
+        # <generated: unpack SCHEDULE schedule>
         schedule.revision,
         schedule.name,
         schedule.cron,
@@ -363,87 +425,24 @@ def decode_schedule(schedule_id: str, data: bytes) -> Schedule:
         schedule.last_occurrence_ns,
         schedule.last_run_ns,
         schedule.last_job_id,
+        # </generated>
     ) = decode_document(SCHEDULE_LAYOUT, data, "schedule", schedule_id)
     return schedule
-
-
-def encode_operation(operation: BulkOperation) -> bytes:
-    """Encode a bulk operation."""
-    return encode_fields(
-        OPERATION_LAYOUT,
-        (
-            operation.kind,
-            operation.state,
-            operation.queue_number,
-            operation.queue,
-            operation.action,
-            operation.arguments,
-            operation.total,
-            *operation.counts,
-            operation.next_chunk,
-            operation.chunks,
-            operation.cut_numbers,
-            operation.cut_seqs,
-            operation.family,
-            operation.cursor,
-            operation.stirred,
-            operation.rounds,
-            operation.undoes,
-            operation.undone_by,
-            operation.created_ns,
-            operation.updated_ns,
-            operation.finished_ns,
-        ),
-    )
-
-
-def decode_operation(operation_id: str, data: bytes) -> BulkOperation:
-    """Decode a bulk operation."""
-    values = decode_document(OPERATION_LAYOUT, data, "bulk operation", operation_id)
-    operation = BulkOperation(operation_id, values[0])
-    (
-        operation.state,
-        operation.queue_number,
-        operation.queue,
-        operation.action,
-        operation.arguments,
-        operation.total,
-    ) = values[1:7]
-    operation.counts = list(values[7 : 7 + len(OUTCOMES)])
-    rest = values[7 + len(OUTCOMES) :]
-    (
-        operation.next_chunk,
-        operation.chunks,
-        operation.cut_numbers,
-        operation.cut_seqs,
-        operation.family,
-        operation.cursor,
-        operation.stirred,
-        operation.rounds,
-        operation.undoes,
-        operation.undone_by,
-        operation.created_ns,
-        operation.updated_ns,
-        operation.finished_ns,
-    ) = rest
-    return operation
-
-
-def encode_chunk(ids: list[str], outcomes: bytes, befores: list[bytes]) -> bytes:
-    """Encode a chunk of the jobs of a bulk operation."""
-    return encode_fields(CHUNK_LAYOUT, (ids, outcomes, befores))
-
-
-def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
-    """Decode a chunk into (job ids, outcomes, data for an undo)."""
-    ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "chunk of a bulk operation", "")
-    return ids, outcomes, befores
 
 
 def encode_error(record: ErrorRecord) -> bytes:
     """Encode an error record."""
     return encode_fields(
-        ERROR_LAYOUT, (record.attempt, record.kind, record.error, record.backtrace, record.at_ns)
+        ERROR_LAYOUT,
+        (
+            # <generated: pack ERROR record>
+            record.attempt,
+            record.kind,
+            record.error,
+            record.backtrace,
+            record.at_ns,
+            # </generated>
+        ),
     )
 
 
@@ -471,6 +470,7 @@ def encode_batch(batch: Batch) -> bytes:
     return encode_fields(
         BATCH_LAYOUT,
         (
+            # <generated: pack BATCH batch>
             batch.on_success,
             batch.on_complete,
             batch.on_death,
@@ -480,6 +480,7 @@ def encode_batch(batch: Batch) -> bytes:
             batch.pending,
             batch.succeeded,
             batch.failed,
+            # </generated>
         ),
     )
 
@@ -488,6 +489,7 @@ def decode_batch(batch_id: str, data: bytes) -> Batch:
     """Decode a batch."""
     batch = Batch(batch_id)
     (
+        # <generated: unpack BATCH batch>
         batch.on_success,
         batch.on_complete,
         batch.on_death,
@@ -497,6 +499,7 @@ def decode_batch(batch_id: str, data: bytes) -> Batch:
         batch.pending,
         batch.succeeded,
         batch.failed,
+        # </generated>
     ) = decode_document(BATCH_LAYOUT, data, "batch", batch_id)
     return batch
 

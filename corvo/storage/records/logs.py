@@ -6,12 +6,15 @@
 
 from typing import Final
 
+from corvo import records
 from corvo._fast.codec.layouts import encode_fields
 from corvo.errors import StorageError
 from corvo.model import Log, LogBlock
+from corvo.records import layout
 from corvo.storage.records.jobs import decode_document
 
-LOG_LAYOUT: Final = "uuUUUUU"
+LOG_LAYOUT: Final = layout(records.LOG)
+BLOCK_LAYOUT: Final = layout(records.LOG_BLOCK)
 
 
 def encode_log(log: Log) -> bytes:
@@ -48,10 +51,11 @@ def decode_log(job_id: str, data: bytes) -> Log:
 
 def encode_log_block(lines: list[bytes]) -> bytes:
     """Encode a block of log lines, each of which has layout `ops.LINE_LAYOUT`."""
-    return encode_fields("B", (lines,))
+    return encode_fields(BLOCK_LAYOUT, (lines,))
 
 
 def decode_log_block(job_id: str, data: bytes) -> list[bytes]:
     """Decode a log block of a job into encoded lines."""
-    lines: list[bytes] = decode_document("B", data, "log block of job", job_id)[0]
+    lines: list[bytes]
+    (lines,) = decode_document(BLOCK_LAYOUT, data, "log block of job", job_id)
     return lines

@@ -3,11 +3,19 @@ cimport cython
 
 @cython.final
 cdef class Meta:
-    cdef public long long applied_index, applied_term
+    # <generated: declare META>
+    cdef public long long applied_index
+    cdef public long long applied_term
     cdef public bytes cluster_id
-    cdef public long long stamp_ns, fencing, event_seq, event_first_seq, event_log_size
+    cdef public long long stamp_ns
+    cdef public long long fencing
+    cdef public long long event_seq
+    cdef public long long event_first_seq
+    cdef public long long event_log_size
     cdef public long long next_queue_number
     cdef public bytes hash
-    cdef public long long first_idempotency, next_idempotency
+    cdef public long long first_idempotency
+    cdef public long long next_idempotency
     cdef public bint result_schemas
     cdef public bytes configuration
+    # </generated>

@@ -7,11 +7,13 @@ the fields of `Meta` in the order of the layout.
 
 from typing import Final
 
+from corvo import records
 from corvo._fast.codec.layouts import CodecError, decode_fields, encode_fields
 from corvo.errors import StorageError
+from corvo.records import layout
 
 FORMAT: Final = 2
-LAYOUT: Final = "uubuuuuuubuufb"
+LAYOUT: Final = layout(records.META)
 HASH_SIZE: Final = 16
 
 
@@ -19,23 +21,23 @@ class Meta:
     """Position of the state store in the log, and the counters that no other row has."""
 
     def __init__(self) -> None:
+        # <generated: init META>
         self.applied_index: int = 0
         self.applied_term: int = 0
         self.cluster_id: bytes = b""
-        self.stamp_ns: int = 0  # the state's clock: no later entry has an earlier stamp
+        self.stamp_ns: int = 0  # stamp clock: no later entry has an earlier stamp
         self.fencing: int = 0  # last number given to a lease
         self.event_seq: int = 0  # last event written
         self.event_first_seq: int = 1  # first event that the log still has
         self.event_log_size: int = 0  # bytes of all event blocks
         self.next_queue_number: int = 1
         self.hash: bytes = bytes(HASH_SIZE)  # rolling hash of all events
-        # Numbers of the oldest idempotency record kept, and of the next one.
-        self.first_idempotency: int = 1
-        self.next_idempotency: int = 1
+        self.first_idempotency: int = 1  # oldest idempotency record kept
+        self.next_idempotency: int = 1  # number of the next idempotency record
         self.result_schemas: bool = False  # some job had a result schema: acks check for one
-        # Members of the cluster as of the last applied entry, as the log encodes them; empty if no
-        # entry has named any.
+        # members as the log encodes them; empty if no entry has named any
         self.configuration: bytes = b""
+        # </generated>
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -43,6 +45,7 @@ def encode_meta(meta: Meta) -> bytes:
     return FORMAT.to_bytes(4, "big") + encode_fields(
         LAYOUT,
         (
+            # <generated: pack META meta>
             meta.applied_index,
             meta.applied_term,
             meta.cluster_id,
@@ -57,6 +60,7 @@ def encode_meta(meta: Meta) -> bytes:
             meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
+            # </generated>
         ),
     )
 
@@ -74,6 +78,7 @@ def decode_meta(data: bytes) -> Meta:
     meta = Meta()
     try:
         (
+            # <generated: unpack META meta>
             meta.applied_index,
             meta.applied_term,
             meta.cluster_id,
@@ -88,6 +93,7 @@ def decode_meta(data: bytes) -> Meta:
             meta.next_idempotency,
             meta.result_schemas,
             meta.configuration,
+            # </generated>
         ) = decode_fields(LAYOUT, data[4:])
     except (CodecError, OverflowError) as error:
         raise StorageError(f"damaged meta row in the state store: {error}") from None

@@ -11,11 +11,13 @@
 
 from typing import Final, final
 
+from corvo import records
 from corvo._fast.codec.layouts import encode_fields
+from corvo.records import layout
 from corvo.storage.records.jobs import decode_document
 
-OUTBOX_LAYOUT: Final = "PPSSSB"
-STATE_LAYOUT: Final = "bu"
+OUTBOX_LAYOUT: Final = layout(records.OUTBOX)
+STATE_LAYOUT: Final = layout(records.OUTBOX_STATE)
 
 
 @final
@@ -23,12 +25,14 @@ class Changed:
     """Names of changed records, by family. A name may occur twice."""
 
     def __init__(self) -> None:
+        # <generated: init OUTBOX>
         self.jobs: list[str] = []
         self.batches: list[str] = []
-        self.queues: list[str] = []  # names in the keys of their rows
+        self.queues: list[str] = []  # names of their rows
         self.workers: list[str] = []
         self.schedules: list[str] = []
         self.locks: list[bytes] = []  # keys of their rows
+        # </generated>
 
     def count(self) -> int:
         """Return the number of names."""
@@ -41,12 +45,14 @@ def encode_changed(changed: Changed) -> bytes:
     return encode_fields(
         OUTBOX_LAYOUT,
         (
+            # <generated: pack OUTBOX changed>
             changed.jobs,
             changed.batches,
             changed.queues,
             changed.workers,
             changed.schedules,
             changed.locks,
+            # </generated>
         ),
     )
 
@@ -55,12 +61,14 @@ def decode_changed(index: int, data: bytes) -> Changed:
     """Decode the outbox row of a flush."""
     changed = Changed()
     (
+        # <generated: unpack OUTBOX changed>
         changed.jobs,
         changed.batches,
         changed.queues,
         changed.workers,
         changed.schedules,
         changed.locks,
+        # </generated>
     ) = decode_document(OUTBOX_LAYOUT, data, "outbox row", str(index))
     return changed
 

@@ -8,23 +8,26 @@
 
 from typing import Final
 
+from corvo import records
 from corvo._fast.codec.layouts import I64_MAX, encode_fields
 from corvo.errors import StorageError
-from corvo.model import END_STATES, PRIORITIES, STATES, Queue
+from corvo.model import QUEUE_COUNTS, Queue
+from corvo.records import folded, layout
 from corvo.storage.records.jobs import decode_document
 
-QUEUE_COUNTS: Final = len(STATES) * PRIORITIES
-QUEUE_LAYOUT: Final = "ufuuu" + "u" * QUEUE_COUNTS + "uuuuufus" + "i" * len(END_STATES) + "uuuuuu"
-GROUP_LAYOUT: Final = "su"
-GRANT_LAYOUT: Final = "u"
+QUEUE_LAYOUT: Final = layout(records.QUEUE)
+GROUP_LAYOUT: Final = layout(records.GROUP)
+GRANT_LAYOUT: Final = layout(records.GRANT)
 
 
 def encode_queue(queue: Queue) -> bytes:
     """Encode a queue."""
     assert len(queue.counts) == QUEUE_COUNTS
+    destroyed_name = queue.name if queue.destroyed else ""
     return encode_fields(
         QUEUE_LAYOUT,
         (
+            # <generated: pack QUEUE queue>
             queue.number,
             queue.paused,
             queue.max_concurrency,
@@ -38,7 +41,7 @@ def encode_queue(queue: Queue) -> bytes:
             queue.expired_total,
             queue.draining,
             queue.cleared_seq,
-            queue.name if queue.destroyed else "",
+            destroyed_name,
             *queue.retention_ns,
             queue.rate_limit,
             queue.rate_window_ns,
@@ -46,6 +49,7 @@ def encode_queue(queue: Queue) -> bytes:
             queue.aging_after_ns,
             queue.turn,
             queue.served,
+            # </generated>
         ),
     )
 
@@ -57,11 +61,15 @@ def decode_queue(name: str, data: bytes) -> Queue:
         raise StorageError(
             f"damaged queue {name!r} in the state store: a number of more than 63 bits"
         )
-    queue = Queue(values[0], name)
-    queue.paused, queue.max_concurrency, queue.created_ns, queue.next_seq = values[1:5]
-    queue.counts = list(values[5 : 5 + QUEUE_COUNTS])
-    rest = values[5 + QUEUE_COUNTS :]
+    queue = Queue(0, name)
     (
+        # <generated: unpack QUEUE queue>
+        queue.number,
+        queue.paused,
+        queue.max_concurrency,
+        queue.created_ns,
+        queue.next_seq,
+        queue.counts,
         queue.enqueued_total,
         queue.completed_total,
         queue.failed_total,
@@ -69,17 +77,18 @@ def decode_queue(name: str, data: bytes) -> Queue:
         queue.expired_total,
         queue.draining,
         queue.cleared_seq,
-        destroyed,
-        *queue.retention_ns,
+        destroyed_name,
+        queue.retention_ns,
         queue.rate_limit,
         queue.rate_window_ns,
         queue.group_concurrency,
         queue.aging_after_ns,
         queue.turn,
         queue.served,
-    ) = rest
-    if destroyed:
-        queue.name = destroyed
+        # </generated>
+    ) = folded(records.QUEUE, values)
+    if destroyed_name:
+        queue.name = destroyed_name
         queue.destroyed = True
     return queue
 
@@ -102,5 +111,6 @@ def encode_grant(count: int) -> bytes:
 
 def decode_grant(data: bytes) -> int:
     """Decode the number of jobs that a queue started at one stamp."""
-    count: int = decode_document(GRANT_LAYOUT, data, "grant", "")[0]
+    count: int
+    (count,) = decode_document(GRANT_LAYOUT, data, "grant", "")
     return count

@@ -35,6 +35,7 @@ from corvo.model import (
     Schedule,
     Worker,
 )
+from corvo.storage.records import bulk as bulk_records
 from corvo.storage.records import (
     events as event_records,
 )
@@ -363,14 +364,14 @@ def test_schedules(values: dict[str, Any]) -> None:
 @given(st.fixed_dictionaries(OPERATION))
 def test_tasks(values: dict[str, Any]) -> None:
     operation = filled(BulkOperation("bulk_1", 0), values)
-    again = job_records.decode_operation("bulk_1", job_records.encode_operation(operation))
+    again = bulk_records.decode_operation("bulk_1", bulk_records.encode_operation(operation))
     assert again.id == "bulk_1" and read(again, OPERATION) == values
 
 
 @given(st.lists(TEXT, max_size=4), BYTES, st.lists(BYTES, max_size=4))
 def test_task_chunks(ids: list[str], outcomes: bytes, befores: list[bytes]) -> None:
-    row = job_records.encode_chunk(ids, outcomes, befores)
-    assert job_records.decode_chunk(row) == (ids, outcomes, befores)
+    row = bulk_records.encode_chunk(ids, outcomes, befores)
+    assert bulk_records.decode_chunk(row) == (ids, outcomes, befores)
 
 
 @given(st.fixed_dictionaries(BATCH))
@@ -647,8 +648,8 @@ DOCUMENTS = {
     "grant": lambda: queue_records.encode_grant(3),
     "worker": lambda: job_records.encode_worker(_golden_worker()),
     "schedule": lambda: job_records.encode_schedule(_golden_schedule()),
-    "operation": lambda: job_records.encode_operation(_golden_task()),
-    "operation chunk": lambda: job_records.encode_chunk(
+    "operation": lambda: bulk_records.encode_operation(_golden_task()),
+    "operation chunk": lambda: bulk_records.encode_chunk(
         ["job_A1", "job_A2"], b"\0\x11", [b"b", b""]
     ),
     "error record": lambda: job_records.encode_error(ErrorRecord(1, 1, b'"e"', b"", 5)),

@@ -18,7 +18,7 @@ from corvo.platform.durations import format_time, parse_duration, parse_time
 
 
 class Admin:
-    """Handlers of everything that is about the server and not about a job or queue."""
+    """Handlers that concern the server, not jobs or queues."""
 
     def __init__(
         self,
@@ -27,16 +27,16 @@ class Admin:
         metrics: Callable[[], bytes],
         state: Callable[[], tuple[str, str]],
     ) -> None:
-        """`state` gives the role of this node, and what keeps it from being of use."""
+        """`state` gives the role of this node, and why it is not ready."""
         self._service = service
         self._status = status
         self._metrics = metrics
         self._state = state
 
     def workers(self, request: Request) -> None:
-        """All workers, newest sign of life first."""
+        """All workers, the one seen last first."""
         now_ns = self._service.clock.stamp()
-        workers = sorted(self._service.machine.workers(), key=lambda w: (-w.seen_ns, w.id))
+        workers = sorted(self._service.reads.workers(), key=lambda w: (-w.seen_ns, w.id))
         reply_json(request, 200, [worker_document(worker, now_ns) for worker in workers])
 
     def cluster_status(self, request: Request) -> None:
@@ -44,8 +44,8 @@ class Admin:
         reply_json(request, 200, self._status())
 
     def snapshot(self, request: Request) -> None:
-        """Write the state of this node to its base, now, and let its log begin there."""
-        index = self._service.pipeline.flusher.snapshot()
+        """Write the state of this node to its state store now, and trim its log."""
+        index = self._service.snapshot()
         reply_json(request, 200, {"status": "ok", "index": index})
 
     def metrics(self, request: Request) -> None:
@@ -64,7 +64,7 @@ class Admin:
 
     def readyz(self, request: Request) -> None:
         """Ready: what was stored is applied and writes are taken."""
-        if self._service.pipeline.draining:
+        if self._service.draining:
             raise NotReady("the server is stopping")
         _, trouble = self._state()
         if trouble:
@@ -72,7 +72,7 @@ class Admin:
         reply_json(request, 200, {"status": "ready", "leader_known": True})
 
     def runtime(self, request: Request) -> None:
-        """What the process costs; `corvo bench` reads it before and after a phase."""
+        """Resource usage of the process; `corvo bench` reads it before and after a phase."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         reply_json(
             request,

@@ -16,4 +16,4 @@ class Batches:
     def get(self, request: Request) -> None:
         """One batch with its counts."""
         batch = self._service.batch(check_job_id(request.params[0], "batch_id"))
-        reply_json(request, 200, batch_document(self._service.machine, batch))
+        reply_json(request, 200, batch_document(self._service.reads, batch))

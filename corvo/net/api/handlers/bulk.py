@@ -1,5 +1,5 @@
-"""Actions on many jobs: by ids, or on all that there are. One on many goes on in steps; the answer
-comes when it is done, or at once with an id to ask for."""
+"""Bulk operations: one action on jobs given by id, by a filter, or on all. A large one proceeds in
+steps; the answer is sent when it is finished, or at once with the id of the operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ from typing import Any
 from corvo import limits, ops
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
+from corvo.engine.caller import Caller
+from corvo.engine.commands.action_args import encode_arguments, hold_values
+from corvo.engine.commands.inputs import json_value
+from corvo.engine.reads import ACTION_STATES, STATE_BASE
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, NotFound, ValidationError
-from corvo.fsm.ops.bulk import ACTION_STATES, STATE_BASE
 from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, BulkOperation
-from corvo.net.api.action_args import encode_arguments, hold_values
 from corvo.net.api.handlers.search import Asking, refuse_stale
-from corvo.net.api.requests import BulkBody, UndoBody, decode, json_value, plain_value
+from corvo.net.api.requests import BulkBody, UndoBody, decode, plain_value
 from corvo.net.api.responses import operation_counts, operation_document, reply_json
 from corvo.net.http.query import Query
 from corvo.platform.ids import check_job_ids
@@ -30,33 +32,33 @@ _REASONS = ("done", "not_found", "conflict")
 
 @dataclass(slots=True)
 class Selection:
-    """The jobs that a filter finds, on their way from the mirror into a task: page by page, so that
-    no entry and no message is large however many they are."""
+    """The jobs that match a filter, on their way from the mirror into a bulk operation: page by
+    page, so that entries and messages stay small."""
 
     filter: dict[str, Any]
     body: BulkBody
     action: int
     arguments: bytes
     operation_id: str
-    index: int  # of the log, which the mirror has to know
-    guard: tuple[bytes, bytes] | None
-    after: int = 0  # rows up to here have been looked at
-    upto: int = 0  # rows behind came later and do not count; 0 = not known yet
+    index: int  # of the log, which the mirror must have read
+    caller: Caller
+    after: int = 0  # rows up to here were read
+    upto: int = 0  # later rows do not count; 0 = not known yet
     matched: int = 0  # of a dry run, like `sample`
     sample: list[str] | None = None
 
 
 @dataclass(slots=True)
 class Given:
-    """Jobs that a request names, on their way into a task: some in each entry, because one of all
-    of them would stop the loop for long; all in one where the request has an Idempotency-Key, for
-    what is remembered of it has to be all of it."""
+    """Jobs named by a request, on their way into a bulk operation: a part in each entry, because
+    one entry with all of them would block the loop; all in one entry for a request with an
+    Idempotency-Key, whose recorded outcome must cover all of them."""
 
     ids: list[str]
     operation_id: str
     in_background: bool
     at_once: bool
-    done: int = 0  # so many are in the task
+    done: int = 0  # how many are in the operation
 
     def part(self) -> tuple[list[str], bool]:
         """The next of them, and whether there are more."""
@@ -68,8 +70,10 @@ class Given:
 class Bulk:
     """Handlers of /jobs/bulk and /bulk/{id}."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, progress_pattern: str) -> None:
+        """`progress_pattern` is that of the route that streams the progress of an operation."""
         self._service = service
+        self._progress_pattern = progress_pattern
         self._asking = Asking(service)
 
     def act(self, request: Request) -> None:
@@ -81,9 +85,9 @@ class Bulk:
             ids = _ids(body)
             if len(ids) <= _IDS_AT_ONCE:
                 self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
-            else:  # bit by bit, so that others have their turns
-                request.context = self._service.guard, body, action, arguments
-                self._service.pipeline.later(self._check, request, ids, {})
+            else:  # in parts, so that other requests have their turns
+                request.context = body, action, arguments
+                self._service.later(self._check, request, ids, {})
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -94,12 +98,12 @@ class Bulk:
             arguments,
             self._service.new_operation_id(),
             self._asking.current_index(),
-            self._service.guard,
+            request.caller,
         )
         self._select(request, selection)
 
     def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
-        """The next of very many ids; `known` are those before them."""
+        """Check the next part of a long list of ids; `known` are the checked ones."""
         try:
             known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids")))
         except CorvoError as error:
@@ -107,29 +111,26 @@ class Bulk:
             return
         rest = ids[_IDS_AT_ONCE:]
         if rest:
-            self._service.pipeline.later(self._check, request, rest, known)
+            self._service.later(self._check, request, rest, known)
         else:
-            self._service.pipeline.later(self._on_checked, request, list(known))
+            self._service.later(self._on_checked, request, list(known))
 
     def _on_checked(self, request: Request, ids: list[str]) -> None:
-        guard, body, action, arguments = request.context
-        self._service.guard = guard
+        body, action, arguments = request.context
         try:
             self._act(request, body, action, ids, arguments)
         except CorvoError as error:
             reply_error(request, error)
-        finally:
-            self._service.guard = None
 
     def _select(self, request: Request, selection: Selection) -> None:
-        """Ask for the next jobs of a selection."""
+        """Query the next page of a selection."""
         request.context = selection
         question: dict[str, Any] = {"filter": selection.filter, "limit": limits.OPERATION_IDS_MAX}
         question |= {"after": selection.after, "upto": selection.upto}
         self._asking.ask(request, "ids", question, selection.index, self._on_selected)
 
     def _on_selected(self, request: Request, found: dict[str, Any], stale: bool) -> None:
-        """Some jobs were found: they are counted, or go into the task."""
+        """Count the jobs of a page, or add them to the operation."""
         selection: Selection = request.context
         first = not selection.upto
         selection.after, selection.upto = found["next"], found["upto"]
@@ -140,17 +141,16 @@ class Bulk:
             if selection.body.dry_run:
                 self._count_selected(request, ids)
             elif first:
-                self._service.guard = selection.guard
                 settings = selection.action, selection.arguments, more
                 values = (selection.operation_id, ids, False, *settings)
-                self._service.submit(ops.BULK_ACTION, values, (self._on_added, request))
+                completion = self._on_added, request
+                self._service.submit(selection.caller, ops.BULK_ACTION, values, completion)
             else:
                 rest = (selection.operation_id, ids, more)
-                self._service.submit(ops.BULK_ADD, rest, (self._on_added, request))
+                caller = selection.caller.without_key()
+                self._service.submit(caller, ops.BULK_ADD, rest, (self._on_added, request))
         except CorvoError as error:
             reply_error(request, error)
-        finally:
-            self._service.guard = None
 
     def _on_added(self, request: Request, result: Any) -> None:
         selection: Selection = request.context
@@ -161,7 +161,7 @@ class Bulk:
                 self._select(request, selection)
             except CorvoError as error:
                 reply_error(request, error)
-        else:  # all are there, or it is the task of an earlier request
+        else:  # complete, or it is the operation of an earlier request
             in_background = selection.body.async_ or result.total > _ASYNC_ABOVE
             request.context = in_background
             self._on_accepted(request, result)
@@ -185,7 +185,7 @@ class Bulk:
         if body.dry_run:
             sample: list[str] = []
             if body.all:
-                matched, sample = self._service.machine.matching(action, SAMPLE)
+                matched, sample = self._service.reads.matching(action, SAMPLE)
                 _reply_dry_run(request, matched, sample)
                 return
 
@@ -196,14 +196,14 @@ class Bulk:
             return
         in_background = body.async_ or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
-            in_background = self._service.machine.matching(action, 0)[0] > _ASYNC_ABOVE
-        with_key = self._service.guard is not None
+            in_background = self._service.reads.matching(action, 0)[0] > _ASYNC_ABOVE
+        with_key = request.caller.idempotency is not None
         given = request.context = Given(
             ids, self._service.new_operation_id(), in_background, with_key
         )
         part, more = given.part()
         values = (given.operation_id, part, body.all, action, arguments, more)
-        self._service.submit(ops.BULK_ACTION, values, (self._on_part, request))
+        self._service.submit(request.caller, ops.BULK_ACTION, values, (self._on_part, request))
 
     def _on_part(self, request: Request, result: Any) -> None:
         given: Given = request.context
@@ -213,34 +213,35 @@ class Bulk:
         part, more = given.part()
         if not part or result.id != given.operation_id or request.abandoned:
             request.context = given.in_background
-            self._on_accepted(request, result)  # all are there, or it is that of an earlier request
+            self._on_accepted(request, result)  # complete, or of an earlier request
             return
         try:
             values = (given.operation_id, part, more)
-            self._service.submit(ops.BULK_ADD, values, (self._on_part, request))
+            caller = request.caller.without_key()
+            self._service.submit(caller, ops.BULK_ADD, values, (self._on_part, request))
         except CorvoError as error:
             reply_error(request, error)
 
     def get(self, request: Request) -> None:
-        """How far an action is."""
+        """The progress of a bulk operation."""
         reply_json(request, 200, operation_document(self._service.operation(request.params[0])))
 
     def cancel(self, request: Request) -> None:
-        """Do not go on with an action; what is done stays done."""
+        """Cancel the rest of a bulk operation; changes made so far stay."""
         values = (self._service.operation(request.params[0]).id, 0, True)
-        self._service.submit(ops.BULK_STEP, values, (self._on_stopped, request))
+        self._service.submit(request.caller, ops.BULK_STEP, values, (self._on_stopped, request))
 
     def undo(self, request: Request) -> None:
-        """Take back what an action has done, where nothing has happened since."""
+        """Undo a bulk operation, for jobs that did not change since."""
         body = decode(request.body or b"{}", UndoBody)
         operation = self._service.operation(request.params[0])
         in_background = body.async_ or operation.counts[DONE] > _ASYNC_ABOVE
         request.context = in_background
         values = (self._service.new_operation_id(), operation.id)
-        self._service.submit(ops.BULK_UNDO, values, (self._on_accepted, request))
+        self._service.submit(request.caller, ops.BULK_UNDO, values, (self._on_accepted, request))
 
     def results(self, request: Request) -> None:
-        """What came of the jobs, one kind at a time."""
+        """A page of the jobs with one kind of outcome."""
         operation = self._service.operation(request.params[0])
         query = Query(request, "kind", "cursor", "limit")
         kind = query.text("kind") or OUTCOMES[DONE]
@@ -249,7 +250,7 @@ class Bulk:
                 f"kind {validate.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
             )
         limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
-        rows, cursor = self._service.machine.operation_results(
+        rows, cursor = self._service.reads.operation_results(
             operation, query.seq("cursor"), OUTCOMES.index(kind), limit
         )
         document: dict[str, Any] = {"items": [_item(job_id, code) for job_id, code in rows]}
@@ -270,14 +271,14 @@ class Bulk:
         if request.abandoned:
             return
         for job_id in ids[:_COUNTED_AT_ONCE]:
-            job = self._service.machine.job(job_id)
+            job = self._service.reads.job(job_id)
             if job is not None and job.state in ACTION_STATES[action]:
                 matched += 1
                 if len(sample) < SAMPLE:
                     sample.append(job_id)
         rest = ids[_COUNTED_AT_ONCE:]
         if rest:
-            self._service.pipeline.later(self._count, request, action, rest, matched, sample, then)
+            self._service.later(self._count, request, action, rest, matched, sample, then)
         else:
             then(matched)
 
@@ -285,10 +286,10 @@ class Bulk:
         if isinstance(result, CorvoError):
             reply_error(request, result)
             return
-        # The answer of an earlier request knows the task as it was then.
-        operation: BulkOperation = self._service.machine.operation(result.id) or result
+        # The recorded outcome of an earlier request has an old state of the operation.
+        operation: BulkOperation = self._service.reads.operation(result.id) or result
         if not operation.finished_ns and request.context:
-            progress = f"/api/v1/bulk/{operation.id}/progress"
+            progress = self._progress_pattern.replace("{id}", operation.id)
             document: dict[str, Any] = {"bulk_operation_id": operation.id, "status": "processing"}
             document |= {"estimated_total": operation.total, "progress_url": progress}
             reply_json(request, 202, document)
@@ -301,7 +302,7 @@ class Bulk:
         if request.abandoned:
             return
         if operation is None:
-            reply_error(request, NotFound("the operation has ended and is forgotten"))
+            reply_error(request, NotFound("the operation has finished and its record has expired"))
             return
         document = {"bulk_operation_id": operation.id, **operation_counts(operation)}
         document["duration_ms"] = (operation.finished_ns - operation.created_ns) // limits.MS_NS
@@ -361,7 +362,7 @@ def _one_of_three(body: BulkBody) -> None:
 
 
 def _ids(body: BulkBody) -> list[str]:
-    """The ids as they were given; none when it is about all jobs."""
+    """The given ids; none if the action is on all jobs."""
     _one_of_three(body)
     if body.job_ids is None:
         return []
@@ -370,13 +371,11 @@ def _ids(body: BulkBody) -> list[str]:
 
 
 def _filter(body: BulkBody, given: dict[str, Any]) -> Filter:
-    """The filter; one that says nothing is refused."""
+    """The filter; an empty one is refused."""
     _one_of_three(body)
     found = filters.parse(given)
     if not found.values:
-        raise ValidationError(
-            "filter is empty: to act on every job, say all: true instead", field="filter"
-        )
+        raise ValidationError("filter is empty: to act on every job, use all: true", field="filter")
     return found
 
 

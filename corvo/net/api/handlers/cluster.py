@@ -3,7 +3,7 @@
 from typing import Any
 
 from corvo._fast.http.exchange import Request, reply_error
-from corvo.consensus.cluster.membership import Members, NodeAddresses
+from corvo.engine.leadership import Membership
 from corvo.errors import CorvoError, Unsupported
 from corvo.net.api.requests import JoinBody, MemberBody, decode, decode_optional
 from corvo.net.api.responses import reply_json
@@ -12,12 +12,12 @@ from corvo.net.api.responses import reply_json
 class ClusterVerbs:
     """Handlers of join, remove, transfer and promote."""
 
-    def __init__(self, members: Members | None) -> None:
+    def __init__(self, members: Membership | None) -> None:
         """Without `members` this is a single server."""
         self._known = members
 
     @property
-    def _members(self) -> Members:
+    def _members(self) -> Membership:
         if self._known is None:
             raise Unsupported("this is a single server, not a node of a cluster (--raft-bind)")
         return self._known
@@ -36,7 +36,7 @@ class ClusterVerbs:
             reply = {"status": "ok", "added": result, "node_id": body.node_id, "addr": body.addr}
             reply_json(request, 200, reply)
 
-        members.add(body.node_id, NodeAddresses(body.addr, body.http_addr), answer)
+        members.add(body.node_id, body.addr, body.http_addr, answer)
 
     def remove(self, request: Request) -> None:
         """200 when the node is out."""

@@ -3,6 +3,8 @@ cimport cython
 from corvo._fast.codec.fast_json cimport FastEnqueue
 from corvo._fast.http.exchange cimport Request, join
 from corvo.model cimport Enqueued
+from corvo.engine.caller cimport Caller
+from corvo.engine.commands.enqueue cimport EnqueueCommands
 from corvo.engine.service cimport Service
 
 cdef list _ENQUEUED_END
@@ -11,10 +13,10 @@ cdef list _ENQUEUED_END
 @cython.final
 cdef class Producer:
     cdef Service _service
+    cdef EnqueueCommands _commands
     cdef FastEnqueue _fast
-    cdef tuple _results
-    cdef object _options
 
+    @cython.locals(caller=Caller)
     cpdef enqueue(self, Request request)
 
 

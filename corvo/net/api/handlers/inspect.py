@@ -1,5 +1,4 @@
-"""What people ask about jobs: why one waits, when it has ended, its events, errors and log lines;
-and who holds which unique key."""
+"""Inspection of jobs: explain, wait, events, errors and log lines; and unique keys."""
 
 from typing import Any
 
@@ -7,12 +6,13 @@ from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
+from corvo.engine.commands.inputs import json_string
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import ENDED, LOG_LEVELS, Job, Logged
 from corvo.net.api.explain import explain
 from corvo.net.api.handlers.wait import wait_for_end
-from corvo.net.api.requests import LineBody, LogsBody, ReleaseLockBody, decode, json_string
+from corvo.net.api.requests import LineBody, LogsBody, ReleaseLockBody, decode
 from corvo.net.api.responses import (
     error_documents,
     event_document,
@@ -31,7 +31,7 @@ _LEVEL_ALIASES = {"warning": "warn"}
 
 
 class Answers:
-    """Handlers of questions, of log lines, and of unique locks."""
+    """Handlers of inspections, of log lines, and of unique locks."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -42,11 +42,11 @@ class Answers:
     # ---- one job ----
 
     def explain(self, request: Request) -> None:
-        """Why it is not running, or what it does instead."""
+        """Why the job is not running, or what it does instead."""
         reply_json(request, 200, explain(self._service, self._job(request)))
 
     def wait(self, request: Request) -> None:
-        """200 with the job when it has ended, 202 with the job as it is when it has not in time."""
+        """200 with the job when it is finished, 202 with its present state at the timeout."""
         query = Query(request, "timeout")
         job = self._job(request)
         wait_ns = query.duration_ns("timeout", limits.END_WAIT_DEFAULT_S, limits.END_WAIT_MAX_S)
@@ -59,30 +59,32 @@ class Answers:
             reply_error(request, error)
             return
         status = 200 if ENDED[job.state] else 202
-        reply_json(request, status, job_document(self._service.machine, job))
+        reply_json(request, status, job_document(self._service.reads, job))
 
     def events(self, request: Request) -> None:
         """A page of its timeline, from the end of it; the oldest event comes first."""
         query = Query(request, "limit", "before")
         job = self._job(request)
-        machine = self._service.machine
+        reads = self._service.reads
         before = query.seq("before")
         limit = query.limit(limits.EVENTS_PAGE_MAX)
         previous, known_from_ns = job.event_seq, self._service.clock.stamp()
         if before:
-            end = machine.event(before)
+            end = reads.event(before)
             if end is None or end.job_id != job.id:
-                raise ValidationError(f"before {before} is no event of this job", field="before")
+                raise ValidationError(
+                    f"before {before} is not an event of this job", field="before"
+                )
             previous, known_from_ns = end.previous, end.at_ns
-        changes = machine.events(job.id, limit, limits.PAGE_SIZE_MAX, before)
+        changes = reads.events(job.id, limit, limits.PAGE_SIZE_MAX, before)
         events = [event_document(event) for event in changes]
         if changes:
             previous, known_from_ns = changes[0].previous, changes[0].at_ns
         reply: dict[str, Any] = {"events": events}
-        if previous >= machine.event_first_seq:
+        if previous >= reads.event_first_seq:
             reply["before"] = changes[0].seq
         elif previous:
-            reply["events"] = past_documents(machine, job, known_from_ns) + events
+            reply["events"] = past_documents(reads, job, known_from_ns) + events
             reply["trimmed"] = True
         reply_json(request, 200, reply)
 
@@ -90,7 +92,7 @@ class Answers:
         """A page of its error records, from the newest; the oldest of them comes first."""
         query = Query(request, "limit", "before")
         job = self._job(request)
-        errors = error_documents(self._service.machine, job, query.limit(), query.seq("before"))
+        errors = error_documents(self._service.reads, job, query.limit(), query.seq("before"))
         reply: dict[str, Any] = {"errors": errors, "error_count": job.error_count}
         if errors and errors[0]["id"] > 1:
             reply["before"] = errors[0]["id"]
@@ -107,7 +109,7 @@ class Answers:
         validate.json_size(b"".join(lines), "lines", limits.LOG_CALL_SIZE_MAX)
         job_id = check_job_id(request.params[0])
         values = (job_id, validate.lease_token(body.lease_token), lines)
-        self._service.submit(ops.APPEND_LOGS, values, (self._on_logged, request))
+        self._service.submit(request.caller, ops.APPEND_LOGS, values, (self._on_logged, request))
 
     @staticmethod
     def _on_logged(request: Request, result: Any) -> None:
@@ -117,12 +119,12 @@ class Answers:
             reply_error(request, result)
 
     def logs(self, request: Request) -> None:
-        """A page of lines behind `after`, in order."""
+        """A page of lines after `after`, in order."""
         query = Query(request, "attempt", "after", "limit")
         job = self._job(request)
         attempt = query.integer("attempt", 0, 1, limits.RETRIES_MAX)
-        machine = self._service.machine
-        lines, more = machine.log_lines(
+        reads = self._service.reads
+        lines, more = reads.log_lines(
             job,
             attempt,
             query.seq("after"),
@@ -134,7 +136,7 @@ class Answers:
             200,
             {
                 "lines": [log_line_document(line) for line in lines],
-                "dropped": machine.log(job).dropped_of(attempt),
+                "dropped": reads.log(job).dropped_of(attempt),
                 "has_more": more,
             },
         )
@@ -147,12 +149,12 @@ class Answers:
         queue = query.text("queue")
         if queue:
             queue = self._service.queue(validate.queue_name(queue)).name
-        found, behind = self._service.machine.locks(
+        found, next_key = self._service.reads.locks(
             queue, _parse_cursor(query.text("cursor")), query.limit()
         )
         reply: dict[str, Any] = {"locks": [lock_document(lock) for lock in found]}
-        if behind:
-            reply["cursor"] = behind.hex()
+        if next_key:
+            reply["cursor"] = next_key.hex()
         reply_json(request, 200, reply)
 
     def release_lock(self, request: Request) -> None:
@@ -164,7 +166,7 @@ class Answers:
             raise ValidationError("unique_key is required", field="unique_key")
         job_id = check_job_id(body.job_id) if body.job_id else ""
         values = (queue, key.encode(), job_id)
-        self._service.submit(ops.RELEASE_LOCK, values, (self._on_released, request))
+        self._service.submit(request.caller, ops.RELEASE_LOCK, values, (self._on_released, request))
 
     @staticmethod
     def _on_released(request: Request, result: Any) -> None:
@@ -179,7 +181,7 @@ class Answers:
         """A page of the events of a queue and its jobs, from the newest; the oldest comes first."""
         query = Query(request, "limit", "before")
         queue = self._service.queue(validate.queue_name(request.params[0]))
-        changes, before = self._service.machine.queue_events(
+        changes, before = self._service.reads.queue_events(
             queue.name, query.seq("before"), query.limit(), limits.PAGE_SIZE_MAX
         )
         reply: dict[str, Any] = {"events": [event_document(event) for event in changes]}
@@ -188,9 +190,9 @@ class Answers:
         reply_json(request, 200, reply)
 
     def all_events(self, request: Request) -> None:
-        """A page of all events behind `after_seq`, in order."""
+        """A page of all events after `after_seq`, in order."""
         query = Query(request, "limit", "after_seq")
-        changes = self._service.machine.events_after(
+        changes = self._service.reads.events_after(
             query.seq("after_seq"), query.limit(), limits.PAGE_SIZE_MAX
         )
         reply_json(request, 200, {"events": [event_document(event) for event in changes]})
@@ -210,10 +212,10 @@ def _encode_line(line: LineBody, number: int, now_ns: int) -> bytes:
 
 
 def _parse_cursor(text: str) -> bytes:
-    """The place where the last page ended."""
+    """The position where the last page ended."""
     try:
         return bytes.fromhex(text)
     except ValueError:
         raise ValidationError(
-            f"cursor {validate.shown(text)} is none that an answer named", field="cursor"
+            f"cursor {validate.shown(text)} is not one of a response", field="cursor"
         ) from None

@@ -1,23 +1,22 @@
-"""One job: read it, and what people do to it."""
+"""One job: reads and actions."""
 
 from typing import Any
 
 from corvo import ops
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
+from corvo.engine.commands.action_args import encode_arguments, hold_values
+from corvo.engine.commands.inputs import HoldBody, json_value
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
-from corvo.net.api.action_args import encode_arguments, hold_values
 from corvo.net.api.requests import (
     ApproveBody,
     CancelBody,
-    HoldBody,
     MoveBody,
     PriorityBody,
     RejectBody,
     decode,
     decode_optional,
-    json_value,
 )
 from corvo.net.api.responses import job_document, reply_json
 from corvo.platform.ids import check_job_id
@@ -32,7 +31,7 @@ class Jobs:
     def get(self, request: Request) -> None:
         """The job document."""
         job = self._service.job(check_job_id(request.params[0]))
-        reply_json(request, 200, job_document(self._service.machine, job))
+        reply_json(request, 200, job_document(self._service.reads, job))
 
     def retry(self, request: Request) -> None:
         """Run it again from attempt 0, at the tail of its priority."""
@@ -42,10 +41,10 @@ class Jobs:
         """Cancel it; an active job is asked to stop, unless forced."""
         body = decode_optional(request.body, CancelBody)
         values = (check_job_id(request.params[0]), body.force)
-        self._service.submit(ops.CANCEL_JOB, values, (self._on_cancelled, request))
+        self._service.submit(request.caller, ops.CANCEL_JOB, values, (self._on_cancelled, request))
 
     def hold(self, request: Request) -> None:
-        """Keep it from running until somebody approves it."""
+        """Hold the job until it is approved."""
         body = decode_optional(request.body, HoldBody)
         hold = hold_values(body.timeout, body.timeout_action)
         self._act(request, "hold", encode_arguments(reason=body.reason, hold=hold))
@@ -76,7 +75,7 @@ class Jobs:
             body.keep_priority,
         )
         request.context = "moved"
-        self._service.submit(ops.MOVE_JOB, values, (on_done, request))
+        self._service.submit(request.caller, ops.MOVE_JOB, values, (on_done, request))
 
     def priority(self, request: Request) -> None:
         """Another priority for a job that waits."""
@@ -96,7 +95,7 @@ class Jobs:
 
     def _act(self, request: Request, action: str, arguments: bytes) -> None:
         job_id = check_job_id(request.params[0])
-        self._service.act(action, job_id, arguments, (self._on_acted, request))
+        self._service.act(request.caller, action, job_id, arguments, (self._on_acted, request))
 
     @staticmethod
     def _on_acted(request: Request, result: Any) -> None:
@@ -113,7 +112,7 @@ class Jobs:
     def _propose(self, request: Request, op: ops.Op, word: str) -> None:
         request.context = word
         job_id = check_job_id(request.params[0])
-        self._service.submit(op, (job_id,), (on_done, request))
+        self._service.submit(request.caller, op, (job_id,), (on_done, request))
 
     @staticmethod
     def _on_cancelled(request: Request, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a queue lets pass: rate limit, groups, aging."""
+"""The limits of a queue: rate limit, groups, aging."""
 
 from msgspec import UNSET
 
@@ -21,11 +21,11 @@ class Flow:
         self._service = service
 
     def throttle(self, request: Request) -> None:
-        """Bound the jobs handed out within any window of time."""
+        """Limit the jobs handed out within any window of time."""
         name = validate.queue_name(request.params[0])
         body = decode(request.body, ThrottleBody)
         if (body.window_ms is None) == (body.period is None):
-            raise ValidationError("give the window as window_ms or as period, and once")
+            raise ValidationError("give exactly one of window_ms and period")
         if body.window_ms is not None:
             window_ns = body.window_ms * limits.MS_NS
         else:
@@ -42,11 +42,11 @@ class Flow:
         self._propose(request, ops.SET_THROTTLE, name, body.rate, window_ns // limits.MS_NS)
 
     def unthrottle(self, request: Request) -> None:
-        """No rate limit any more."""
+        """Remove the rate limit."""
         self._propose(request, ops.REMOVE_THROTTLE, validate.queue_name(request.params[0]))
 
     def limit_groups(self, request: Request) -> None:
-        """Bound the active jobs of each group; null removes the bound."""
+        """Limit the active jobs of each group; null removes the limit."""
         name = validate.queue_name(request.params[0])
         limit = decode(request.body, GroupsBody).concurrency
         if limit is UNSET:
@@ -63,14 +63,14 @@ class Flow:
         query = Query(request, "limit", "after")
         name = self._service.queue(validate.queue_name(request.params[0])).name
         limit = query.limit()
-        total, groups = self._service.machine.groups(name, query.text("after"), limit + 1)
+        total, groups = self._service.reads.groups(name, query.text("after"), limit + 1)
         reply = {"groups": [group_document(group) for group in groups[:limit]], "total": total}
         if len(groups) > limit:
             reply["cursor"] = groups[limit - 1].key
         reply_json(request, 200, reply)
 
     def age(self, request: Request) -> None:
-        """Serve a normal job next that has waited so long; null switches it off."""
+        """Serve a normal job next after it waited this long; null switches aging off."""
         name = validate.queue_name(request.params[0])
         after = decode(request.body, AgingBody).after
         if after is UNSET:
@@ -82,4 +82,4 @@ class Flow:
 
     def _propose(self, request: Request, op: ops.Op, *values: object) -> None:
         request.context = "ok"
-        self._service.submit(op, values, (on_done, request))
+        self._service.submit(request.caller, op, values, (on_done, request))

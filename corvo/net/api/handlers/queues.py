@@ -25,28 +25,28 @@ class Queues:
 
     def list(self, request: Request) -> None:
         """All queues by name, from counters."""
-        machine, now_ns = self._service.machine, self._service.clock.stamp()
-        queues = [queue_document(machine, queue, now_ns) for queue in machine.queues()]
+        reads, now_ns = self._service.reads, self._service.clock.stamp()
+        queues = [queue_document(reads, queue, now_ns) for queue in reads.queues()]
         reply_json(request, 200, queues)
 
     def get(self, request: Request) -> None:
         """One queue."""
         queue = self._service.queue(validate.queue_name(request.params[0]))
-        machine, now_ns = self._service.machine, self._service.clock.stamp()
-        reply_json(request, 200, queue_document(machine, queue, now_ns))
+        reads, now_ns = self._service.reads, self._service.clock.stamp()
+        reply_json(request, 200, queue_document(reads, queue, now_ns))
 
     def pause(self, request: Request) -> None:
         """Hand out no more jobs of this queue."""
         self._pause(request, "paused", drain=False)
 
     def drain(self, request: Request) -> None:
-        """Pause, and say when the last active job is done."""
+        """Pause, and report when the last active job is finished."""
         self._pause(request, "draining", drain=True)
 
     def _pause(self, request: Request, word: str, drain: bool) -> None:
         request.context = word
         values = (validate.queue_name(request.params[0]), drain)
-        self._service.submit(ops.PAUSE_QUEUE, values, (on_done, request))
+        self._service.submit(request.caller, ops.PAUSE_QUEUE, values, (on_done, request))
 
     def resume(self, request: Request) -> None:
         """Hand out jobs again."""
@@ -65,7 +65,7 @@ class Queues:
     def _delete_jobs(self, request: Request, op: ops.Op, word: str) -> None:
         request.context = word
         values = (validate.queue_name(request.params[0]), self._service.new_operation_id())
-        self._service.submit(op, values, (self._on_pending_deletion, request))
+        self._service.submit(request.caller, op, values, (self._on_pending_deletion, request))
 
     @staticmethod
     def _on_pending_deletion(request: Request, result: Any) -> None:
@@ -73,15 +73,15 @@ class Queues:
             reply_error(request, result)
             return
         document = {"status": request.context, "deleted": result.total}
-        if result.running():  # the jobs are gone for everybody, and are removed one after another
+        if result.running():  # no longer visible; removed in steps
             document["bulk_operation_id"] = result.id
         reply_json(request, 200, document)
 
     def retention(self, request: Request) -> None:
-        """How long jobs are kept that have ended."""
+        """Set how long finished jobs are kept."""
         body = decode(request.body, RetentionBody)
         name = validate.queue_name(request.params[0])
-        queue = self._service.machine.queue(name)
+        queue = self._service.reads.queue(name)
         kept = [KEEP_DEFAULT] * len(END_STATES) if queue is None else queue.retention_ns
         values = []
         for old_ns, field in zip(kept, ("completed", "dead", "cancelled"), strict=True):
@@ -89,20 +89,22 @@ class Queues:
             keep_ns = old_ns if value is UNSET else KEEP_DEFAULT
             if value is not UNSET and value is not None:
                 keep_ns = validate.retention_ns(value, field)
-            values.append(keep_ns + 1)  # the op has 0 for "as the server says"
+            values.append(keep_ns + 1)  # 0 in the op is the default of the server
         request.context = "ok"
-        self._service.submit(ops.SET_QUEUE_OPTIONS, (name, values, 0), (on_done, request))
+        self._service.submit(
+            request.caller, ops.SET_QUEUE_OPTIONS, (name, values, 0), (on_done, request)
+        )
 
     def concurrency(self, request: Request) -> None:
-        """Bound the active jobs over all workers; 0 or less removes the bound."""
+        """Limit the active jobs over all workers; 0 or less removes the limit."""
         body = decode(request.body, ConcurrencyBody)
         if body.max > CONCURRENCY_MAX:
             raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")
         request.context = "ok"
         values = (validate.queue_name(request.params[0]), max(0, body.max))
-        self._service.submit(ops.SET_CONCURRENCY, values, (on_done, request))
+        self._service.submit(request.caller, ops.SET_CONCURRENCY, values, (on_done, request))
 
     def _propose(self, request: Request, op: ops.Op, word: str) -> None:
         request.context = word
         name = validate.queue_name(request.params[0])
-        self._service.submit(op, (name,), (on_done, request))
+        self._service.submit(request.caller, op, (name,), (on_done, request))

@@ -1,4 +1,4 @@
-"""What happened in the last day: throughput, points of charts, latencies."""
+"""Statistics of the last day: throughput, history, latencies."""
 
 from typing import Any, Final
 

@@ -8,44 +8,47 @@ from corvo import limits, ops
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.inputs import EnqueueBody
 from corvo.engine.schedule_runs import next_after_change
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import CATCH_UPS, OVERLAPS, Schedule
-from corvo.net.api.handlers.enqueue import Producer, on_enqueued
+from corvo.net.api.handlers.enqueue import on_enqueued
 from corvo.net.api.handlers.jobs import on_done
-from corvo.net.api.requests import EnqueueBody, ScheduleBody, decode
+from corvo.net.api.requests import ScheduleBody, decode
 from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
 from corvo.platform import cron
 from corvo.platform.ids import SCHEDULE_PREFIX
+from corvo.records import named
 
-# Members of a schedule that describe its job -> position in the Enqueue layout.
+# Members of a schedule that describe its job -> field of the Enqueue.
 _JOB_MEMBERS = {
-    "queue": 1,
-    "priority": 2,
-    "payload": 3,
-    "tags": 4,
-    "max_retries": 5,
-    "retry_backoff": 6,
-    "retry_base_delay": 7,
-    "retry_max_delay": 8,
-    "retry_jitter": 9,
-    "unique_key": 13,
-    "unique_until": 14,
-    "unique_period": 15,
+    "queue": "queue",
+    "priority": "priority",
+    "payload": "payload",
+    "tags": "tags",
+    "max_retries": "max_retries",
+    "retry_backoff": "backoff",
+    "retry_base_delay": "base_delay_ms",
+    "retry_max_delay": "max_delay_ms",
+    "retry_jitter": "jitter_ppm",
+    "unique_key": "unique_key",
+    "unique_until": "unique_until",
+    "unique_period": "unique_period_ns",
 }
 
 
 class Schedules:
     """Handlers of /schedules. `{id}` in a path is the id or the name."""
 
-    def __init__(self, service: Service, producer: Producer) -> None:
+    def __init__(self, service: Service, commands: EnqueueCommands) -> None:
         self._service = service
-        self._producer = producer
+        self._commands = commands
 
     def list(self, request: Request) -> None:
         """All schedules by name, without their next runs."""
-        schedules = self._service.machine.schedules()
+        schedules = self._service.reads.schedules()
         reply_json(request, 200, [schedule_summary(schedule) for schedule in schedules])
 
     def get(self, request: Request) -> None:
@@ -64,15 +67,15 @@ class Schedules:
         self._change(request, new, decode(request.body, ScheduleBody))
 
     def update(self, request: Request) -> None:
-        """200 with the schedule; the next run is computed anew."""
+        """200 with the schedule; the next run is recomputed."""
         self._update(request, decode(request.body, ScheduleBody))
 
     def pause(self, request: Request) -> None:
-        """No more runs until it is resumed; slots that pass meanwhile are not caught up."""
+        """Stop runs until it is resumed; occurrences in between are not caught up."""
         self._update(request, ScheduleBody(enabled=False))
 
     def resume(self, request: Request) -> None:
-        """Run again from the next slot on."""
+        """Run again from the next occurrence on."""
         self._update(request, ScheduleBody(enabled=True))
 
     def _update(self, request: Request, body: ScheduleBody) -> None:
@@ -80,23 +83,25 @@ class Schedules:
         self._change(request, self._service.schedule(request.params[0]), body)
 
     def run(self, request: Request) -> None:
-        """A job now, beside the slots."""
-        self._service.run_schedule(self._id(request), (on_enqueued, request))
+        """Enqueue a job now, outside the times of the schedule."""
+        self._service.run_schedule(request.caller, self._id(request), (on_enqueued, request))
 
     def delete(self, request: Request) -> None:
         """No more runs; the jobs it made stay."""
         request.context = "deleted"
-        self._service.submit(ops.DELETE_SCHEDULE, (self._id(request),), (on_done, request))
+        self._service.submit(
+            request.caller, ops.DELETE_SCHEDULE, (self._id(request),), (on_done, request)
+        )
 
     def _id(self, request: Request) -> str:
-        """The id of the schedule that is named. One that is gone is left to apply, which knows
-        whether this is a request that is sent again."""
+        """The id of the named schedule. A missing one is left to apply, which knows whether the
+        request is repeated."""
         key = request.params[0]
-        schedule = self._service.machine.schedule(key)
+        schedule = self._service.reads.schedule(key)
         return key if schedule is None else schedule.id
 
     def _change(self, request: Request, old: Schedule, body: ScheduleBody) -> None:
-        """Propose the old schedule with what the body changes."""
+        """Submit the old schedule with the changes of the body."""
         text = _required("cron", _given(body.cron, old.cron, ""))
         timezone = _given(body.timezone, old.timezone, "UTC")
         expression = cron.parse(text, timezone)
@@ -119,7 +124,7 @@ class Schedules:
             ),
             next_ns,
         )
-        self._service.submit(ops.SET_SCHEDULE, values, (self._on_changed, request))
+        self._service.submit(request.caller, ops.SET_SCHEDULE, values, (self._on_changed, request))
 
     def _job(self, old: Schedule, body: ScheduleBody) -> bytes:
         """The job template with what the body changes. Checks and defaults are those of an
@@ -129,14 +134,15 @@ class Schedules:
         if not bytes(body.payload):
             del given["payload"]
         if not old.job:
-            values = self._producer.job_values(EnqueueBody(**given))[1]
+            values = self._commands.job_values(EnqueueBody(**given))[1]
             return encode_fields(ops.ENQUEUE.layout, ("", *values))
-        template = list(decode_fields(ops.ENQUEUE.layout, old.job))
-        _, values = self._producer.job_values(EnqueueBody(**{"queue": template[1], **given}))
+        fields = ops.ENQUEUE.fields
+        template = named(fields, decode_fields(ops.ENQUEUE.layout, old.job))
+        _, values = self._commands.job_values(EnqueueBody(**{"queue": template["queue"], **given}))
+        changed = named(fields, ("", *values))
         for name in given:
-            position = _JOB_MEMBERS[name]
-            template[position] = values[position - 1]
-        return encode_fields(ops.ENQUEUE.layout, tuple(template))
+            template[_JOB_MEMBERS[name]] = changed[_JOB_MEMBERS[name]]
+        return encode_fields(ops.ENQUEUE.layout, tuple(template.values()))
 
     @staticmethod
     def _on_changed(request: Request, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is found through the mirror: search, facets, full text, the dead jobs."""
+"""Queries of the mirror: search, facets, full text, dead jobs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +16,13 @@ from corvo.net.http.query import Query
 
 _STALE = header_line("X-Corvo-Stale", "true")
 _WAIT_S = (limits.MIRROR_WAIT_NS + limits.SEARCH_NS) / 1e9 + 1
-_FLUSH_AGAIN_NS = 20 * limits.MS_NS
 _PAGE_FIELDS = ("sort", "order", "cursor", "limit")
 
 Answer = Callable[[Request, Any, bool], None]
 
 
 class Search:
-    """Handlers of reads that the mirror answers."""
+    """Handlers of reads that the mirror serves."""
 
     def __init__(self, service: Service) -> None:
         self._asking = Asking(service)
@@ -39,7 +38,7 @@ class Search:
         filters.parse(fields)
         for name in ("sort", "order", "cursor"):
             if not isinstance(page[name], str | None):
-                raise ValidationError(f"{name} must be a text", field=name)
+                raise ValidationError(f"{name} must be a string", field=name)
             if len(page[name] or "") > limits.SEARCH_TEXT_SIZE_MAX:
                 page[name] = None  # none of ours
         limit = page["limit"]
@@ -91,11 +90,10 @@ class Search:
 
 
 class Asking:
-    """How a handler asks the mirror."""
+    """Sends queries of handlers to the mirror."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._flushed_ns = 0
 
     def ask(
         self,
@@ -105,28 +103,13 @@ class Asking:
         index: int,
         answer: Answer,
     ) -> None:
-        """Call `answer` with what the mirror says and whether that is older than `index`, an index
-        of the log (-1 = any age will do); an error is answered here."""
+        """Call `answer` with the result of the mirror and whether it is older than `index`, an
+        index of the log (-1 = any age will do). An error is answered here."""
         if index >= 0:
-            index = self._flushed_index(index)
+            index = self._service.flushed_index(index)
         arguments |= {"index": index, "wait_ms": limits.MIRROR_WAIT_NS // limits.MS_NS}
         slot = (self._on_answer, (request, answer))
         self._service.mirror.ask(method, arguments, _WAIT_S, slot)
-
-    def _flushed_index(self, index: int) -> int:
-        """The flush that the mirror has to know so that it knows the log up to `index`. What is not
-        flushed yet is, but not for every request."""
-        machine, flusher = self._service.machine, self._service.pipeline.flusher
-        if index <= flusher.index or index > machine.applied_index:
-            return index
-        if machine.write_buffer_records:
-            now_ns = self._service.clock.monotonic_ns()
-            if now_ns - self._flushed_ns < _FLUSH_AGAIN_NS:
-                return index
-            self._flushed_ns = now_ns
-            flusher.flush()
-        # Entries that have changed no document are in no flush.
-        return index if machine.write_buffer_records else flusher.index
 
     @staticmethod
     def _on_answer(argument: tuple[Request, Answer], result: Any) -> None:
@@ -139,8 +122,8 @@ class Asking:
             answer(request, *result)
 
     def current_index(self) -> int:
-        """The log as it is applied now."""
-        return self._service.machine.applied_index
+        """The index of the last entry applied."""
+        return self._service.reads.applied_index
 
 
 def min_index(request: Request) -> int:
@@ -167,7 +150,7 @@ def _dimensions(by: Any) -> list[str]:
 
 
 def reply_mirrored(request: Request, document: bytes, stale: bool) -> None:
-    """Answer with what the mirror said."""
+    """Answer with the result of the mirror."""
     request.reply(200, document, _STALE if stale else b"")
 
 
@@ -181,6 +164,6 @@ def _on_rebuilt(request: Request, result: Any) -> None:
 
 
 def refuse_stale(stale: bool) -> None:
-    """What acts on an answer needs one that is not old."""
+    """Raise MirrorUnavailable for a stale result: an action must not rely on it."""
     if stale:
-        raise MirrorUnavailable("the mirror is behind: try again in a moment")
+        raise MirrorUnavailable("the mirror lags: try again in a moment")

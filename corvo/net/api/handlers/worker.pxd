@@ -5,26 +5,27 @@ from corvo._fast.http.exchange cimport Request
 from corvo.model cimport Fetched
 from corvo.net.api.responses cimport fetched_document
 from corvo.ops cimport Op
+from corvo.engine.caller cimport Caller
+from corvo.net.http.long_poll cimport began_ns
 from corvo.engine.service cimport Service
 from corvo.engine.fetches cimport Wait
 
 cdef Op _ACK
 
 
-cdef long long _began_ns(Request request) except? -1
-
-
 @cython.final
 cdef class WorkerVerbs:
     cdef Service _service
-    cdef dict _asked
-    cdef object _job_output
+    cdef object _commands
+    cdef dict _cached
 
-    @cython.locals(asked=tuple)
+    @cython.locals(values=tuple)
     cpdef fetch(self, Request request)
 
     @cython.locals(wait=Wait)
-    cdef _wait(self, Request request, tuple asked, bint batch, answer)
+    cdef _wait(self, Request request, tuple values, bint batch, answer)
+
+    @cython.locals(service=Service, caller=Caller)
     cpdef ack(self, Request request)
 
 

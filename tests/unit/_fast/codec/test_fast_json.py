@@ -6,17 +6,30 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from lib.fsm_driver import Driver
-from lib.proposing import CLOCK, CONFIG, PIPELINE, PRODUCER, SERVICE, WORLD
+from lib.proposing import (
+    CLOCK,
+    CONFIG,
+    ENQUEUES,
+    NO_OUTPUT,
+    PIPELINE,
+    PRODUCER,
+    SERVICE,
+    WORK,
+    WORLD,
+)
 
 from corvo import limits, ops
 from corvo._fast.codec.fast_json import FastEnqueue, fast_ack
 from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo._fast.http.exchange import Request
 from corvo._fast.http.http1 import H1Conn
+from corvo.engine.caller import ANONYMOUS
+from corvo.engine.commands.inputs import AckBody, EnqueueBody
+from corvo.engine.commands.work import WorkCommands
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ResultSchemaError
 from corvo.net.api.handlers.worker import WorkerVerbs
-from corvo.net.api.requests import AckBody, EnqueueBody, decode, decode_optional
+from corvo.net.api.requests import decode, decode_optional
 from corvo.net.http.server import Server
 from corvo.platform.ids import JobIds, check_job_id
 
@@ -33,6 +46,7 @@ def a_request(body: bytes) -> Request:
     (request,) = connection.feed(head + body)
     connection.closed()
     request.params = (JOB_ID,)
+    request.caller = ANONYMOUS
     return request
 
 
@@ -52,7 +66,7 @@ def enqueue(body: bytes) -> bytes | None:
 def enqueue_generally(body: bytes) -> bytes | None:
     """What the general way proposes."""
     try:
-        _, values = PRODUCER.job_values(decode(body, EnqueueBody))
+        _, values = ENQUEUES.job_values(decode(body, EnqueueBody))
     except CorvoError:
         return None
     return encode_fields(ops.ENQUEUE.layout, (JOB_ID, *values))
@@ -133,9 +147,7 @@ def test_common_enqueues_are_plain() -> None:
 
 def ack_generally(job_id: str, body: bytes) -> bytes | None:
     try:
-        values = WorkerVerbs(SERVICE, TEXTS).ack_values(
-            check_job_id(job_id), decode_optional(body, AckBody)
-        )
+        values = WORK.ack_values(check_job_id(job_id), decode_optional(body, AckBody))
     except CorvoError:
         return None
     return encode_fields(ops.ACK.layout, values)
@@ -169,18 +181,17 @@ def test_an_enqueue_that_says_more_is_not_plain() -> None:
         assert not plain.scan(ENQUEUE[:-1] + b"," + more + b"}")
 
 
-def test_under_a_guard_nothing_is_plain() -> None:
-    """Each proposes an op that has one effect only."""
-    worker = WorkerVerbs(SERVICE, TEXTS)
+def test_with_a_key_nothing_takes_the_fast_path() -> None:
+    """Each proposes an op that takes effect once."""
+    worker = WorkerVerbs(SERVICE, WORK)
     for handler, body, number in (
         (PRODUCER.enqueue, ENQUEUE, ops.ENQUEUE.number),
         (worker.ack, b'{"lease_token":"1h9qp3w0"}', ops.ACK.number),
     ):
         request = a_request(body)
-        SERVICE.guard = (b"key", b"fingerprint")
+        request.caller = ANONYMOUS.once(b"key", b"fingerprint")
         WORLD.ops.clear()
         handler(request)
-        assert SERVICE.guard is None
         ((outer, op),) = WORLD.ops
         assert outer == ops.IDEMPOTENT.number
         assert decode_fields(ops.IDEMPOTENT.layout, op)[4] == number
@@ -191,7 +202,7 @@ def test_a_plain_ack_leaves_out_the_result_that_a_schema_wants() -> None:
     driver.enqueue("job_1", result_schema=b'{"type":"integer"}')
     driver.enqueue("job_2")
     service = Service(CONFIG, CLOCK, driver.machine, PIPELINE, JobIds(CLOCK.random_bytes))
-    worker = WorkerVerbs(service, TEXTS)
+    worker = WorkerVerbs(service, WorkCommands(service, NO_OUTPUT))
     for fetched in (driver.take(), driver.take()):
         WORLD.ops.clear()
         request = a_request(b'{"lease_token":"%s"}' % fetched.token.encode())

@@ -6,20 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lib.proposing import CLOCK, CONFIG, PRODUCER, SERVICE, WORLD
+from lib.proposing import CLOCK, CONFIG, ENQUEUES, SERVICE, WORK, WORLD
 
 from corvo import limits, ops
 from corvo._fast.codec import protobuf
 from corvo._fast.codec.fast_proto import ID_SIZE, FastAcks, FastEnqueues
 from corvo._fast.codec.layouts import decode_fields
+from corvo.engine.caller import ANONYMOUS
 from corvo.errors import CorvoError
-from corvo.net.api.handlers.worker import WorkerVerbs
 from corvo.net.rpc.codecs import CODECS
 from corvo.net.rpc.status import TYPES
 from corvo.net.rpc.worker_service import Values, WorkerCalls
 
-TEXTS: Any = None
-CALLS = WorkerCalls(SERVICE, PRODUCER, WorkerVerbs(SERVICE, TEXTS))
+CALLS = WorkerCalls(SERVICE, ENQUEUES, WORK)
 PROTO = CODECS["proto"]
 MESSAGE = TYPES["LifecycleStreamRequest"]
 ACK = {"job_id": "job_01HZX8WQ0000000000000000AA", "lease_token": "4k3"}
@@ -62,10 +61,10 @@ def proposed(values: Values) -> list[Any]:
         refused.append(str(error))
 
     for part, propose in (
-        ("acks", lambda items: CALLS.ack_items(items, lambda _: None)),
+        ("acks", lambda items: CALLS.ack_items(ANONYMOUS, items, lambda _: None)),
         (
             "enqueues",
-            lambda items: CALLS.enqueue_all(items, note, lambda _: None),
+            lambda items: CALLS.enqueue_all(ANONYMOUS, items, note, lambda _: None),
         ),
     ):
         items = values.get(part)
@@ -156,5 +155,5 @@ def test_acks_are_looked_at_one_by_one_once_a_result_has_a_schema(
 ) -> None:
     data = protobuf.encode(MESSAGE, {"acks": [ACK]})
     machine = SimpleNamespace(result_schemas=True)
-    monkeypatch.setattr(SERVICE, "machine", machine)
+    monkeypatch.setattr(SERVICE, "reads", machine)
     assert CALLS.read_frame(PROTO, data) == {"acks": [ACK]}

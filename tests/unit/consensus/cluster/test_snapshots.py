@@ -451,7 +451,7 @@ def test_offers_that_are_not_taken(tmp_path: Path) -> None:
                 (OFFER, b"nonsense", "invalid offer"),
                 (CHUNK, b"", "is not an offer"),
                 (OFFER, offer(a, format=FORMAT + 1), "format"),
-                (OFFER, offer(a, digest=b"short"), "not one of a snapshot"),
+                (OFFER, offer(a, digest=b"short"), "no snapshot message"),
                 (OFFER, offer(a, message={"from_id": "c"}), "from 'c'"),
                 (OFFER, offer(a, to="c"), "to 'c'"),
                 (OFFER, offer(a, size=1 << 60), "disk space"),

@@ -6,20 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.errors import CorvoError, ParseError, ValidationError
-from corvo.net.api.requests import (
-    AckBatchBody,
+from corvo.engine.commands.inputs import (
     AckBody,
     EnqueueBatchBody,
     EnqueueBody,
     FailBody,
-    HeartbeatBody,
-    decode,
-    decode_optional,
     json_string,
     json_value,
     tags_object,
 )
+from corvo.errors import CorvoError, ParseError, ValidationError
+from corvo.net.api.requests import AckBatchBody, HeartbeatBody, decode, decode_optional
 
 JSON = st.recursive(
     st.none()

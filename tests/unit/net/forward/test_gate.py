@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from lib.route_table import ROUTER
 from unit.net.http.test_server import Shell
 
 from corvo import limits
@@ -56,6 +57,9 @@ class Log:
     def hears_leader(self) -> bool:
         return self.leader_id not in ("", self.node_id) and not self.silent
 
+    def leader_address(self) -> str:
+        return f"h{self.leader_id[1]}:80" if self.leader_id else ""
+
     def read(self, answer: Any) -> None:
         self.reads.append(answer)
 
@@ -83,7 +87,15 @@ class Rig:
         self.leadership = Leadership()
         self.served: list[bytes] = []
         self.forwarded: list[tuple[bytes, str]] = []
-        parts: tuple[Any, ...] = (self.serve, self.log, self.leadership, self.forward, self.loop)
+        parts: tuple[Any, ...] = (
+            self.serve,
+            ROUTER.find,
+            self.log,
+            self.leadership,
+            self.log.leader_address,
+            self.forward,
+            self.loop,
+        )
         self.gate = Gate(*parts, self.shell.elapsed_ns, self.shell.server.flush)
         self.connection, self.transport = self.shell.connect()
         self.lost: Request | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lib.peer_nodes import cut_off, play, until
+from lib.route_table import ROUTER
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line, reply_error
@@ -72,6 +73,7 @@ class Follower:
         return self
 
     def _handle(self, request: Request) -> None:
+        ROUTER.find(request)
         self.proxy.forward(request, self.address)
 
     def _on_unsent(self, request: Request, until_ns: int) -> None:
@@ -740,7 +742,7 @@ def test_chunks_in_any_pieces(wire: bytes, pieces: bytes, trailers: bytes) -> No
         for at in range(0, len(wire), size):
             assert chunks.trailers is None
             got += b"".join(chunks.feed(wire[at : at + size]))
-        assert (got, chunks.trailers, chunks.behind) == (pieces, trailers, b"")
+        assert (got, chunks.trailers, chunks.after_end) == (pieces, trailers, b"")
 
 
 @pytest.mark.parametrize("wire", [b"x\r\n", b"1" * 19, b"0\r\n" + b"a: b\r\n" * 1_000])

@@ -13,14 +13,14 @@ from lib.stream_peer import Ended, Stream, encode, open_stream
 from corvo._fast.http.exchange import Request
 from corvo.net.forward.stream_relay import StreamRelays
 from corvo.net.http.server import Server
+from corvo.net.routes import takes_pieces
 from corvo.net.rpc.envelopes import END_STREAM, envelope
 from corvo.net.rpc.wire import STREAMING, find_wire, media_type
-from corvo.net.rpc.worker_streams import is_lifecycle_stream
 from corvo.platform.clock import TestClock
 
 KINDS = ["grpc", "proto", "json"]
 UNREACHED = "the leader cannot be reached; nothing was done"
-LOST = "the leader was lost; what has no answer may have been done"
+LOST = "the leader was lost; frames without a response may have taken effect"
 ANSWER = envelope(encode({"request_id": 7}, "LifecycleStreamResponse"))
 
 
@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self, handle: Callable[[Request], None]) -> None:
         self.server = Server(handle, TestClock())
-        self.server.context.takes_pieces = is_lifecycle_stream
+        self.server.context.takes_pieces = takes_pieces
         self.port = 0
 
     async def start(self) -> "Node":

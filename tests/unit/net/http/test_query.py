@@ -34,12 +34,12 @@ def test_what_is_absent_has_a_default() -> None:
     ("text", "message"),
     [
         (b"limt=5", 'unknown query parameter "limt"; did you mean limit?'),
-        (b"limit=5&limit=5", "limit is given twice"),
-        (b"limit", "form name=value"),
-        (b"&", "form name=value"),
+        (b"limit=5&limit=5", "limit is repeated"),
+        (b"limit", "must be name=value"),
+        (b"&", "must be name=value"),
         (b"limit=%ff", "in UTF-8"),
         (b"limit=\xff", "in UTF-8"),
-        (b"&".join(b"limit=%d" % n for n in range(40)), "form name=value"),
+        (b"&".join(b"limit=%d" % n for n in range(40)), "must be name=value"),
     ],
 )
 def test_a_malformed_query(text: bytes, message: str) -> None:

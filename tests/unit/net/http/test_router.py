@@ -5,7 +5,7 @@ import pytest
 from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http.http1 import H1Conn
 from corvo.errors import MethodNotAllowed, NotFound, ValidationError
-from corvo.net.http.router import Route, Router
+from corvo.net.http.router import ANY_NODE, PUBLIC, Route, Router
 from corvo.net.http.server import HttpLimits
 
 CALLS: list[tuple[str, tuple[str, ...]]] = []
@@ -13,7 +13,11 @@ CALLS: list[tuple[str, tuple[str, ...]]] = []
 
 def route(method: str, pattern: str) -> Route:
     name = f"{method} {pattern}"
-    return Route(method, pattern, lambda request: CALLS.append((name, request.params)), name)
+
+    def handler(request: Request) -> None:
+        CALLS.append((name, request.params))
+
+    return Route(method, pattern, handler, name, at=ANY_NODE, needs=PUBLIC)
 
 
 ROUTER = Router(

@@ -7,6 +7,7 @@ from typing import Any
 
 from corvo import limits
 from corvo._fast.codec import protobuf
+from corvo.engine.caller import ANONYMOUS
 from corvo.errors import CorvoError, NotFound, Overloaded, ValidationError
 from corvo.model import Acked, EnqueuedBatch, Fetched, Job
 from corvo.net.rpc.codecs import CODECS
@@ -31,14 +32,15 @@ class Calls:
         self.proposed.append((kind, what, answer))
         return SimpleNamespace(what=what)
 
-    def ack_items(self, items: list[Values], answer: Callable[[Any], None]) -> None:
+    def ack_items(self, _caller: Any, items: list[Values], answer: Callable[[Any], None]) -> None:
         self._propose("ack", [item["job_id"] for item in items], answer)
 
-    def fail_job(self, values: Values, answer: Callable[[Any], None]) -> None:
+    def fail_job(self, _caller: Any, values: Values, answer: Callable[[Any], None]) -> None:
         self._propose("fail", values["job_id"], answer)
 
     def enqueue_all(
         self,
+        _caller: Any,
         items: list[Values],
         refuse: Callable[[CorvoError], None],
         answer: Callable[[Any], None],
@@ -50,7 +52,9 @@ class Calls:
             self._propose("enqueue", queues, answer)
         return bool(queues)
 
-    def fetch_for(self, caller: Any, body: Any, count: int, answer: Callable[[Any], None]) -> Any:
+    def fetch_for(
+        self, _caller: Any, _recipient: Any, body: Any, count: int, answer: Callable[[Any], None]
+    ) -> Any:
         return self._propose("fetch", (body.queues, count, body.timeout), answer)
 
     def abandon(self, wait: Any) -> None:
@@ -75,7 +79,7 @@ class Stream:
         self.ends: list[RpcError | None] = []
         calls: Any = self.calls
         self.session = LifecycleSession(
-            calls, "peer", self.sent.append, self.ends.append, CODECS["json"].jobs
+            calls, ANONYMOUS, "peer", self.sent.append, self.ends.append, CODECS["json"].jobs
         )
 
     def send(self, **values: Any) -> None:

@@ -62,9 +62,10 @@ class Server:
         self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.pages = 0
         parts: Any = self
-        self.events = EventStreams(parts, parts, parts, self.feed)
+        self.clock = self.reads = parts
+        self.events = EventStreams(parts, parts)
 
-    # What the streams use of loop, clock and machine.
+    # What the streams use of loop, clock, service and reads.
 
     def call_soon(self, callback: Callable[..., None], *args: Any) -> None:
         self.soon.append((callback, args))

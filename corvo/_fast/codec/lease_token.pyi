@@ -1,3 +1,0 @@
-SEED_BITS: int
-
-def build_token(fencing: int, seed: int) -> str: ...

@@ -1,0 +1,8 @@
+cimport cython
+
+
+@cython.final
+cdef class Caller:
+    cdef readonly str identity, namespace
+    cdef readonly tuple idempotency
+    cdef readonly long long deadline_ns

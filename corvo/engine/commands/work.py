@@ -1,0 +1,210 @@
+"""The commands of workers: fetch, ack, fail, heartbeat, release."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from corvo import limits, ops
+from corvo._fast.codec.layouts import encode_fields
+from corvo.engine import validate
+from corvo.engine.caller import Caller
+from corvo.engine.commands.inputs import (
+    AckBody,
+    AckItem,
+    Beat,
+    FailBody,
+    FetchBody,
+    ReleaseBody,
+    json_string,
+    json_value,
+)
+from corvo.engine.commands.result_schemas import check_result
+from corvo.engine.fetches import Wait
+from corvo.engine.service import Service
+from corvo.errors import CorvoError, PayloadTooLarge, ResultSchemaError, ValidationError
+from corvo.platform.durations import parse_duration
+from corvo.platform.ids import check_job_id
+
+# Stands in a batch for an ack that was refused before it was submitted, so that positions agree:
+# no job has this id.
+_REFUSED_ACK = ("-", "", b"", b"", b"")
+FetchValues = tuple[list[str], str, bytes, int]  # queues, worker, op, longest wait in ns
+
+
+class JobOutput(Protocol):
+    """Takes the live output of running jobs."""
+
+    def add(self, job_id: str, delta: str, now_ns: int) -> None:
+        """Append a piece of output."""
+
+
+class WorkCommands:
+    """Checks what workers send, and submits it."""
+
+    def __init__(self, service: Service, job_output: JobOutput) -> None:
+        self._service = service
+        self._job_output = job_output
+
+    # ---- fetch ----
+
+    @staticmethod
+    def fetch_values(peer: str, body: FetchBody, count: int) -> FetchValues:
+        """The values of a fetch from this address; `count` is 0 for one job outside a list."""
+        validate.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
+        queues = [validate.queue_name(name, "queues") for name in body.queues]
+        wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
+        if body.timeout is not None:
+            wait_ns = parse_duration(body.timeout, "timeout")
+        worker_id = validate.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
+        worker_id = worker_id or f"anonymous-{peer}"
+        hostname = validate.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX)
+        lease_ns = validate.lease_ns(body.lease_duration)
+        values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
+        if count:
+            payload = encode_fields(ops.FETCH_BATCH.layout, (*values, count))
+        else:
+            payload = encode_fields(ops.FETCH.layout, values)
+        wait_ns = min(wait_ns, limits.FETCH_WAIT_MAX_S * limits.SECOND_NS)
+        return queues, worker_id, payload, wait_ns
+
+    def fetch(
+        self,
+        caller: Caller,
+        recipient: Any,
+        began_ns: int,
+        body: FetchBody,
+        count: int,
+        answer: Callable[[Wait, Any], None],
+    ) -> Wait:
+        """Have `answer` called with the jobs that arrive, or with none in time. The recipient has a
+        `peer` and becomes `abandoned`; the fetch waits from `began_ns` on."""
+        queues, worker_id, payload, wait_ns = self.fetch_values(recipient.peer, body, count)
+        deadline_ns = began_ns + wait_ns if wait_ns else 0
+        return self._service.fetch(
+            caller, queues, worker_id, payload, count > 0, deadline_ns, recipient, answer
+        )
+
+    # ---- ack ----
+
+    def ack_payloads(
+        self, acks: list[AckItem]
+    ) -> tuple[list[bytes], list[str], dict[int, CorvoError]]:
+        """The acks of a batch as ops, their jobs, and the refused ones by position."""
+        validate.count(len(acks), "acks", limits.ACK_BATCH_MAX)
+        payloads, ids = [], []
+        refused: dict[int, CorvoError] = {}
+        for position, item in enumerate(acks):
+            if not item.job_id:
+                raise ValidationError("job_id is required for each ack")
+            job_id = check_job_id(item.job_id)
+            try:
+                values = self.ack_values(job_id, item)
+            except ResultSchemaError as error:
+                refused[position] = error
+                values = _REFUSED_ACK
+            payloads.append(encode_fields(ops.ACK.layout, values))
+            ids.append(job_id)
+        return payloads, ids, refused
+
+    def ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
+        """The values of the Ack layout."""
+        result_size_max = self._service.config.max_result_size
+        token = validate.lease_token(body.lease_token)
+        result = validate.json_size(json_value(body.result), "result", result_size_max)
+        schema = self._service.reads.result_schema(job_id, token)
+        if schema:
+            check_result(schema, result)
+        step = _step(body) if body.step_status or body.exit_reason else b""
+        return job_id, token, result, self._checkpoint(body.checkpoint), step
+
+    def _checkpoint(self, raw: Raw) -> bytes:
+        size_max = self._service.config.max_checkpoint_size
+        return validate.json_size(json_value(raw), "checkpoint", size_max)
+
+    # ---- fail, heartbeat, release ----
+
+    @staticmethod
+    def fail_values(job_id: str, body: FailBody) -> tuple[Any, ...]:
+        """The values of the Fail layout."""
+        return (
+            check_job_id(job_id),
+            validate.lease_token(body.lease_token),
+            validate.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
+            validate.json_size(
+                json_string(body.backtrace, "backtrace"), "backtrace", limits.BACKTRACE_SIZE_MAX
+            ),
+            body.retry is False,
+            validate.length_ns(body.retry_after, "retry_after", absent=-1),
+            body.provider_error,
+        )
+
+    def heartbeat(
+        self,
+        caller: Caller,
+        jobs: dict[str, Beat],
+        answer: Callable[[Any, Any], None],
+        argument: Any,
+    ) -> None:
+        """Have `answer` called with `argument` and the status of each job, and fan out the output
+        of those that run."""
+        validate.count(len(jobs), "jobs", limits.HEARTBEAT_JOBS_MAX)
+        beats = []
+        deltas: dict[str, str] = {}
+        for job_id, beat in sorted(jobs.items()):
+            progress = json_value(beat.progress)
+            if len(progress) > limits.PROGRESS_SIZE_MAX:
+                raise PayloadTooLarge(
+                    f"progress of {validate.shown(job_id)} too large: {len(progress)} bytes "
+                    f"(max {limits.PROGRESS_SIZE_MAX})",
+                    field="progress",
+                )
+            values = (
+                check_job_id(job_id),
+                validate.lease_token(beat.lease_token),
+                progress,
+                self._checkpoint(beat.checkpoint),
+            )
+            beats.append(encode_fields(ops.BEAT_LAYOUT, values))
+            if beat.stream_delta:
+                deltas[job_id] = _delta(beat.stream_delta)
+
+        def on_heartbeat(argument: Any, result: Any) -> None:
+            for job_id, delta in deltas.items():
+                if isinstance(result, dict) and result[job_id] == "ok":
+                    self._job_output.add(job_id, delta, self._service.clock.elapsed_ns())
+            answer(argument, result)
+
+        self._service.submit(caller, ops.HEARTBEAT, (beats,), (on_heartbeat, argument))
+
+    def release_values(self, job_id: str, body: ReleaseBody) -> tuple[Any, ...]:
+        """The values of the Release layout."""
+        return (
+            check_job_id(job_id),
+            validate.lease_token(body.lease_token),
+            validate.length_ns(body.delay, "delay"),
+            self._checkpoint(body.checkpoint),
+            False,
+        )
+
+
+def _delta(text: str) -> str:
+    """A piece of live output, of bounded size."""
+    size = len(text.encode())
+    if size > limits.STREAM_DELTA_SIZE_MAX:
+        raise PayloadTooLarge(
+            f"stream_delta too large: {size} bytes (max {limits.STREAM_DELTA_SIZE_MAX})",
+            field="stream_delta",
+        )
+    return text
+
+
+def _step(body: AckBody) -> bytes:
+    """The instruction of an ack to its chain."""
+    status = body.step_status or "continue"
+    if status not in ("continue", "exit"):
+        raise ValidationError(
+            f"step_status {validate.shown(status)} is unknown (use continue, exit)"
+        )
+    reason = validate.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
+    return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))
