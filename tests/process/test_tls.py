@@ -135,4 +135,4 @@ def test_files_that_are_not_right_stop_the_start(tmp_path: Path) -> None:
     command = ["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked]
     subprocess.run(command, check=True, capture_output=True)
     complaint = failed_start(tmp_path / "data", "--tls-cert", cert, "--tls-key", locked)
-    assert "needs a password" in complaint
+    assert "protected by a password" in complaint
