@@ -7,6 +7,7 @@ with a message that names the setting, its source and the value.
 """
 
 import difflib
+import functools
 import ipaddress
 import socket
 import tomllib
@@ -16,7 +17,9 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo.errors import ConfigError, ValidationError
+from corvo.platform import environment
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.sizes import parse_size
 
 BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
 LOG_LEVELS: Final = ("debug", "info", "warn", "error")
@@ -69,7 +72,8 @@ def env_name(name: str) -> str:
     return "CORVO_" + name.upper().replace("-", "_")
 
 
-def _flag(text: str) -> bool:
+def parse_flag(text: str) -> bool:
+    """Parse a boolean value."""
     values = {"true": True, "1": True, "yes": True, "on": True}
     values |= {"false": False, "0": False, "no": False, "off": False}
     if text.lower() not in values:
@@ -163,8 +167,12 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _size(low: int, high: int) -> Callable[[str], int]:
+    return functools.partial(parse_size, low=low, high=high)
+
+
 def _option(name: str, default: str, parse: Callable[[str], Any], help: str, also: str = "") -> Any:
-    option = Option(name, default, parse, help, parse is _flag, parse is _secret, also)
+    option = Option(name, default, parse, help, parse is parse_flag, parse is _secret, also)
     return field(metadata={"option": option})
 
 
@@ -180,7 +188,7 @@ class Config:
         " machines can reach needs --insecure, because this version has no authentication.",
     )
     insecure: bool = _option(
-        "insecure", "false", _flag, "Allow a listen address that other machines can reach."
+        "insecure", "false", parse_flag, "Allow a listen address that other machines can reach."
     )
     tls_cert: str = _option(
         "tls-cert",
@@ -201,7 +209,7 @@ class Config:
     durable: bool = _option(
         "durable",
         "true",
-        _flag,
+        parse_flag,
         "Acknowledge a write after fsync. Otherwise a write is acknowledged when the operating"
         " system has it: it survives a crash of the process, but not a power failure.",
     )
@@ -274,7 +282,7 @@ class Config:
     bootstrap: bool = _option(
         "bootstrap",
         "true",
-        _flag,
+        parse_flag,
         "Start a new single node, or a new cluster, when the data directory is empty; ignored"
         " with --join.",
     )
@@ -291,26 +299,26 @@ class Config:
     max_payload_size: int = _option(
         "max-payload-size",
         str(limits.PAYLOAD_SIZE_MAX),
-        _number(1, BODY_SIZE_MAX),
-        "Largest payload of a job, in bytes.",
+        _size(1, BODY_SIZE_MAX),
+        "Largest payload of a job: a number of bytes, or a size such as 1MB.",
     )
     max_result_size: int = _option(
         "max-result-size",
         str(limits.RESULT_SIZE_MAX),
-        _number(1, BODY_SIZE_MAX),
-        "Largest result of a job, in bytes.",
+        _size(1, BODY_SIZE_MAX),
+        "Largest result of a job: a number of bytes, or a size such as 1MB.",
     )
     max_checkpoint_size: int = _option(
         "max-checkpoint-size",
         str(limits.CHECKPOINT_SIZE_MAX),
-        _number(1, BODY_SIZE_MAX),
-        "Largest checkpoint of a job, in bytes.",
+        _size(1, BODY_SIZE_MAX),
+        "Largest checkpoint of a job: a number of bytes, or a size such as 1MB.",
     )
     max_body_size: int = _option(
         "max-body-size",
         str(limits.BODY_SIZE_MAX),
-        _number(limits.KIB, BODY_SIZE_MAX),
-        "Largest body of a request, in bytes.",
+        _size(limits.KIB, BODY_SIZE_MAX),
+        "Largest body of a request: a number of bytes, or a size such as 10MB.",
     )
     max_pending: int = _option(
         "max-pending",
@@ -374,12 +382,15 @@ class Config:
     mirror: bool = _option(
         "mirror",
         "true",
-        _flag,
+        parse_flag,
         "Run the search mirror in a separate process; needed by search, facets and bulk actions by"
         " filter.",
     )
     test_clock: bool = _option(
-        "test-clock", "false", _flag, "Let tests set the clock of this server; not for production."
+        "test-clock",
+        "false",
+        parse_flag,
+        "Let tests set the clock of this server; not for production.",
     )
 
     @property
@@ -403,6 +414,8 @@ class Config:
     settings: tuple[tuple[str, str, str], ...] = ()
     # Given settings that this version does not support and ignores.
     ignored: tuple[str, ...] = ()
+    # Variables of the environment that seem to be misspelled, each as a warning.
+    misspelled: tuple[str, ...] = ()
 
 
 def retention_by_ending(config: Config) -> list[int]:
@@ -457,6 +470,12 @@ _OLDER: Final = {option.also: option.name for option in OPTIONS if option.also}
 NAMES: Final = (*_OLDER, *(option.name for option in OPTIONS), *ABSENT, *IGNORED)
 
 
+def misspelled(environ: Mapping[str, str]) -> list[str]:
+    """Describe each variable that seems to be a misspelled one of Corvo."""
+    settings = (env_name(name) for name in (*NAMES, CONFIG_OPTION.name))
+    return environment.misspelled(environ, {*settings, *environment.CLIENT_VARIABLES})
+
+
 def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
     """Load the effective settings. `flags` holds the given command-line options by name, as
     text."""
@@ -485,7 +504,12 @@ def load(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
             raise ConfigError(f"{option.name} = {shown} (from {source}): want {error}") from None
         settings.append((option.name, "***" if option.is_secret and text else text, source))
     ignored = tuple(f"{name} (from {given[name][1]})" for name in IGNORED if name in given)
-    config = Config(**values, settings=tuple(settings), ignored=ignored)
+    config = Config(
+        **values,
+        settings=tuple(settings),
+        ignored=ignored,
+        misspelled=tuple(misspelled(environ)),
+    )
     _check(config)
     return config
 

@@ -26,15 +26,18 @@ display    output of the commands
 options    flags, parameter types and the session that commands share
 """
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
 from corvo import __version__
 from corvo.cli import display
+from corvo.cli.command_line import Commands
 from corvo.errors import CorvoError
 
 # Command -> module of this package that defines it, in the order of --help.
@@ -87,10 +90,28 @@ COMMANDS = {
     "completion": "about",
     "version": "about",
 }
+# With these alone the table of settings need not be loaded.
+_USUAL_VARIABLES = {"CORVO_URL", "CORVO_CACERT", "CORVO_LEASE_TOKEN"}
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Commands):
     """The root command; imports the module of a command when the command is looked up."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse as click does; `--help` prints here."""
+        with _reader_may_leave():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command as click does."""
+        with _reader_may_leave():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All command names, in the order of the table."""
@@ -118,14 +139,9 @@ class LazyGroup(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warn", "error"]),
-    help="Same as --log-level of the command.",
-)
 @click.version_option(__version__, message="corvo %(version)s", help="Show the version and exit.")
 @click.pass_context
-def root(context: click.Context, log_level: str | None) -> None:
+def root(context: click.Context) -> None:
     """Corvo, a background-job server with an HTTP API.
 
     Every command has --help. For a first try, start a server, then enqueue and fetch a job from
@@ -135,16 +151,50 @@ def root(context: click.Context, log_level: str | None) -> None:
       corvo server
       corvo enqueue mail '{"to": "a@b.c"}'
       corvo fetch mail
+
+    The options --server, --cacert, --timeout, --output and --log-level of a command can also stand
+    before it.
     """
-    if log_level is not None:
-        context.default_map = {name: {"log_level": log_level} for name in COMMANDS}
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+def _warn_of_misspelled_variables(words: Sequence[str]) -> None:
+    """Print a warning for each misspelled variable of the environment. The server logs its own."""
+    if words[:1] == ["server"] or display.wants_json(words):
+        return
+    names = [name for name in os.environ if name.startswith("CORVO_")]
+    if set(names) <= _USUAL_VARIABLES:
+        return
+    from corvo.config import misspelled
+
+    for warning in misspelled(os.environ):
+        click.echo(display.visible(f"Warning: {warning}"), err=True)
+
+
+def _discard_output() -> None:
+    """Redirect stdout, so that the flush at exit succeeds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Exit with status 0 when the reader of the output closes the pipe, as `| head` does.
+
+    It has all that it needs. Click would exit with status 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        _discard_output()
+        raise click.exceptions.Exit(0) from None
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 0, or 1 after any failure."""
     words = list(sys.argv[1:] if args is None else args)
+    if sys.stdout is None:  # the shell has closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    _warn_of_misspelled_variables(words)
     try:
         for word in words:
             word.encode()
@@ -152,9 +202,12 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:
-        # The reader (`| head`) closed the pipe. Redirect stdout, so that the flush at exit
-        # succeeds.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        return 0
+    except OSError as e:
+        _discard_output()
+        where = e.filename or "cannot write the output"
+        display.error(f"{where}: {e.strerror}", "CLIENT_ERROR", words)
     except click.Abort:
         display.error("interrupted", "INTERRUPTED", words)
     except click.UsageError as e:

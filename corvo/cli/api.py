@@ -3,6 +3,8 @@
 import http.client
 import logging
 import os
+import re
+import ssl
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from corvo.errors import CorvoError, ValidationError
 _log = logging.getLogger("corvo.cli")
 
 T = TypeVar("T")
+_API_PATH = re.compile("/api/v1(?:/|$)")  # as in the URL of a request
 
 
 class ServerError(CorvoError):
@@ -46,20 +49,28 @@ def segment(name: str) -> str:
 class Client:
     """An API client with the URL of the server and a timeout."""
 
-    def __init__(self, server: str, timeout_s: float) -> None:
-        """`server` is a URL; a bare `host:port` means http."""
+    def __init__(self, server: str, timeout_s: float, ca_file: str | None = None) -> None:
+        """`server` is a URL; a bare `host:port` means http. A path from /api/v1 on is dropped.
+
+        `ca_file` holds the CA certificates that verify the server, instead of those of the system.
+        """
+        text = server.strip()
         try:
-            url = urllib.parse.urlsplit(server if "://" in server else f"http://{server}")
+            url = urllib.parse.urlsplit(text if "://" in text else f"http://{text}")
             self.port = url.port or (443 if url.scheme == "https" else 80)
         except ValueError as e:
             raise ValidationError(f'--server "{server}": {e}') from None
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValidationError(f'--server "{server}" must look like http://host:port')
-        self.server = server
+        if url.query or url.fragment or url.username is not None:
+            raise ValidationError(f'--server "{server}" must be only scheme, host, port and path')
         self.host = url.hostname
         self.tls = url.scheme == "https"
-        self.prefix = url.path.rstrip("/")
+        self.prefix = _API_PATH.split(url.path, maxsplit=1)[0].rstrip("/")
+        self.server = f"{url.scheme}://{url.netloc}{self.prefix}"
         self.timeout_s = timeout_s
+        self.ca_file = ca_file
+        self._tls_context = _tls_context(ca_file) if self.tls else None
 
     def get(self, path: str, wait_s: float = 0) -> bytes:
         """Send a GET and return the body; `wait_s` extends the timeout by an intended wait."""
@@ -119,8 +130,12 @@ class Client:
             connection.close()
 
     def _connect(self, wait_s: float) -> http.client.HTTPConnection:
-        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
-        return connect(self.host, self.port, timeout=self.timeout_s + wait_s)
+        timeout_s = self.timeout_s + wait_s
+        if self._tls_context is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        return http.client.HTTPSConnection(
+            self.host, self.port, timeout=timeout_s, context=self._tls_context
+        )
 
     def decode(self, data: bytes, kind: type[T]) -> T:
         """Decode a response as a value of `kind`; unknown fields are ignored."""
@@ -136,6 +151,17 @@ class Client:
         if isinstance(e, TimeoutError):
             reason = f"no response within {waited_s:g} s"
             hint = "The server may be busy; use --timeout to wait longer."
+        elif isinstance(e, ssl.SSLCertVerificationError):
+            reason = f"the certificate of the server is not trusted: {e.verify_message}"
+            hint = "Give the CA certificate of the server with --cacert FILE or CORVO_CACERT."
+            if "mismatch" in e.verify_message:
+                hint = "Use a host name of the certificate in the URL of --server."
+        elif isinstance(e, ssl.SSLError):
+            reason = f"no TLS connection: {e.reason or e}"
+            hint = f"If the server has no TLS, use http:// instead of {self.server}."
+        elif isinstance(e, http.client.RemoteDisconnected | ConnectionResetError) and not self.tls:
+            reason = "the server closed the connection"
+            hint = f"If the server has TLS, use https:// instead of {self.server}."
         else:
             reason = str(getattr(e, "strerror", None) or e or type(e).__name__)
             hint = (
@@ -143,6 +169,15 @@ class Client:
                 "or set another URL with --server or CORVO_URL."
             )
         return Unreachable(f"request failed: {reason}", hint)
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError:
+        raise ValidationError(f"--cacert {ca_file} holds no PEM certificate") from None
+    except OSError as e:
+        raise ValidationError(f"--cacert {ca_file}: {e.strerror}") from None
 
 
 def refusal(status: int, reason: str, data: bytes) -> ServerError:

@@ -5,6 +5,7 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
+from corvo.cli.command_line import Commands
 from corvo.cli.options import JSON, Session, client_options
 
 
@@ -36,7 +37,7 @@ class EnqueuedBatch(msgspec.Struct):
 HEADS = ["BATCH", "TOTAL", "PENDING", "SUCCEEDED", "FAILED", "CREATED", "FINISHED"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def batches() -> None:
     """Enqueue jobs as a batch, or show the progress of a batch."""
 

@@ -8,13 +8,14 @@ import click
 import msgspec
 
 from corvo.cli.api import Client
-from corvo.cli.options import DURATION, JSON, Session, client_options
+from corvo.cli.options import DURATION, JSON, Session, client_options, confirm
 from corvo.errors import ValidationError
 from corvo.model import ACTIONS, HOLD_ACTIONS, PRIORITY_NAMES
 
 _PATH = "/api/v1/jobs/bulk"
 _POLL_S = 0.2
 _TARGETS = {"move": "move_to_queue", "change_priority": "priority"}
+_ASK_ABOVE = 1000
 _UNDO = "undo"
 _UNDOABLE = ("retry", "cancel", "move", "change_priority")
 
@@ -60,7 +61,11 @@ class _Named(msgspec.Struct):
     is_flag=True,
     help="Run in the background of the server and show progress.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation with --all.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help=f"Do not ask for confirmation with --all, or above {_ASK_ABOVE} jobs.",
+)
 @client_options
 def bulk(
     session: Session,
@@ -92,8 +97,6 @@ def bulk(
         return
     body: dict[str, object] = {"action": action, **_options(action, target, options)}
     if all_:
-        if not (yes or dry_run):
-            click.confirm(f"{action} every job on this server?", abort=True, err=True)
         body["all"] = True
     elif filter_ is not None:
         body["filter"] = filter_
@@ -104,9 +107,26 @@ def bulk(
         found = session.decode(answer, Result)
         session.show(answer, f"Would affect: {found.matched} jobs", *found.sample)
         return
+    _confirm(session, body, yes)
     result = _run(session, _PATH, body, background)
     if action in _UNDOABLE and result.affected and _interactive():
         click.echo(f"To undo: corvo bulk undo {result.bulk_operation_id}", err=True)
+
+
+def _confirm(session: Session, body: dict[str, object], yes: bool) -> None:
+    """Ask before the operation acts on all jobs, or on more than `_ASK_ABOVE`."""
+    if yes:
+        return
+    action, job_ids = body["action"], body.get("job_ids")
+    if "all" in body:
+        confirm(f"{action} every job on this server", yes)
+        return
+    if isinstance(job_ids, list):
+        count = len(job_ids)
+    else:
+        answer = session.client.post(_PATH, {**body, "dry_run": True})
+        count = session.decode(answer, Result).matched
+    confirm(f"{action} {count} jobs", count <= _ASK_ABOVE)
 
 
 def _interactive() -> bool:

@@ -4,8 +4,55 @@ import click
 import msgspec
 
 from corvo.cli import display
+from corvo.cli.command_line import Commands
 from corvo.cli.options import Session, client_options
 from corvo.cli.queues import COUNT_HEADS, Queue
+from corvo.errors import NotFound
+
+_WORKER_HEADS = ["ID", "HOSTNAME", "LAST HEARTBEAT", "STATUS"]
+
+
+class Mirror(msgspec.Struct, frozen=True):
+    """The fields of the search mirror that `status` shows."""
+
+    enabled: bool = False
+    available: bool = True
+    error: str = ""
+
+
+class Node(msgspec.Struct):
+    """The fields of a node that the table shows."""
+
+    id: str = ""
+    address: str = ""
+    http_addr: str = ""
+    role: str = ""
+    voter: bool = False
+    lag: int | None = None
+    status: str = ""
+    connected: bool | None = None
+    state_differs: bool = False
+    last_contact_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.state_differs:
+            self.status = "diverged"
+        elif not self.status and self.connected is not None:
+            # Only the leader knows the progress of the others; this node knows its connections.
+            self.status = "connected" if self.connected else "unreachable"
+
+    def healthy(self) -> bool:
+        """Whether no problem of the node is known."""
+        return self.status in ("", "healthy", "connected")
+
+    def cells(self) -> list[str]:
+        """One row of the table."""
+        lag = "" if self.lag is None else str(self.lag)
+        contact = ""
+        if self.last_contact_ms is not None:
+            contact = f"{self.last_contact_ms / 1000:.1f}s ago"
+        where = [self.id, self.address, self.http_addr]
+        return [*where, self.role, "yes" * self.voter, self.status or "unknown", lag, contact]
 
 
 class Cluster(msgspec.Struct):
@@ -13,24 +60,21 @@ class Cluster(msgspec.Struct):
 
     mode: str = ""
     status: str = ""
-    durable: bool | None = None
-    nodes: list[msgspec.Raw] = []
+    disk_full: bool = False
+    leader_id: str = ""
+    sqlite_mirror: Mirror = Mirror()
+    nodes: list[Node] = []
 
-
-class Node(msgspec.Struct):
-    """The fields of a node that the table shows."""
-
-    id: str
-    address: str = ""
-    http_addr: str = ""
-    role: str = ""
-    voter: bool = False
-    lag: int | None = None
-
-    def cells(self) -> list[str]:
-        """One row of the table."""
-        lag = "" if self.lag is None else str(self.lag)
-        return [self.id, self.address, self.http_addr, self.role, "yes" * self.voter, lag]
+    def problems(self) -> list[str]:
+        """Reasons for a status other than healthy, and what does not work."""
+        found = ["the disk is full: no new jobs are accepted"] * self.disk_full
+        if self.mode == "cluster" and not self.leader_id:
+            found.append("no leader is known: no writes are possible")
+        found += [f"node {node.id} is {node.status}" for node in self.nodes if not node.healthy()]
+        if self.sqlite_mirror.enabled and not self.sqlite_mirror.available:
+            trouble = f": {self.sqlite_mirror.error}" if self.sqlite_mirror.error else ""
+            found.append(f"search is not available{trouble}")
+        return found
 
 
 class Nodes(msgspec.Struct):
@@ -62,6 +106,13 @@ class Worker(msgspec.Struct):
     id: str
     hostname: str = ""
     last_heartbeat: str | None = None
+    status: str = ""
+    queues: list[str] = []
+    started_at: str = ""
+
+    def cells(self) -> list[str]:
+        """One row of the table."""
+        return [self.id, self.hostname, self.last_heartbeat or "", self.status]
 
 
 @click.command()
@@ -75,7 +126,8 @@ def status(session: Session) -> None:
     if session.as_json:
         session.show(b'{"cluster":%s,"queues":%s}' % (cluster, queues))
         return
-    display.lines(f"Mode: {state.mode}  Status: {state.status}", "")
+    display.lines(f"Mode: {state.mode}  Status: {state.status}")
+    display.lines(*(f"- {problem}" for problem in state.problems()), "")
     if rows:
         display.table(["QUEUE", *COUNT_HEADS], [[row.name, *row.counts()] for row in rows])
     else:
@@ -83,21 +135,36 @@ def status(session: Session) -> None:
 
 
 @click.command()
+@click.argument("worker", required=False)
 @client_options
-def workers(session: Session) -> None:
-    """List the workers, the most recent heartbeat first."""
+def workers(session: Session, worker: str | None) -> None:
+    """List the workers, the most recent heartbeat first, or show one worker."""
     answer = session.client.get("/api/v1/workers")
+    if worker is not None:
+        _show_worker(session, answer, worker)
+        return
     rows = session.decode(answer, list[Worker])
     if session.as_json or not rows:
         session.show(answer, "No workers connected")
         return
-    display.table(
-        ["ID", "HOSTNAME", "LAST HEARTBEAT"],
-        [[row.id, row.hostname, row.last_heartbeat or ""] for row in rows],
-    )
+    display.table(_WORKER_HEADS, [row.cells() for row in rows])
 
 
-@click.group()
+def _show_worker(session: Session, answer: bytes, name: str) -> None:
+    for raw in session.decode(answer, list[msgspec.Raw]):
+        row = session.decode(bytes(raw), Worker)
+        if row.id == name:
+            break
+    else:
+        raise NotFound(f"worker {name} does not exist")
+    if session.as_json:
+        session.show(bytes(raw))
+        return
+    display.table(_WORKER_HEADS, [row.cells()])
+    display.lines("", f"Queues: {', '.join(row.queues)}", f"Started: {row.started_at}")
+
+
+@click.group(cls=Commands)
 def cluster() -> None:
     """Show and change the nodes of a cluster."""
 
@@ -117,7 +184,7 @@ def cluster_status(session: Session) -> None:
         "",
     )
     rows = [node.cells() for node in state.nodes]
-    display.table(["NODE", "ADDRESS", "HTTP", "ROLE", "VOTER", "LAG"], rows)
+    display.table(["NODE", "ADDRESS", "HTTP", "ROLE", "VOTER", "STATUS", "LAG", "CONTACT"], rows)
 
 
 @cluster.command()

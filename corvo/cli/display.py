@@ -58,7 +58,7 @@ def wants_json(words: Sequence[str]) -> bool:
     This reads the raw words, so that it also works for usage errors."""
     options = words[: words.index("--")] if "--" in words else words
     return (
-        "--output-json" in options
+        any(word.partition("=")[0] == "--output-json" for word in options)
         or "--output=json" in options
         or ("--output", "json") in itertools.pairwise(options)
     )

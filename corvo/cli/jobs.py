@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from corvo.cli.api import segment
-from corvo.cli.options import DURATION, JSON, Session, client_options
+from corvo.cli.options import DURATION, JSON, START, TAGS, Session, client_options
 from corvo.model import (
     BACKOFFS,
     HOLD_ACTIONS,
@@ -43,9 +43,20 @@ class Status(msgspec.Struct):
     metavar="RUNS",
     help="Maximum number of runs in total.  [server's default: 3]",
 )
-@click.option("--scheduled-at", metavar="TIME", help="Do not run before this time (RFC 3339).")
 @click.option(
-    "--tags", type=JSON, metavar="OBJECT", help='Tags: a JSON object such as \'{"team": "a"}\'.'
+    "--scheduled-at",
+    type=START,
+    metavar="TIME",
+    help="Do not run before this time: RFC 3339, a date, or a delay such as 90m.",
+)
+@click.option("--delay", type=DURATION, help="Do not run before this time has passed.")
+@click.option(
+    "--tags",
+    "--tag",
+    type=TAGS,
+    multiple=True,
+    metavar="TAGS",
+    help='Tags: a=b, a=b,c=d or a JSON object such as \'{"team": "a"}\'; repeatable.',
 )
 @click.option(
     "--retry-backoff",
@@ -126,12 +137,20 @@ def enqueue(
     payload: msgspec.Raw,
     wait: float | None,
     idempotency_key: str | None,
+    tags: tuple[msgspec.Raw, ...],
+    scheduled_at: str | float | None,
     **options: object,
 ) -> None:
     """Enqueue a job.
 
     PAYLOAD is JSON text; - reads standard input, @FILE a file."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
+    if scheduled_at is not None:
+        if "delay" in given:
+            raise click.UsageError("give --delay or --scheduled-at, not both")
+        given["scheduled_at" if isinstance(scheduled_at, str) else "delay"] = scheduled_at
+    if tags:
+        given["tags"] = tags[0] if len(tags) == 1 else _merged(tags)
     hold = {
         name: given.pop(option)
         for name, option in (
@@ -154,6 +173,17 @@ def enqueue(
     if job.last_error:
         lines.append(f"Last error: {job.last_error}")
     session.show(answer, *lines)
+
+
+def _merged(tags: tuple[msgspec.Raw, ...]) -> dict[str, msgspec.Raw]:
+    """Merge the tags of several options."""
+    merged: dict[str, msgspec.Raw] = {}
+    for raw in tags:
+        try:
+            merged |= msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError as e:
+            raise click.UsageError(f"--tags must be a JSON object: {e}") from None
+    return merged
 
 
 @click.command()

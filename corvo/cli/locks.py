@@ -6,7 +6,8 @@ import click
 import msgspec
 
 from corvo.cli import display
-from corvo.cli.options import ListingGroup, Session, client_options
+from corvo.cli.command_line import ListingGroup
+from corvo.cli.options import Session, client_options
 
 
 class Lock(msgspec.Struct):

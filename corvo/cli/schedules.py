@@ -7,8 +7,9 @@ import msgspec
 
 from corvo.cli import display
 from corvo.cli.api import segment
+from corvo.cli.command_line import ListingGroup
 from corvo.cli.jobs import Enqueued
-from corvo.cli.options import DURATION, JSON, ListingGroup, Session, client_options
+from corvo.cli.options import DURATION, JSON, TAGS, Session, client_options
 from corvo.model import BACKOFFS, CATCH_UPS, OVERLAPS, PRIORITY_NAMES, UNIQUE_UNTIL
 
 _PATH = "/api/v1/schedules"
@@ -64,7 +65,9 @@ _SETTINGS = [
     click.option(
         "--max-retries", type=int, help="Maximum number of runs of a job.  [server's default: 3]"
     ),
-    click.option("--tags", type=JSON, metavar="OBJECT", help="Tags of the jobs."),
+    click.option(
+        "--tags", "--tag", type=TAGS, metavar="TAGS", help="Tags of the jobs: a=b,c=d or JSON."
+    ),
     click.option("--retry-backoff", type=click.Choice(BACKOFFS), help="How the retry delay grows."),
     click.option("--retry-base-delay", type=DURATION, help="Delay before the first retry."),
     click.option("--retry-max-delay", type=DURATION, help="Maximum retry delay."),

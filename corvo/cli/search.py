@@ -2,18 +2,16 @@
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 import msgspec
 
 from corvo.cli import display
-from corvo.cli.options import Session, client_options
+from corvo.cli.options import AGO, Session, client_options
 from corvo.errors import ValidationError
 from corvo.limits import SEARCH_PAGE_MAX
 from corvo.model import PRIORITY_NAMES
-from corvo.platform.durations import parse_duration
 
 _PATH = "/api/v1/jobs/search"
 _HEADS = ["ID", "STATE", "QUEUE", "ATTEMPT", "CREATED"]
@@ -44,40 +42,18 @@ class Page(msgspec.Struct):
     cursor: str = ""
 
 
-class Moment(click.ParamType[str]):
-    """A time: RFC 3339, a date, or a duration before now; the value is RFC 3339."""
-
-    name = "time"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Convert to RFC 3339, or fail with a usage error; the server validates RFC 3339 input."""
-        text = str(value)
-        if text[:1].isdigit() and "T" in text.upper():
-            return text
-        try:
-            if text.count("-") == 2:
-                return datetime.strptime(text, "%Y-%m-%d").strftime("%Y-%m-%dT00:00:00Z")
-            ago = timedelta(microseconds=parse_duration(text, "it") // 1000)
-            return (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        except (ValueError, OverflowError, ValidationError):
-            self.fail(f"{text} is not a time, date, or duration such as 7d", param, ctx)
-
-
-MOMENT = Moment()
-
-
 @click.command()
 @click.option("--queue", help="Queue name; * is a wildcard.")
 @click.option("--state", help="State, or a comma-separated list of states.")
 @click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Priority of the jobs.")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag; repeatable.")
+@click.option(
+    "--tag", "--tags", "tags", multiple=True, metavar="KEY=VALUE", help="Tag; repeatable."
+)
 @click.option("--payload-contains", metavar="TEXT", help="Substring of the payload.")
 @click.option("--payload-jq", metavar="EXPRESSION", help="jq condition such as '.amount > 100'.")
 @click.option("--error-contains", metavar="TEXT", help="Substring of an error text.")
-@click.option("--created-after", type=MOMENT, help="RFC 3339 time, date, or duration ago (7d).")
-@click.option("--created-before", type=MOMENT, help="RFC 3339 time, date, or duration ago (7d).")
+@click.option("--created-after", type=AGO, help="RFC 3339 time, date, or duration ago (7d).")
+@click.option("--created-before", type=AGO, help="RFC 3339 time, date, or duration ago (7d).")
 @click.option(
     "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs."
 )

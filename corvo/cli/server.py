@@ -5,6 +5,7 @@ import os
 import click
 
 from corvo import config
+from corvo.errors import ConfigError
 
 
 def _visible(option: config.Option) -> list[click.Option]:
@@ -41,7 +42,12 @@ def _serve(**given: str | bool | None) -> int:
     for option in config.OPTIONS:
         if option.is_flag and given["no_" + option.name.replace("-", "_")]:
             flags[option.name] = "false"
-    settings = config.load(flags, os.environ)
+    try:
+        settings = config.load(flags, os.environ)
+    except ConfigError:
+        for warning in config.misspelled(os.environ):  # a possible cause
+            click.echo(f"Warning: {warning}", err=True)
+        raise
     from corvo.node.node import run
 
     return run(settings)

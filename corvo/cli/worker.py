@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from corvo.cli import display
-from corvo.cli.api import segment
+from corvo.cli.api import Client, segment
 from corvo.cli.options import DEFAULT_SERVER, DURATION, JSON, Session, client_options
 from corvo.limits import FETCH_BATCH_MAX, FETCH_WAIT_DEFAULT_S
 
@@ -132,12 +132,15 @@ def fetch(
         session.show(answer, "No job")
         return
     for number, job in enumerate(jobs):
-        display.lines(*[""] * (number > 0), *_describe(job, session.client.server))
+        display.lines(*[""] * (number > 0), *_describe(job, session.client))
 
 
-def _describe(job: Job, server: str) -> list[str]:
+def _describe(job: Job, client: Client) -> list[str]:
     """Describe a job, with shell commands to ack or fail it."""
+    server = client.server
     where = "" if server == DEFAULT_SERVER else f" --server {shlex.quote(server)}"
+    if client.ca_file is not None:
+        where += f" --cacert {shlex.quote(client.ca_file)}"
     lease = f" {shlex.quote(job.job_id)} --token {shlex.quote(job.lease_token)}{where}"
     lines = [
         f"Job:         {job.job_id}",

@@ -425,6 +425,8 @@ class Node:
         config = self.config
         fields = {"bind": str(self.address), "durable": config.durable}
         logger.info("corvo server ready", extra={"fields": fields})
+        for warning in config.misspelled:
+            logger.warning("%s", warning)
         for name in config.ignored:
             logger.warning("setting %s is not supported by this version and is ignored", name)
         if not config.durable:

@@ -46,6 +46,7 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "unique_until": 0,
     "unique_period_ns": 0,
     "options": b"",
+    "delay_ns": 0,
 }
 
 ARGUMENT_FIELDS: dict[str, Any] = {

@@ -81,6 +81,22 @@ def test_the_year_9999_is_valid_and_10000_is_not(api: Api, queue: str) -> None:
     assert api.fetch(queue) is None
 
 
+def test_a_delay_counts_from_the_stamp(api: Api, queue: str) -> None:
+    with frozen_clock(api) as now_ns:
+        body = {"jobs": [{"queue": queue, "delay": 90}, {"queue": queue, "delay": "1h30m"}]}
+        ids = [api.enqueue(queue, delay="5m"), *api.ok("POST", "/enqueue/batch", body)["job_ids"]]
+        jobs = [api.job(job_id) for job_id in ids]
+    assert [job["state"] for job in jobs] == ["scheduled"] * 3
+    delays = [nanoseconds(job["scheduled_at"]) - now_ns for job in jobs]
+    assert delays == [300 * SECOND_NS, 90 * SECOND_NS, 5400 * SECOND_NS]
+    assert api.job(api.enqueue(queue, delay=0))["state"] == "pending"
+    last = api.job(api.enqueue(queue, delay=HUGE))
+    assert clock_ns(api) < nanoseconds(last["scheduled_at"]) < YEAR_9999_NS + SECOND_NS
+    for more in ({"scheduled_at": "2999-01-01T00:00:00Z"}, {"hold": {}}):
+        answer = api.post("/enqueue", {"queue": queue, "delay": "5m", **more})
+        assert "exclude each other" in refused(answer, 400, "VALIDATION_ERROR")["error"]
+
+
 def test_jitter_is_on_by_default(api: Api, queue: str) -> None:
     """Jobs that fail together do not come back together; without jitter they do."""
     policy = {"retry_backoff": "fixed", "retry_base_delay": "100s"}

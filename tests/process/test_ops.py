@@ -216,7 +216,7 @@ REQUESTS: dict[ops.Op, Row] = {
     ),
     ops.RESUME_QUEUE: Row(paused, "POST /queues/$q/resume", "resume $q", of_queue(paused=False)),
     ops.CLEAR_QUEUE: Row(
-        two_pending, "POST /queues/$q/clear", "clear $q", of_queue(pending=0, scheduled=0)
+        two_pending, "POST /queues/$q/clear", "clear $q --yes", of_queue(pending=0, scheduled=0)
     ),
     ops.DELETE_QUEUE: Row(
         two_pending,
@@ -227,13 +227,13 @@ REQUESTS: dict[ops.Op, Row] = {
     ops.SET_CONCURRENCY: Row(
         nothing,
         'POST /queues/$q/concurrency {"max": 3}',
-        "concurrency $q 3",
+        "concurrency $q 3 --create",
         of_queue(max_concurrency=3),
     ),
     ops.SET_THROTTLE: Row(
         nothing,
         'POST /queues/$q/throttle {"rate": 5, "period": "2s"}',
-        "throttle $q 5 2s",
+        "throttle $q 5 2s --create",
         of_queue(rate_limit=5, rate_window_ms=2_000),
     ),
     ops.REMOVE_THROTTLE: Row(
@@ -245,13 +245,13 @@ REQUESTS: dict[ops.Op, Row] = {
     ops.SET_GROUP_LIMIT: Row(
         nothing,
         'POST /queues/$q/groups {"concurrency": 2}',
-        "groups $q 2",
+        "groups $q 2 --create",
         of_queue(group_concurrency=2),
     ),
     ops.SET_QUEUE_OPTIONS: Row(
         nothing,
         'POST /queues/$q/aging {"after": "60s"}',
-        "aging $q 60s",
+        "aging $q 60s --create",
         of_queue(aging_after=60),
     ),
     ops.RELEASE_LOCK: Row(

@@ -130,6 +130,41 @@ def test_json_for_others(shell: Shell) -> None:
     assert shell.run(f"corvo search --queue reports --output json | {count}") == "1\n"
 
 
+def test_a_reader_that_stops_early(shell: Shell) -> None:
+    shell.api.enqueue_many("long", 1500)
+    text = "corvo search --queue long --all | head -1"
+    assert shell.run(f"bash -o pipefail -c '{text}'").startswith("job_")
+
+
+def test_many_jobs_need_a_confirmation(shell: Shell) -> None:
+    shell.api.enqueue_many("crowd", 1001)
+    find = "corvo search --queue crowd --all"
+    text = f"{find} | corvo bulk cancel 2>&1; echo $?"
+    assert shell.run(text) == "Error: use --yes to cancel 1001 jobs\n1\n"
+    text = """corvo bulk cancel --filter '{"queue":"crowd"}' </dev/null 2>&1; echo $?"""
+    assert shell.run(text) == "Error: use --yes to cancel 1001 jobs\n1\n"
+    assert shell.run(f"{find} | corvo bulk cancel --yes").startswith("Affected: 1001 jobs (")
+
+
+def test_times_and_tags_as_people_write_them(shell: Shell) -> None:
+    job_id = json.loads(
+        shell.run("corvo enqueue times '{}' --scheduled-at 90m --tags team=a,x=1 --output json")
+    )["job_id"]
+    job = shell.api.job(job_id)
+    assert (job["state"], job["tags"]) == ("scheduled", {"team": "a", "x": "1"})
+    text = "corvo search --queue times --tags team=a"
+    assert shell.run(f"{text} --created-after -1h --created-before +1h") == f"{job_id}\n"
+    assert shell.run(f"{text} --created-before 1h") == ""
+
+
+def test_a_typo_makes_no_queue(shell: Shell) -> None:
+    shell.api.enqueue("emails.typo")
+    for words in ("pause email.typo", "throttle email.typo 5 1s", "clear email.typo"):
+        message = shell.run(f"corvo {words} 2>&1 || true")
+        assert "queue email.typo does not exist (did you mean emails.typo?)" in message
+    assert "email.typo" not in [queue["name"] for queue in shell.api.ok("GET", "/queues")]
+
+
 def test_undo_of_what_a_pipe_did(shell: Shell) -> None:
     api = shell.api
     dead(api, "undo", 3, "boom")

@@ -4,12 +4,14 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lib.harness import (
     ServerProcess,
+    clean_environment,
     connect,
     failed_start,
     make_certificate,
@@ -61,6 +63,23 @@ def test_the_handshake_chooses_the_protocol(server: ServerProcess) -> None:
         assert client.recv(1_000).startswith(b"HTTP/1.1 505 ")
 
 
+def test_commands_verify_the_certificate(server: ServerProcess) -> None:
+    file = str(server.data_dir.parent / "cert.pem")
+    url = f"https://127.0.0.1:{server.port}"
+
+    def corvo(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "corvo", *words]
+        return subprocess.run(command, capture_output=True, text=True, env=clean_environment())
+
+    refused = corvo("queues", "--server", url)
+    assert refused.returncode == 1
+    assert "the certificate of the server is not trusted" in refused.stderr
+    assert "--cacert FILE" in refused.stderr
+    assert corvo("--server", url, "--cacert", file, "queues").stdout == "No queues\n"
+    plain = corvo("queues", "--server", url.replace("https", "http"))
+    assert plain.returncode == 1 and "use https://" in plain.stderr
+
+
 def test_what_is_no_handshake_is_closed_and_counted(server: ServerProcess) -> None:
     with connect(server.port) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -109,11 +128,11 @@ def test_a_signal_without_a_certificate_changes_nothing(tmp_path: Path) -> None:
 def test_files_that_are_not_right_stop_the_start(tmp_path: Path) -> None:
     make_certificate(tmp_path, "first")
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    assert "needed both" in failed_start(tmp_path / "data", "--tls-cert", cert)
+    assert "must be set together" in failed_start(tmp_path / "data", "--tls-cert", cert)
     for wrong in (str(tmp_path / "none.pem"), cert):
         assert wrong in failed_start(tmp_path / "data", "--tls-cert", cert, "--tls-key", wrong)
     locked = str(tmp_path / "locked.pem")
     command = ["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked]
     subprocess.run(command, check=True, capture_output=True)
     complaint = failed_start(tmp_path / "data", "--tls-cert", cert, "--tls-key", locked)
-    assert "needs a password" in complaint
+    assert "protected by a password" in complaint

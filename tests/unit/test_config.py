@@ -79,7 +79,11 @@ def test_reachable_address_needs_insecure(text: str) -> None:
         ("log-level", "loud"),
         ("shutdown-timeout", "-1s"),
         ("shutdown-timeout", "soon"),
-        ("max-payload-size", "256KiB"),
+        ("max-payload-size", "256K"),
+        ("max-payload-size", "1TB"),
+        ("max-payload-size", "1GB"),
+        ("max-payload-size", "1.0001kB"),
+        ("max-payload-size", "MB"),
         ("max-payload-size", "0"),
         ("max-payload-size", "-1"),
         ("max-body-size", "999999999999"),
@@ -213,3 +217,60 @@ def test_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("mdns", "dns:", "dns:x:", "dns:x:http"):
         with pytest.raises(ConfigError, match="other modes are not supported"):
             load({"discover": wrong}, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1000", 1000),
+        ("1000B", 1000),
+        ("1kB", 1000),
+        ("1MB", 1_000_000),
+        ("1 mb", 1_000_000),
+        ("256KiB", 256 << 10),
+        ("2MiB", 2 << 20),
+        ("1.5MB", 1_500_000),
+        ("0.001GiB", None),
+        ("0.001GB", 1_000_000),
+    ],
+)
+@pytest.mark.parametrize("name", ["payload", "result", "checkpoint"])
+def test_sizes(name: str, text: str, size: int | None) -> None:
+    flags = {f"max-{name}-size": text, "max-body-size": "8MiB"}
+    if size is None:
+        with pytest.raises(ConfigError, match="a whole number of bytes"):
+            load(flags, {})
+    else:
+        assert getattr(load(flags, {}), f"max_{name}_size") == size
+
+
+def test_size_of_a_file_and_of_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "corvo.toml"
+    path.write_text('max-body-size = "4MB"\n')
+    settings = load({"config": str(path)}, {"CORVO_MAX_PAYLOAD_SIZE": "1MB"})
+    assert (settings.max_body_size, settings.max_payload_size) == (4_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("variable", "known"),
+    [
+        ("CORVO_RETENTOIN", "CORVO_RETENTION"),
+        ("CORVO_DATA_DIRR", "CORVO_DATA_DIR"),
+        ("CORVO_DATADIR", "CORVO_DATA_DIR"),
+        ("CORVO_CLUSTER_SECRT", "CORVO_CLUSTER_SECRET"),
+        ("CORVO_SERVR", "CORVO_SERVER"),
+        ("CORVO_ULR", None),
+        ("CORVO_BIND", None),
+        ("CORVO_MY_OWN_THING", None),
+        ("CORVO_BUILD", None),
+        ("CORVO_PORT", None),
+        ("CORVO_SERVICE_HOST", None),
+        ("CORVO_RAFT_PORT_9000_TCP_ADDR", None),
+        ("RETENTOIN", None),
+    ],
+)
+def test_a_misspelled_variable(variable: str, known: str | None) -> None:
+    warning = f"nothing reads {variable}; did you mean {known}?"
+    value = "127.0.0.1:1" if variable == "CORVO_BIND" else "x"
+    settings = load({}, {variable: value})
+    assert settings.misspelled == (() if known is None else (warning,))

@@ -257,7 +257,8 @@ def known_variables() -> set[str]:
     found = {config.env_name(name) for name in (*config.NAMES, config.CONFIG_OPTION.name)}
     found.add(failpoints.VARIABLE)
     for command in subcommands(root):
-        found |= {str(param.envvar) for param in command.params if param.envvar}
+        for param in command.params:
+            found |= {param.envvar} if isinstance(param.envvar, str) else set(param.envvar or ())
     for path in ("setup.py", "tests/conftest.py"):
         found |= set(re.findall(r'environ\.get\("(CORVO_[A-Z_]+)"', (ROOT / path).read_text()))
     return found
@@ -436,6 +437,12 @@ CLAIMS = [
     Claim(
         "The server refuses to start with this variable unless `--test-clock`",
         lambda: exits({failpoints.VARIABLE: "apply.before=kill"}),
+    ),
+    Claim(
+        "refuse one that does not exist",
+        lambda: is_shown(
+            "unit/cli/test_safety.py::test_a_setting_of_a_queue_that_does_not_exist",
+        ),
     ),
 ]
 CLAIMED = r"refus|reject|not accept|stops? the start|does not start|ignore|no effect|means nothing"

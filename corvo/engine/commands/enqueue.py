@@ -91,6 +91,8 @@ class EnqueueCommands:
     def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
+        if body.scheduled_at and body.delay is not None:
+            raise ValidationError("delay and scheduled_at exclude each other", field="delay")
         queue = validate.queue_name(body.queue or "")
         has_options = batch_id != "" or astuple(body)[_FIRST_OPTION:] != _NO_OPTIONS
         base_default_ms = limits.RETRY_BASE_DELAY_DEFAULT_MS
@@ -117,6 +119,7 @@ class EnqueueCommands:
             validate.unique_until(body.unique_until),
             validate.length_ns(body.unique_period, "unique_period"),
             self._options.encode(body, batch_id) if has_options else b"",
+            validate.length_ns(body.delay, "delay"),
         )
 
 

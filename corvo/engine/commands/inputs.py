@@ -67,6 +67,7 @@ class JobBody(_Body):
     retry_max_delay: Duration = None
     retry_jitter: Number | None = None
     scheduled_at: Text = None
+    delay: Duration = None
     tags: dict[str, Raw] | None = None
     checkpoint: Raw = NOTHING
     parent_id: Text = None

@@ -161,8 +161,9 @@ def _hold(body: EnqueueBody) -> tuple[bool, str, int, int]:
     hold = body.hold
     if hold is None:
         return False, "", 0, 0
-    if body.scheduled_at:
-        raise ValidationError("hold and scheduled_at exclude each other", field="hold")
+    for name, given in (("scheduled_at", body.scheduled_at), ("delay", body.delay)):
+        if given:
+            raise ValidationError(f"hold and {name} exclude each other", field="hold")
     reason = validate.text(hold.reason, "reason", limits.HOLD_TEXT_SIZE_MAX)
     timeout_ns, action = hold_values(hold.timeout, hold.timeout_action)
     return True, reason, timeout_ns, action

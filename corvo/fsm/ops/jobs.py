@@ -75,7 +75,7 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(state: State, payload: bytes) -> object:
     """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
-    job, queue, options = read_enqueue(payload)
+    job, queue, options = read_enqueue(payload, state.stamp_ns)
     refusal: CorvoError | None = state.no_room(queue)
     if refusal is None and options:
         refusal = _options_refusal(state, options, "")
@@ -95,9 +95,9 @@ def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError |
     return refusal
 
 
-def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
+def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
     """Decode an Enqueue into a job that is not in the state yet, the name of its queue, and its
-    options."""
+    options. A delay counts from `stamp_ns`."""
     r = _reader
     r.begin(payload)
     job = Job("")
@@ -119,7 +119,10 @@ def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
     options = r.b()
+    delay_ns = r.u()
     # </generated>
+    if delay_ns:
+        job.scheduled_ns = min(stamp_ns + delay_ns, TIME_MAX_NS)
     r.done()
     job.id = job_id
     return job, queue, options
@@ -230,7 +233,7 @@ def enqueue_batch(state: State, payload: bytes) -> object:
         batch_id = batches.read_new_batch(opening).id
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        job, queue, options = read_enqueue(item)
+        job, queue, options = read_enqueue(item, state.stamp_ns)
         refusal: CorvoError | None = state.no_room(queue)
         if refusal is None and options:
             refusal = _options_refusal(state, options, batch_id)

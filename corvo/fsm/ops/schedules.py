@@ -155,7 +155,7 @@ def run_schedule(state: State, payload: bytes) -> object:
 
 
 def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> Enqueued:
-    job, queue, options = jobs.read_enqueue(schedule.job)
+    job, queue, options = jobs.read_enqueue(schedule.job, state.stamp_ns)
     job.id = job_id
     job.schedule_id = schedule.id
     job.schedule_occurrence_ns = occurrence_ns
@@ -183,7 +183,7 @@ def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -
 
 def queue_of(schedule: Schedule) -> str:
     """Return the queue of the schedule's jobs."""
-    _, queue, _ = jobs.read_enqueue(schedule.job)
+    _, queue, _ = jobs.read_enqueue(schedule.job, 0)
     return queue
 
 

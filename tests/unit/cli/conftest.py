@@ -74,6 +74,7 @@ class FakeServer(ThreadingHTTPServer):
         self.numbers = itertools.count()
         self.pending: dict[str, list[dict[str, Any]]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.queues = {"q": {"name": "q"}, "a/b": {"name": "a/b"}, "mail": {"name": "mail"}}
 
     def can(self, method: str, path: str, body: object, status: int = 200) -> None:
         """Answer the next such request with this."""
@@ -109,6 +110,10 @@ class FakeServer(ThreadingHTTPServer):
                     if self.end(job_id, body):
                         return self.json(200, {"status": "ok", "state": "completed"})
                     return self.json(409, {"error": "the lease is lost", "code": "LEASE_LOST"})
+                case ["queues"]:
+                    return self.json(200, list(self.queues.values()))
+                case ["queues", name] if method == "GET" and name in self.queues:
+                    return self.json(200, self.queues[name])
                 case ["/healthz"] | ["", "healthz"]:
                     return self.json(200, {"status": "ok"})
                 case ["cluster", "status"]:

@@ -398,7 +398,8 @@ def test_one_request_one_answer(
 ) -> None:
     server.can(method, path, answer)
     assert run(*shlex.split(words)) == (0, plain, "")
-    assert [request[:2] for request in server.requests] == [(method, path)]
+    changes = [request[:2] for request in server.requests if request[0] != "GET"]
+    assert changes == [(method, path)]
     assert server.bodies == ([] if body is None else [body])
 
     server.can(method, path, answer)
@@ -436,14 +437,24 @@ def test_cluster_status(server: Any, run: Any) -> None:
     row = {"id": "a", "address": "h:9000", "http_addr": "h:8080", "role": "leader", "voter": True}
     other = {"id": "b", "address": "i:9000", "http_addr": "i:8080", "role": "learner"}
     status = {"node_id": "a", "state": "Leader", "leader_id": "a", "applied_index": 7}
-    status |= {"commit_index": 8, "nodes": [row | {"lag": 0}, other]}
+    row |= {"lag": 0, "status": "healthy", "last_contact_ms": 0}
+    other |= {"lag": 9, "status": "unreachable", "last_contact_ms": 12_500}
+    wrong = {"id": "c", "status": "healthy", "state_differs": True}
+    # A follower knows only its connections to the others.
+    seen = {"id": "d", "connected": True, "last_contact_ms": 180}
+    gone = {"id": "e", "connected": False}
+    status |= {"commit_index": 8, "nodes": [row, other, wrong, seen, gone, {"id": "f"}]}
     server.can("GET", "/api/v1/cluster/status", status)
     assert run("cluster", "status").out.splitlines() == [
         "Node: a  State: Leader  Leader: a  Applied: 7  Committed: 8",
         "",
-        "NODE  ADDRESS  HTTP    ROLE     VOTER  LAG",
-        "a     h:9000   h:8080  leader   yes    0",
-        "b     i:9000   i:8080  learner",
+        "NODE  ADDRESS  HTTP    ROLE     VOTER  STATUS       LAG  CONTACT",
+        "a     h:9000   h:8080  leader   yes    healthy      0    0.0s ago",
+        "b     i:9000   i:8080  learner         unreachable  9    12.5s ago",
+        "c                                      diverged",
+        "d                                      connected         0.2s ago",
+        "e                                      unreachable",
+        "f                                      unknown",
     ]
     server.can("GET", "/api/v1/cluster/status", status)
     assert json.loads(run("cluster", "status", "--output=json").out) == status
@@ -575,12 +586,21 @@ def test_workers(server: Any, run: Any) -> None:
         "hostname": "h",
         "queues": ["q"],
         "last_heartbeat": "2026-01-01T00:00:00Z",
+        "started_at": "2025-12-31T00:00:00Z",
+        "status": "offline",
     }
     server.can("GET", "/api/v1/workers", [worker])
     assert run("workers").out.splitlines() == [
-        "ID  HOSTNAME  LAST HEARTBEAT",
-        "w1  h         2026-01-01T00:00:00Z",
+        "ID  HOSTNAME  LAST HEARTBEAT        STATUS",
+        "w1  h         2026-01-01T00:00:00Z  offline",
     ]
+    server.can("GET", "/api/v1/workers", [worker])
+    shown = run("workers", "w1").out
+    assert shown.endswith("offline\n\nQueues: q\nStarted: 2025-12-31T00:00:00Z\n")
+    server.can("GET", "/api/v1/workers", [worker])
+    assert json.loads(run("workers", "w1", "--output", "json").out) == worker
+    server.can("GET", "/api/v1/workers", [worker])
+    assert run("workers", "w2").err == "Error: worker w2 does not exist\n"
     server.can("GET", "/api/v1/workers", [])
     assert run("workers").out == "No workers connected\n"
     server.can("GET", "/api/v1/workers", [worker])
@@ -786,7 +806,7 @@ def test_debug_log_shows_the_request(server: Any, run: Any) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        assert "GET /api/v1/queues status=404" in run("--log-level", "debug", "queues").err
+        assert "GET /api/v1/queues status=200" in run("--log-level", "debug", "queues").err
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
