@@ -7,6 +7,7 @@ action_args      arguments of the actions on jobs
 relations        batches, chains and dependencies in requests and responses
 explain          why a job does not run
 result_schemas   JSON Schema checks of results
+schema_costs     a bound on the work of such a check
 idempotency      the Idempotency-Key header
 prometheus       text format of /metrics
 handlers/        one module per group of routes
