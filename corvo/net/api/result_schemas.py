@@ -39,6 +39,7 @@ _TEXT_MAX: Final = 500
 _ALL_ERRORS_SIZE_MAX: Final = 8 * limits.KIB
 _ERRORS_SIZE_MAX: Final = 16 * limits.MIB  # of the values and keywords that they repeat
 _ERROR_SIZE: Final = 128  # of an error itself
+_STEP_SIZE: Final = 32  # of a step of its path
 _LIBRARY_TOO_DEEP: Final = "Recursion limit reached"
 _VALUE_SIZE_MAX: Final = limits.KIB
 _COMPILED_MAX: Final = 64
@@ -77,11 +78,35 @@ def check_result(schema: bytes, result: bytes) -> None:
             return
     except (ValueError, RecursionError) as error:
         raise _not_met([{"path": "", "message": _unreadable(error)}]) from None
-    repeated = _ERROR_SIZE + len(result) + measured.copied
-    if len(result) <= _ALL_ERRORS_SIZE_MAX and values * cost * repeated <= _ERRORS_SIZE_MAX:
-        errors = list(islice(validator.iter_errors(value), _ERRORS_MAX))
-        raise _not_met([_document(error) for error in errors])
+    if len(result) <= _ALL_ERRORS_SIZE_MAX and _errors_are_small(
+        measured, value, values * cost, len(result)
+    ):
+        with suppress(ValueError):  # a value that is nested too deeply to be repeated
+            errors = list(islice(validator.iter_errors(value), _ERRORS_MAX))
+            raise _not_met([_document(error) for error in errors])
     raise _not_met([_first_error(schema, measured, value)])
+
+
+def _errors_are_small(measured: Schema, value: Any, checks: int, size: int) -> bool:
+    """Whether all errors of a value take little memory. There is one per check at most, and each
+    repeats its value, its keyword and its path in the schema."""
+    steps = measured.depth * (_depth(value) if measured.recursive else 1)
+    return checks * (_ERROR_SIZE + _STEP_SIZE * steps + size + measured.copied) <= _ERRORS_SIZE_MAX
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for part in level:
+            if isinstance(part, dict):
+                inner += part.values()
+            elif isinstance(part, list):
+                inner += part
+        level = inner
+    return depth
 
 
 def _not_met(errors: list[dict[str, Any]]) -> ResultSchemaError:
@@ -101,11 +126,12 @@ def _unreadable(error: Exception) -> str:
 
 def _first_error(schema: bytes, measured: Schema, value: Any) -> dict[str, Any]:
     if not measured.unevaluated:
-        with suppress(jsonschema_rs.ReferencingError, ValidationError):  # a $ref into `anyOf`
-            try:
-                _compiled(without_inner_errors(_loaded(schema)), measured).validate(value)
-            except jsonschema_rs.ValidationError as error:
-                return _document(error)
+        try:
+            _compiled(without_inner_errors(_loaded(schema)), measured).validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _document(error)
+        except (ValueError, ValidationError):  # nested too deeply, or a $ref into `anyOf`
+            pass
     return {"path": "", "message": "the value is not valid, and too large for details"}
 
 

@@ -74,6 +74,10 @@ _POSITIONS_MAX: Final = limits.RESULT_SCHEMA_COST_MAX
 # Keywords that the library copies into each of its errors.
 _COPIED: Final = ("const", "enum", "not", "pattern", "format", "dependentRequired")
 
+_DEPTH_MAX: Final = 250  # of parts, with references expanded
+# Parts of a cycle that apply to the same value one inside the other. The library uses its stack for
+# each of them at each level of a result.
+_CHAIN_MAX: Final = 32
 # Keywords whose errors hold the errors of the parts that they apply.
 _LISTING: Final = ("anyOf", "oneOf", "propertyNames")
 
@@ -98,8 +102,9 @@ class Measure:
 
 
 class Schema:
-    """A measured schema: `parts`, `cost`, `patterns` (their number) and `copied` (the length of the
-    longest value that an error repeats). Raises ValidationError when it has no bound."""
+    """A measured schema: `parts`, `cost`, `depth` of parts, number of `patterns`, and `copied`, the
+    length of the longest value that an error repeats. Raises ValidationError when it has no bound.
+    """
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -108,14 +113,16 @@ class Schema:
         self.patterns = 0
         self.copied = 0
         self.unevaluated = False
-        root = self._measure(schema)
+        self.depth = 0
+        root = self._measure(schema, 0)
         self.parts = root.parts
         self.cost = max(1, root.cost)
+        self.recursive = root.recursive
 
     def all_parts(self) -> list[dict[str, Any]]:
         return [measure.part for measure in self._found.values()]
 
-    def _measure(self, part: Any) -> Measure:
+    def _measure(self, part: Any, depth: int) -> Measure:
         """Tarjan's algorithm: a part is measured after everything that it leads to, and the parts
         of a cycle together."""
         if not isinstance(part, dict):
@@ -129,10 +136,13 @@ class Schema:
         own = self._found[id(part)] = Measure(part, len(self._found) + 1)
         if len(self._found) > limits.RESULT_SCHEMA_PARTS_MAX:
             raise too_many_parts()
+        if depth > _DEPTH_MAX:
+            raise refused("nested too deeply, with references expanded")
+        self.depth = max(self.depth, depth)
         self._open.append(own)
         self._note(part)
         for target, kind, member, times in self._edges(part):
-            to = self._measure(target)
+            to = self._measure(target, depth + 1)
             if to.on_stack:
                 own.low = min(own.low, to.low)
             own.edges.append((to, kind, member, times))
@@ -233,30 +243,35 @@ def _close(cycle: list[Measure]) -> None:
 
 def _check_one_way(cycle: list[Measure], inside: set[int]) -> None:
     """Raises ValidationError when recursion leads to the same value in more than one way."""
-    closures: dict[int, tuple[Ways, Ways]] = {}
+    closures: dict[int, tuple[Ways, Ways, int]] = {}
     pending: set[int] = set()
 
-    def ways(own: Measure) -> tuple[Ways, Ways]:
-        """Ways into the cycle, and into any recursion, by the member that they lead to."""
+    def closure(own: Measure) -> tuple[Ways, Ways, int]:
+        """Ways into the cycle, and into any recursion, by the member that they lead to, and the
+        longest chain of parts for the same value."""
         known = closures.get(id(own))
         if known is not None:
             return known
         if id(own) in pending:
             raise refused("its recursion has a cycle without a step into a value")
         pending.add(id(own))
-        found: tuple[Ways, Ways] = _steps(own, inside), _steps(own, None)
+        here, anywhere, chain = _steps(own, inside), _steps(own, None), 1
         for to, kind, _, times in own.edges:
             if kind == IN_PLACE and to.recursive:
-                for total, more in zip(found, ways(to), strict=True):
-                    _add(total, more, times)
-        for step in found[0].keys() | found[1].keys():
-            if _count(found[0], step) >= 1 and _count(found[1], step) > 1:
+                more_here, more_anywhere, more_chain = closure(to)
+                _add(here, more_here, times)
+                _add(anywhere, more_anywhere, times)
+                chain = max(chain, 1 + more_chain)
+        if chain > _CHAIN_MAX:
+            raise refused(f"its recursion nests more than {_CHAIN_MAX} parts for one value")
+        for step in here.keys() | anywhere.keys():
+            if _count(here, step) >= 1 and _count(anywhere, step) > 1:
                 raise refused("its recursion leads to the same value in more than one way")
-        closures[id(own)] = found
-        return found
+        closures[id(own)] = here, anywhere, chain
+        return closures[id(own)]
 
     for own in cycle:
-        ways(own)
+        closure(own)
 
 
 def _steps(own: Measure, inside: set[int] | None) -> Ways:
