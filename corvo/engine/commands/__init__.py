@@ -6,4 +6,5 @@ work            fetches, acks, fails, heartbeats and releases
 options         optional fields of an enqueue, encoded for the op
 action_args     arguments of the actions on jobs
 result_schemas  JSON Schema checks of results
+schema_costs    a bound on the work of such a check
 """

@@ -1,56 +1,51 @@
 """Schemas of results: JSON Schema of draft 2020-12, with bounds that keep a schema from being used
 to stop the server.
 
-A schema is part of what a job was enqueued with and never changes. Any job that can be acked is
-applied, so that a result can be checked before the ack is proposed, and apply knows nothing about
-schemas.
+A schema is part of a job from its enqueue on and never changes. Any job that can be acked is
+applied. So a result is validated before the ack is proposed, and apply knows nothing about schemas.
 
 A schema may refer to its own parts (`#/$defs/...`) and to nothing else, so nothing is ever loaded.
-Its size with all references followed is bounded, because a few definitions that each refer to the
-next one twice stand for millions of checks. Patterns are matched in linear time: they have no
-look-around and no back references. What is left is that each part may have to be looked at for each
-value of a result. So every schema has a *cost*, which is what it takes to check one value, as a
-number of simple parts, and results that are too long for the cost of their schema are refused.
+Patterns are matched in linear time: they have no look-around and no back references. Every schema
+has a cost, see `schema_costs`. Results that are too long for the cost of their schema are refused.
+
+The library only answers valid or not valid within that bound. The errors that it lists can take
+memory without bound, because each repeats the value and the keyword, and an error of `anyOf` holds
+the errors of all alternatives. All errors are listed only if a bound on their size is small. Else
+the first error is found with a copy of the schema whose errors hold no others.
 """
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
-from urllib.parse import unquote
 
 import jsonschema_rs
 
 from corvo import limits
 from corvo.engine import validate
+from corvo.engine.commands.schema_costs import (
+    TEXT_UNIT,
+    Schema,
+    hidden_keyword,
+    refused,
+    without_inner_errors,
+)
 from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError
 
 _ERRORS_MAX: Final = 20
 _TEXT_MAX: Final = 500
-# A longer result gets its first error only, because the library collects all of them.
+# For longer results only the first error is listed.
 _ALL_ERRORS_SIZE_MAX: Final = 8 * limits.KIB
+_ERRORS_SIZE_MAX: Final = 16 * limits.MIB  # of the values and keywords that they repeat
+_ERROR_SIZE: Final = 128  # of an error itself
+_STEP_SIZE: Final = 32  # of a step of its path
+_LIBRARY_TOO_DEEP: Final = "Recursion limit reached"
 _VALUE_SIZE_MAX: Final = limits.KIB
-_COMPILED_MAX: Final = 128
-_PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=256 * limits.KIB)
-# Keywords whose lists are data and no schemas. (An object may as well be a property of that name.)
-_DATA: Final = ("const", "default", "enum", "examples")
-_ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
-# The cost of keywords in addition to their part. The time of some depends on the length of a text,
-# so that
-# each _TEXT_UNIT of a result counts as a value, too.
-_COSTS: Final = {
-    "pattern": 8,
-    "patternProperties": 8,
-    "propertyNames": 8,
-    "format": 8,
-    "uniqueItems": 32,
-    "unevaluatedItems": 16,
-    "unevaluatedProperties": 16,
-}
-_FRACTION_COST: Final = 64  # of a multipleOf that is no whole number
-_TEXT_UNIT: Final = 64
+_COMPILED_MAX: Final = 64
+# Memory of the compiled patterns of a schema, and of one.
+_PATTERNS_SIZE_MAX: Final = 4 * limits.MIB
+_PATTERN_SIZE_MAX: Final = 256 * limits.KIB
 
 
 def checked(text: bytes) -> bytes:
@@ -63,10 +58,11 @@ def checked(text: bytes) -> bytes:
 
 
 def check_result(schema: bytes, result: bytes) -> None:
-    """Raises ResultSchemaError when a result, or the want of one (`null`), does not meet the
-    schema, and PayloadTooLarge when it would take too long to find out."""
-    validator, cost = _validator(schema)
-    values = 1 + len(result) // _TEXT_UNIT + result.count(b",") + result.count(b"[")
+    """Raises ResultSchemaError when a result, or the lack of one (`null`), does not match the
+    schema, and PayloadTooLarge when its validation would take too long."""
+    validator, measured = _validator(schema)
+    cost = measured.cost
+    values = 1 + len(result) // TEXT_UNIT + result.count(b",") + result.count(b"[")
     values += result.count(b":")
     if values * cost > limits.RESULT_CHECKS_MAX:
         raise PayloadTooLarge(
@@ -78,15 +74,39 @@ def check_result(schema: bytes, result: bytes) -> None:
         )
     try:
         value = _loaded(result or b"null")
+        if validator.is_valid(value):
+            return
     except (ValueError, RecursionError) as error:
         raise _not_met([{"path": "", "message": _unreadable(error)}]) from None
-    if validator.is_valid(value):
-        return
-    if len(result) <= _ALL_ERRORS_SIZE_MAX:
-        errors = list(islice(validator.iter_errors(value), _ERRORS_MAX))
-    else:
-        errors = [_first_error(validator, value)]
-    raise _not_met([_document(error) for error in errors])
+    if len(result) <= _ALL_ERRORS_SIZE_MAX and _errors_are_small(
+        measured, value, values * cost, len(result)
+    ):
+        with suppress(ValueError):  # a value that is nested too deeply to be repeated
+            errors = list(islice(validator.iter_errors(value), _ERRORS_MAX))
+            raise _not_met([_document(error) for error in errors])
+    raise _not_met([_first_error(schema, measured, value)])
+
+
+def _errors_are_small(measured: Schema, value: Any, checks: int, size: int) -> bool:
+    """Whether all errors of a value take little memory. There is one per check at most, and each
+    repeats its value, its keyword and its path in the schema."""
+    steps = measured.depth * (_depth(value) if measured.recursive else 1)
+    return checks * (_ERROR_SIZE + _STEP_SIZE * steps + size + measured.copied) <= _ERRORS_SIZE_MAX
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for part in level:
+            if isinstance(part, dict):
+                inner += part.values()
+            elif isinstance(part, list):
+                inner += part
+        level = inner
+    return depth
 
 
 def _not_met(errors: list[dict[str, Any]]) -> ResultSchemaError:
@@ -99,21 +119,33 @@ def _not_met(errors: list[dict[str, Any]]) -> ResultSchemaError:
 
 
 def _unreadable(error: Exception) -> str:
-    """Why a text that is JSON by its grammar cannot be looked at."""
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+    """The reason why a valid JSON text cannot be validated."""
+    deep = isinstance(error, RecursionError) or str(error) == _LIBRARY_TOO_DEEP
+    return "nested too deeply" if deep else "a number is too long"
 
 
-def _first_error(validator: Any, value: Any) -> Any:
-    try:
-        validator.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        return error
-    raise AssertionError("a result is valid that was not")
+def _first_error(schema: bytes, measured: Schema, value: Any) -> dict[str, Any]:
+    if not measured.unevaluated:
+        try:
+            _compiled(without_inner_errors(_loaded(schema)), measured).validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _document(error)
+        except (ValueError, ValidationError):  # nested too deeply, or a $ref into `anyOf`
+            pass
+    return {"path": "", "message": "the value is not valid, and too large for details"}
+
+
+def _message(error: Any) -> str:
+    keyword = hidden_keyword(getattr(error.kind, "schema", None))
+    if keyword:
+        return f"the value does not match the '{keyword}' of its schema"
+    text: str = error.message
+    return text
 
 
 def _document(error: Any) -> dict[str, Any]:
     path = "".join(f"/{_escaped(str(step))}" for step in error.instance_path)
-    message: str = error.message
+    message: str = _message(error)
     if len(message) > _TEXT_MAX:
         message = message[:_TEXT_MAX] + "…"
     document: dict[str, Any] = {"path": path, "message": message}
@@ -124,28 +156,34 @@ def _document(error: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def _validator(text: bytes) -> tuple[Any, int]:
-    """The compiled schema and its cost."""
+def _validator(text: bytes) -> tuple[Any, Schema]:
+    """The compiled schema and its measure."""
     try:
         schema = _loaded(text)
-        parts, cost = _measured(schema)
+        if not isinstance(schema, dict | bool):
+            raise refused("it must be an object or a boolean")
+        measured = Schema(schema)
     except (ValueError, RecursionError) as error:
-        raise _refused(_unreadable(error)) from None
-    if not isinstance(schema, dict | bool):
-        raise _refused("it must be an object or a boolean")
-    if parts > limits.RESULT_SCHEMA_PARTS_MAX:
-        raise _refused(
-            f"it has more than {limits.RESULT_SCHEMA_PARTS_MAX} parts, references followed"
+        raise refused(_unreadable(error)) from None
+    if measured.cost > limits.RESULT_SCHEMA_COST_MAX:
+        raise refused(
+            f"a value can take {measured.cost} checks (max {limits.RESULT_SCHEMA_COST_MAX})"
         )
+    return _compiled(schema, measured), measured
+
+
+def _compiled(schema: Any, measured: Schema) -> Any:
+    size = min(_PATTERN_SIZE_MAX, _PATTERNS_SIZE_MAX // max(1, measured.patterns))
     try:
-        validator = jsonschema_rs.Draft202012Validator(
-            schema, pattern_options=_PATTERNS, offline=True
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size),
+            offline=True,
         )
-        return validator, cost
     except (ValueError, jsonschema_rs.ReferencingError) as error:  # its refusals are ValueErrors
         where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
         text_of_it = str(getattr(error, "message", error)).partition("\n")[0][:_TEXT_MAX]
-        raise _refused(f"{text_of_it}{f' (at {where})' if where else ''}") from None
+        raise refused(f"{text_of_it}{f' (at {where})' if where else ''}") from None
 
 
 def _loaded(text: bytes) -> Any:
@@ -157,79 +195,5 @@ def _loaded(text: bytes) -> Any:
     return json.loads(value)
 
 
-def _measured(schema: Any) -> tuple[int, int]:
-    """Objects in a schema, with what they refer to, and its cost; definitions count where they are
-    referred to, and a reference that leads back costs nothing more."""
-    sizes: dict[str, tuple[int, int]] = {"#": (0, 0)}
-    stop = limits.RESULT_SCHEMA_PARTS_MAX + 1
-
-    def count(part: Any) -> tuple[int, int]:
-        if isinstance(part, list):
-            return added((count(item) for item in part), 0, 0)
-        if not isinstance(part, dict):
-            return 0, 0
-        found = []
-        for name, value in part.items():
-            if name in _ELSEWHERE and isinstance(value, str):
-                raise _refused(f"{name} is not supported, use $ref")
-            if name == "$ref" and isinstance(value, str):
-                found.append(size_of(value))
-            elif part is schema and name == "$defs":
-                continue
-            elif name not in _DATA or isinstance(value, dict):
-                found.append(count(value))
-        return added(found, 1, _cost(part))
-
-    def added(found: Iterable[tuple[int, int]], parts: int, cost: int) -> tuple[int, int]:
-        for more_parts, more_cost in found:
-            parts += more_parts
-            cost += more_cost
-        return min(stop, parts), min(limits.RESULT_CHECKS_MAX, cost)
-
-    def size_of(reference: str) -> tuple[int, int]:
-        if reference not in sizes:
-            sizes[reference] = 0, 0
-            sizes[reference] = count(_at(schema, reference))
-        return sizes[reference]
-
-    parts, cost = count(schema)
-    return parts, max(1, cost)
-
-
-def _cost(part: dict[str, Any]) -> int:
-    """The cost of a part without the parts in it."""
-    cost = 1
-    for name, value in part.items():
-        if name in _COSTS:
-            cost += _COSTS[name]
-        elif name == "multipleOf" and not isinstance(value, int):
-            cost += _FRACTION_COST
-        elif name == "enum" and isinstance(value, list):
-            cost += len(value) // 8
-    return cost
-
-
-def _at(schema: Any, reference: str) -> Any:
-    """The part that a reference points to."""
-    if not reference.startswith("#/"):
-        raise _refused(
-            f"$ref {validate.shown(reference)}: it may refer to its own parts only, as #/$defs/name"
-        )
-    part = schema
-    for step in reference[2:].split("/"):
-        name = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(part, dict) and name in part:
-            part = part[name]
-        elif isinstance(part, list) and name.isdecimal() and int(name) < len(part):
-            part = part[int(name)]
-        else:
-            raise _refused(f"$ref {validate.shown(reference)} points to nothing")
-    return part
-
-
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
-
-
-def _refused(why: str) -> ValidationError:
-    return ValidationError(f"result_schema is not usable: {why}", field="result_schema")
