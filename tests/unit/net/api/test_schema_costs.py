@@ -174,6 +174,11 @@ def test_parts_of_other_documents_are_refused(name: str) -> None:
     assert name in refusal({"$defs": {"a": part}, "$ref": "#/$defs/a"})
 
 
+def test_a_refused_pattern_has_its_reason() -> None:
+    assert "regex" in refusal({"pattern": "(?=x)y"})
+    assert "checks (max 20000)" in refusal({"pattern": "(a|b)*a[ab]{3000}"})
+
+
 def errors_of(schema: Any, result: Any) -> list[dict[str, Any]]:
     with pytest.raises(ResultSchemaError) as refused:
         result_schemas.check_result(json.dumps(schema).encode(), json.dumps(result).encode())
