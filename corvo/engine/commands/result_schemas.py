@@ -165,11 +165,12 @@ def _validator(text: bytes) -> tuple[Any, Schema]:
         measured = Schema(schema)
     except (ValueError, RecursionError) as error:
         raise refused(_unreadable(error)) from None
+    validator = _compiled(schema, measured)
     if measured.cost > limits.RESULT_SCHEMA_COST_MAX:
         raise refused(
             f"a value can take {measured.cost} checks (max {limits.RESULT_SCHEMA_COST_MAX})"
         )
-    return _compiled(schema, measured), measured
+    return validator, measured
 
 
 def _compiled(schema: Any, measured: Schema) -> Any:

@@ -406,8 +406,10 @@ def _at(schema: Any, reference: str) -> Any:
 
 
 def too_many_parts() -> ValidationError:
+    """The error of a schema that is too large with its references expanded."""
     return refused(f"it has more than {limits.RESULT_SCHEMA_PARTS_MAX} parts, references followed")
 
 
 def refused(why: str) -> ValidationError:
+    """The error of a schema that cannot be used."""
     return ValidationError(f"result_schema is not usable: {why}", field="result_schema")
