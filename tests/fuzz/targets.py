@@ -49,6 +49,7 @@ from corvo.consensus.raft.messages import (
     encode_message,
 )
 from corvo.consensus.wal.segment import HEAD_SIZE, encode_head, parse_head, scan
+from corvo.engine.commands import inputs
 from corvo.errors import CorvoError, StorageError
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net.api import requests
@@ -77,14 +78,14 @@ TYPES = load("worker.proto")
 RPC_TYPES = sorted(TYPES)
 STREAMS = sorted(STREAMING)
 BODIES = (
-    requests.EnqueueBody,
-    requests.EnqueueBatchBody,
-    requests.FetchBody,
-    requests.AckBody,
-    requests.AckBatchBody,
-    requests.FailBody,
-    requests.HeartbeatBody,
-    requests.ReleaseBody,
+    inputs.EnqueueBody,
+    inputs.EnqueueBatchBody,
+    inputs.FetchBody,
+    inputs.AckBody,
+    inputs.AckBatchBody,
+    inputs.FailBody,
+    inputs.HeartbeatBody,
+    inputs.ReleaseBody,
 )
 
 
@@ -356,7 +357,7 @@ def body(data: bytes) -> None:
     except CorvoError as error:
         assert error.status == 400 and error.message
         return
-    if isinstance(found, requests.EnqueueBody) and found.payload is not None:
+    if isinstance(found, inputs.EnqueueBody) and found.payload is not None:
         assert bytes(found.payload) in data
 
 

@@ -87,7 +87,7 @@ def test_a_callback_wakes_a_waiting_worker(
         ({"jobs": [{"queue": "q"}], "batch": {"callback_payload": 1}}, "callback_queue"),
         ({"jobs": [{"queue": "q"}], "batch": {"on_death": {}}}, "on_death needs a queue"),
         ({"jobs": [{"queue": "q"}], "batch": {"on_end": {}}}, '"on_end"'),
-        ({"jobs": [{"queue": "q", "batch_id": "b"}], "batch": {}}, "names a batch already"),
+        ({"jobs": [{"queue": "q", "batch_id": "b"}], "batch": {}}, "the request names a batch"),
         (
             {
                 "jobs": [{"queue": "q"}],

@@ -359,7 +359,7 @@ def test_the_end_of_the_test_clock(data_dir: Path) -> None:
     with running_server(data_dir, "--test-clock") as server:
         api = server.api()
         answer = refused(api.post("/test/clock", {"advance": "200000d"}), 400, "VALIDATION_ERROR")
-        last = re.search(r"beyond (\S+),", answer["error"])
+        last = re.search(r"exceed (\S+),", answer["error"])
         assert last is not None
         api.ok("POST", "/test/clock", {"set": last.group(1)})
         job_id = api.enqueue("q", retry_base_delay="100000d", retry_max_delay="100000d")

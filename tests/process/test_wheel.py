@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import ServerProcess
+from lib.harness import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check")

@@ -56,7 +56,7 @@ class JobServer:
             if isinstance(result, Fetched):
                 demand(result.fencing > fencing, "fencing numbers rise", result.job_id)
                 fencing = result.fencing
-        self.machine.take_changes()
+        self.machine.take_events()
         return results
 
     def skip(self, entry: Entry) -> None:

@@ -322,5 +322,5 @@ def decode_snapshot(data: bytes) -> SnapshotMeta:
     conf: bytes
     index, term, conf = decode_fields(_SNAPSHOT, data)
     if index == 0:
-        raise CodecError("a snapshot of nothing")
+        raise CodecError("a snapshot needs an index above 0")
     return SnapshotMeta(index, term, decode_conf_state(conf))

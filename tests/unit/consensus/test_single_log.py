@@ -321,7 +321,7 @@ def test_a_data_directory_has_one_server_and_one_identity(tmp_path: Path) -> Non
 
 def test_a_new_node_needs_bootstrap(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
-    with pytest.raises(StorageError, match="no data here, and bootstrap = false"):
+    with pytest.raises(StorageError, match="there is no data, and bootstrap = false"):
         DataDir(path, IDENTITY, Files(), bootstrap=False)
     DataDir(path, IDENTITY, Files()).close()
     DataDir(path, IDENTITY, Files(), bootstrap=False).close()

@@ -188,7 +188,7 @@ def test_values_without_an_encoding_are_refused(letter: str, value: Any, error: 
 def test_ops_without_an_encoding_are_refused() -> None:
     with pytest.raises(CodecError, match="op 1: number -1 is out of range"):
         encode_frame([(0, b""), (-1, b"")])
-    with pytest.raises(CodecError, match="op 0: bytes expected, not str"):
+    with pytest.raises(CodecError, match="op 0: (bytes expected, not|Expected bytes, got) str"):
         encode_frame([(0, "")])  # type: ignore[list-item]
 
 

@@ -104,18 +104,18 @@ def test_adding_and_removing() -> None:
     log = Log()
     known = members(log)
     answers: list[Any] = []
-    known.add("a/1", HERE, answers.append)
+    known.add("a/1", *HERE, answers.append)
     assert (log.changes, answers) == ([], [False])
     elsewhere = NodeAddresses("i:1", "i:2")
-    known.add("a/1", elsewhere, answers.append)
-    known.add("d/4", HERE, answers.append)
+    known.add("a/1", *elsewhere, answers.append)
+    known.add("d/4", *HERE, answers.append)
     with pytest.raises(Conflict, match="another node 'b' is already in the cluster"):
-        known.add("b/9", HERE, answers.append)
+        known.add("b/9", *HERE, answers.append)
     known.remove("b", answers.append)
     known.promote("c", answers.append)
     known.promote("a", answers.append)
     log.error = Conflict("not now")
-    known.add("e/5", HERE, answers.append)
+    known.add("e/5", *HERE, answers.append)
     with pytest.raises(NotFound):
         known.remove("z", answers.append)
     assert log.changes == [
