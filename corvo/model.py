@@ -145,11 +145,11 @@ class Job:
         self.scheduled_ns: int = 0  # due time of a scheduled or retrying job, else 0
         self.started_ns: int = 0
         self.completed_ns: int = 0
-        self.failed_ns: int = 0  # last failure, death or cancel
+        self.failed_ns: int = 0  # time of the last failure, death or cancellation
         self.cancel_requested_ns: int = 0
         self.lease_ns: int = 0  # length granted at fetch
         self.lease_expires_ns: int = 0
-        self.fencing: int = 0  # of the live or last lease; with lease_seed it makes the token
+        self.fencing: int = 0  # number of the live or last lease; it and lease_seed make the token
         self.lease_seed: int = 0
         self.lease_term: int = 0  # Raft term in which the lease was granted
         self.lease_touched: bool = False  # the worker has called since the lease was granted
@@ -157,7 +157,7 @@ class Job:
         self.worker_id: str = ""
         self.hostname: str = ""
         self.error_count: int = 0
-        self.event_seq: int = 0  # newest event of this job; events link backwards from there
+        self.event_seq: int = 0  # newest event of this job; each event links to the one before it
         self.provider_error: bool = False
         self.keeps_position: bool = False  # scheduled by a release: keeps its seq when promoted
         self.ready_ns: int = 0  # time at which it first became pending at this position
@@ -200,12 +200,12 @@ class Queue:
         self.completed_total: int = 0
         self.failed_total: int = 0  # failed attempts
         self.dead_total: int = 0
-        self.expired_total: int = 0  # leases
+        self.expired_total: int = 0  # expired leases
         self.draining: bool = False  # paused, and some jobs are still active
         self.cleared_seq: int = 0  # event seq of a clear that still has jobs to delete; 0 = none
         # retention of finished jobs, by END_STATES; KEEP_DEFAULT = the server's setting
         self.retention_ns: list[int] = [KEEP_DEFAULT] * len(END_STATES)
-        self.rate_limit: int = 0  # jobs handed out in `rate_window_ns`; 0 = no limit
+        self.rate_limit: int = 0  # jobs that may start within `rate_window_ns`; 0 = no limit
         self.rate_window_ns: int = 0
         self.group_concurrency: int = 0  # active jobs allowed in each group; 0 = no limit
         self.aging_after_ns: int = 0  # a normal job that waited this long is next; 0 = never
@@ -304,7 +304,7 @@ class Batch:
         self.on_complete: bytes = b""
         self.on_death: bytes = b""
         self.created_ns: int = 0
-        self.finished_ns: int = 0  # when the last member ended; nothing joins after that
+        self.finished_ns: int = 0  # when the last member finished; no job can join after that
         self.total: int = 0
         self.pending: int = 0
         self.succeeded: int = 0
@@ -345,7 +345,7 @@ class BulkOperation:
         # <generated: init OPERATION>
         self.kind: int = kind  # an index of OPERATION_KINDS
         self.state: int = OPERATION_RUNNING
-        self.queue_number: int = 0  # of a clear, or of the queue that ends
+        self.queue_number: int = 0  # of a clear or the deletion of a queue
         self.queue: str = ""
         self.action: int = 0  # an index of ACTIONS
         self.arguments: bytes = b""  # record ACTION

@@ -2,14 +2,22 @@
 
 from collections.abc import Iterator
 from heapq import nsmallest
+from json import dumps
 from typing import Final
 
 from corvo import ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import CodecError, decode_fields, decode_frame
 from corvo._fast.index.ready import SEQ_MASK
-from corvo.errors import StorageError, UnknownOp
-from corvo.events import Event
+from corvo.errors import (
+    CorvoError,
+    EntryFailed,
+    InvalidName,
+    StorageError,
+    UnknownOp,
+    ValidationError,
+)
+from corvo.events import ENTRY_SKIPPED, Event
 from corvo.fsm.ops import (
     Apply,
     actions,
@@ -104,6 +112,10 @@ class Machine:
 
     def __init__(self, state_store: Rows) -> None:
         """Open a state store; the indexes are rebuilt from its rows in one pass."""
+        # Index of an entry that is not applied, see `_skip`; 0 = none.
+        self.skipped_index: int = 0
+        # Ops that were refused because a name in them cannot be part of a key.
+        self.refused_ops: int = 0
         self.restore(state_store)
 
     def restore(self, state_store: Rows) -> None:
@@ -183,8 +195,9 @@ class Machine:
         """Apply one committed entry and return one result for each op after the Stamp.
 
         The row of an op in `corvo.ops` names the type of its result; a refused op has a CorvoError
-        as its result. UnknownOp and StorageError are raised: the node must stop, because its state
-        could differ from that of the other nodes.
+        as its result. An op with an InvalidName is refused like any other: an entry that an older
+        version has proposed must not stop a node. UnknownOp, StorageError and EntryFailed are
+        raised: the node must stop, because its state could differ from that of the other nodes.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -194,11 +207,15 @@ class Machine:
             )
         results: list[object] = []
         self._state.last_block = b""
-        if data:
+        if data and index == self.skipped_index:
+            self._skip(index, term, data, results)
+        elif data:
             try:
                 self._apply_frame(index, term, data, results)
-            except CodecError as error:
-                raise StorageError(f"entry {index} cannot be decoded: {error}") from error
+            except (CorvoError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise self._failure(index, data, error) from error
         meta.applied_index = index
         meta.applied_term = term
         return results
@@ -209,21 +226,53 @@ class Machine:
         self._meta.configuration = data
 
     def _apply_frame(self, index: int, term: int, data: bytes, results: list[object]) -> None:
+        state = self._state
+        state.op_position = 0
         frame = decode_frame(data)
         if not frame or frame[0][0] != ops.STAMP.number:
             raise StorageError(f"entry {index} does not begin with a stamp")
         functions: list[Apply] = []
         for number, _ in frame[1:]:
             functions.append(_function(number, index))
-        state = self._state
         stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
         state.begin(term, stamp_ns, seed)
         for op_position, function in enumerate(functions, 1):
             state.op_position = op_position
-            results.append(function(state, frame[op_position][1]))
+            try:
+                results.append(function(state, frame[op_position][1]))
+            except InvalidName as error:  # the payload is decoded before anything is changed
+                self.refused_ops += 1
+                results.append(InvalidName(error.message))
             if state.ended or state.pending_dependents:
                 after_finish.apply_effects(state)
         state.end()
+
+    def _failure(self, index: int, data: bytes, error: Exception) -> EntryFailed:
+        """Return the error of an entry whose application raised this one."""
+        try:
+            number = decode_frame(data)[self._state.op_position][0]
+            place = f"op {self._state.op_position} ({ops.OPS[number].name}): "
+        except (CodecError, LookupError):
+            place = ""
+        reason = f"{place}{type(error).__name__}: {error}"
+        return EntryFailed(f"entry {index} cannot be applied: {reason}", index=index)
+
+    def _skip(self, index: int, term: int, data: bytes, results: list[object]) -> None:
+        """Record the event that replaces the effect of an entry; each of its ops is refused. The
+        event is part of the rolling hash, so a node that has applied the entry differs."""
+        state = self._state
+        stamp_ns = seed = 0
+        names: list[str] = []
+        try:
+            frame = decode_frame(data)
+            stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
+            names = [ops.OPS[number].name for number, _ in frame[1:]]
+        except (CodecError, LookupError):
+            names = []
+        state.begin(term, stamp_ns, seed)
+        state.emit_queue("", ENTRY_SKIPPED, dumps({"index": index, "ops": names}).encode())
+        state.end()
+        results += [ValidationError(f"entry {index} was skipped by an operator")] * len(names)
 
     def take_events(self) -> list[Event]:
         """Return the events of the last apply, in order."""

@@ -1,7 +1,7 @@
 cimport cython
 
 cdef unsigned char _VERSION
-cdef Py_ssize_t _ROOM, _NUMBER_SIZE, _SHARED_MAX
+cdef Py_ssize_t _ROOM, _NUMBER_SIZE, _SHARED_MAX, _NAME_SIZE_MAX
 cdef unsigned long long _SECOND_NS, _SECONDS_MAX, _I64_MAX
 
 
@@ -51,4 +51,7 @@ cdef class Reader:
     cdef bint f(self) except -1
     cdef bytes b(self)
     cdef str s(self)
+    cdef str n(self)
+    cdef str o(self)
+    cdef list names(self)
     cdef list texts(self)

@@ -9,11 +9,13 @@ names or tags. A layout is a string with one letter a field:
 
     s  text                     b  bytes (empty = absent)
     u  uvarint                  i  signed 64 bits as an uvarint: 0, -1, 1, -2 -> 0, 1, 2, 3
+    n  name: a text that becomes part of a key
+    o  optional name: a name or an empty text
     q  signed, 8 bytes, little-endian
     t  time in unix nanoseconds: uvarint seconds, uvarint nanoseconds (< 10**9)
     f  flag, one byte 0 or 1
     S  uvarint count, then texts      B  uvarint count, then byte strings
-    U  uvarint count, then uvarints
+    U  uvarint count, then uvarints   N  uvarint count, then names
     P  uvarint count, then texts written as the number of leading bytes each shares with the one
        before it (one byte, at most 255) and the rest as a byte string: ids of one batch are alike
 
@@ -25,6 +27,10 @@ end, a long or padded varint, invalid UTF-8 and bytes left over are refused with
 says what and where. Nothing is allocated on the word of a length that the data does not cover;
 only front-coded texts can be longer than their data, each by what it shares. Encoding finds the
 size that is enough, fills a scratch buffer that is kept, and copies what it has become.
+
+A name has 1 to NAME_SIZE_MAX bytes and no NUL, because a NUL ends the parts of a key and a key of
+the state store has a maximum size. Another text in a place for a name is an InvalidName, both when
+it is written and when it is read: an entry of an older version can have one.
 """
 
 from typing import Any
@@ -39,7 +45,9 @@ if cython.compiled:
         PyLong_AsUnsignedLongLongMask,
     )
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.libc.string import memchr, memcpy
+
+from corvo.errors import InvalidName
 
 VERSION = cython.declare(cython.uchar, 1)
 MAGIC = cython.declare(bytes, b"CB1")
@@ -54,11 +62,24 @@ SECONDS_MAX_64 = cython.declare(cython.ulonglong, 18_446_744_072)
 
 UVARINT_SIZE_MAX = cython.declare(cython.Py_ssize_t, 10)
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 4096)
+# Two names and a prefix fit in a key of LMDB, which has at most 511 bytes.
+NAME_SIZE_MAX = cython.declare(cython.Py_ssize_t, 128)
 _scratch = cython.declare(bytearray, bytearray(4096))
 
 
 class CodecError(ValueError):
     """Bytes that are not a valid encoding, or a value that has none."""
+
+
+def invalid_name(number: int, raw: bytes) -> InvalidName:
+    """The error for the text of a field that is not a name."""
+    if not raw:
+        why = "is empty"
+    elif b"\0" in raw:
+        why = "contains a NUL character"
+    else:
+        why = f"has {len(raw)} bytes (limit {NAME_SIZE_MAX})"
+    return InvalidName(f"the name in field {number} {why}")
 
 
 # Writing. `p` is a pointer when compiled and a bytearray when interpreted; each function returns
@@ -127,6 +148,22 @@ def _text_size(value: object) -> cython.Py_ssize_t:
     else:
         size = len(value.encode())
     return _uvarint_size(size) + size
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _name_size(value: object, number: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The size of a text that must be a name."""
+    taken: cython.Py_ssize_t = _text_size(value)
+    if cython.compiled:
+        size: cython.Py_ssize_t = 0
+        utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(value, cython.address(size))
+        valid: cython.bint = 0 < size <= NAME_SIZE_MAX and memchr(utf8, 0, size) is cython.NULL
+    else:
+        valid = 0 < len(value.encode()) <= NAME_SIZE_MAX and "\0" not in value
+    if not valid:
+        raise invalid_name(number, cython.cast(str, value).encode())
+    return taken
 
 
 @cython.cfunc
@@ -253,7 +290,9 @@ def _front_coded(
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
+def _field_size(
+    letter: cython.Py_UCS4, value: object, number: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """How many bytes the field takes at most. What is wrong with a text, bytes or a list is found
     here, what is wrong with a number when it is written."""
     size: cython.Py_ssize_t
@@ -261,6 +300,10 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
         return UVARINT_SIZE_MAX
     if letter == "s":
         return _text_size(value)
+    if letter == "n" or (letter == "o" and value != ""):
+        return _name_size(value, number)
+    if letter == "o":
+        return 1
     if letter == "b":
         return _bytes_size(value)
     if letter == "t":
@@ -272,6 +315,9 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
     if letter == "S":
         for item in items:
             size += _text_size(item)
+    elif letter == "N":
+        for item in items:
+            size += _name_size(item, number)
     elif letter == "B":
         for item in items:
             size += _bytes_size(item)
@@ -291,7 +337,7 @@ def _put_field(
     bits: cython.ulonglong
     if letter == "u":
         return _put_uvarint(p, at, _unsigned(value))
-    if letter == "s":
+    if letter == "s" or letter == "n" or letter == "o":
         return _put_text(p, at, value)
     if letter == "b":
         return _put_bytes(p, at, value)
@@ -318,7 +364,7 @@ def _put_field(
     if letter == "P":
         return _front_coded(items, p, at, True)
     for item in items:
-        if letter == "S":
+        if letter == "S" or letter == "N":
             at = _put_text(p, at, item)
         elif letter == "B":
             at = _put_bytes(p, at, item)
@@ -337,7 +383,7 @@ def encode_fields(layout: str, values: tuple[Any, ...]) -> bytes:
     letter: cython.Py_UCS4
     try:
         for i, letter in enumerate(layout):
-            size += _field_size(letter, values[i])
+            size += _field_size(letter, values[i], i)
         buffer: bytearray = _scratch if size <= SCRATCH_SIZE else bytearray(size)
         if cython.compiled:
             p = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
@@ -480,6 +526,24 @@ def _get_text(reader: _Reader) -> str:
 
 
 @cython.cfunc
+def _get_name(reader: _Reader) -> str:
+    size: cython.Py_ssize_t = _get_size(reader, 1)
+    at: cython.Py_ssize_t = reader.at
+    if cython.compiled:
+        p: cython.p_char = cython.cast(cython.p_char, reader.p) + at
+        valid: cython.bint = 0 < size <= NAME_SIZE_MAX and memchr(p, 0, size) is cython.NULL
+    else:
+        valid = 0 < size <= NAME_SIZE_MAX and reader.data.find(b"\0", at, at + size) < 0
+    if not valid:
+        raise invalid_name(reader.number, reader.data[at : at + size])
+    reader.at = at + size
+    if cython.compiled:
+        return PyUnicode_DecodeUTF8(p, size, cython.NULL)
+    else:
+        return reader.data[at : at + size].decode()
+
+
+@cython.cfunc
 def _get_time(reader: _Reader) -> object:
     seconds: cython.ulonglong = _get_uvarint(reader)
     if seconds > SECONDS_MAX:
@@ -502,6 +566,13 @@ def _get_field(reader: _Reader, letter: cython.Py_UCS4) -> object:
         return _get_bytes(reader)
     if letter == "u":
         return _get_uvarint(reader)
+    if letter == "n":
+        return _get_name(reader)
+    if letter == "o":
+        if reader.at < reader.end and reader.p[reader.at] == 0:
+            reader.at += 1
+            return ""
+        return _get_name(reader)
     if letter == "t":
         return _get_time(reader)
     if letter == "i":
@@ -536,6 +607,8 @@ def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list[Any]:
     for _ in range(count):
         if letter == "S":
             items.append(_get_text(reader))
+        elif letter == "N":
+            items.append(_get_name(reader))
         elif letter == "B":
             items.append(_get_bytes(reader))
         elif letter == "U":

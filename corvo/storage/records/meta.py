@@ -25,7 +25,7 @@ class Meta:
         self.applied_index: int = 0
         self.applied_term: int = 0
         self.cluster_id: bytes = b""
-        self.stamp_ns: int = 0  # stamp clock: no later entry has an earlier stamp
+        self.stamp_ns: int = 0  # the state's clock: no later entry has an earlier stamp
         self.fencing: int = 0  # last number given to a lease
         self.event_seq: int = 0  # last event written
         self.event_first_seq: int = 1  # first event that the log still has

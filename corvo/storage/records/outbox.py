@@ -28,7 +28,7 @@ class Changed:
         # <generated: init OUTBOX>
         self.jobs: list[str] = []
         self.batches: list[str] = []
-        self.queues: list[str] = []  # names of their rows
+        self.queues: list[str] = []  # names in the keys of their rows
         self.workers: list[str] = []
         self.schedules: list[str] = []
         self.locks: list[bytes] = []  # keys of their rows
