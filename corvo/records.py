@@ -12,10 +12,11 @@ Adding a field to a job: append a row to JOB_OPTIONS, and one to NEW_JOB_OPTIONS
 it; run the generator; and add the field to the request body. A row with `json` needs no code to be
 shown by GET /jobs/{id}, one with `max` needs none to be checked.
 
-Kinds of fields: `s` text, `n` name (a text that becomes part of a key), `o` optional name, `b` bytes (empty = absent), `u` unsigned integer, `i` signed integer,
-`q` signed integer of 8 bytes, `t` time (unix ns, up to the year 9999, which 8 bytes cannot hold),
-`f` flag, `S` list of texts, `N` list of names, `B` list of bytes, `U` list of unsigned integers, `P` list of texts
-that share their beginnings. All times are unix nanoseconds (0 = unset).
+Kinds of fields: `s` text, `n` name (a text that becomes part of a key), `o` optional name, `b`
+bytes (empty = absent), `u` unsigned integer, `i` signed integer, `q` signed integer of 8 bytes, `t`
+time (unix ns, up to the year 9999, which 8 bytes cannot hold), `f` flag, `S` list of texts, `N`
+list of names, `B` list of bytes, `U` list of unsigned integers, `P` list of texts that share their
+beginnings. All times are unix nanoseconds (0 = unset).
 """
 
 from typing import Any, Final, NamedTuple

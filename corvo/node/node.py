@@ -206,7 +206,10 @@ class Node:
             )
         self.pipeline.flusher.index = machine.applied_index
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
-            machine.apply(entry.index, entry.term, entry.data)
+            try:
+                machine.apply(entry.index, entry.term, entry.data)
+            except EntryFailed as error:
+                self._on_fatal(error)
             replayed += 1
             self.pipeline.flusher.after_apply()
         machine.take_woken()
@@ -505,8 +508,6 @@ def run(config: Config) -> int:
         if discovery is not None and joins:
             cluster_id = loop.run_until_complete(discovery.cluster_id())
         return loop.run_until_complete(Node(config, loop, cluster_id, discovery).run())
-    except EntryFailed as error:
-        return _log_fatal(error)
     except CorvoError as error:
         logger.error("%s", error.message)
         return 1

@@ -160,7 +160,8 @@ def _name_size(value: object, number: cython.Py_ssize_t) -> cython.Py_ssize_t:
         utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(value, cython.address(size))
         valid: cython.bint = 0 < size <= NAME_SIZE_MAX and memchr(utf8, 0, size) is cython.NULL
     else:
-        valid = 0 < len(value.encode()) <= NAME_SIZE_MAX and "\0" not in value
+        raw: bytes = cython.cast(str, value).encode()
+        valid = 0 < len(raw) <= NAME_SIZE_MAX and b"\0" not in raw
     if not valid:
         raise invalid_name(number, cython.cast(str, value).encode())
     return taken
