@@ -2,22 +2,15 @@
 
 from collections.abc import Iterator
 from heapq import nsmallest
-from json import dumps
 from typing import Final
 
 from corvo import ops
 from corvo._fast.codec import keys
-from corvo._fast.codec.layouts import CodecError, decode_fields, decode_frame
+from corvo._fast.codec.layouts import decode_fields, decode_frame
 from corvo._fast.index.ready import SEQ_MASK
-from corvo.errors import (
-    CorvoError,
-    EntryFailed,
-    InvalidName,
-    StorageError,
-    UnknownOp,
-    ValidationError,
-)
-from corvo.events import ENTRY_SKIPPED, Event
+from corvo.errors import CorvoError, InvalidName, StorageError, UnknownOp
+from corvo.events import Event
+from corvo.fsm import failed_entries
 from corvo.fsm.ops import (
     Apply,
     actions,
@@ -112,10 +105,9 @@ class Machine:
 
     def __init__(self, state_store: Rows) -> None:
         """Open a state store; the indexes are rebuilt from its rows in one pass."""
-        # Index of an entry that is not applied, see `_skip`; 0 = none.
+        # Index of an entry that takes no effect, see `failed_entries`; 0 = none.
         self.skipped_index: int = 0
-        # Ops that were refused because a name in them cannot be part of a key.
-        self.refused_ops: int = 0
+        self.refused_ops: int = 0  # because of an InvalidName
         self.restore(state_store)
 
     def restore(self, state_store: Rows) -> None:
@@ -208,14 +200,14 @@ class Machine:
         results: list[object] = []
         self._state.last_block = b""
         if data and index == self.skipped_index:
-            self._skip(index, term, data, results)
+            results = failed_entries.skip(self._state, index, term, data)
         elif data:
             try:
                 self._apply_frame(index, term, data, results)
             except (CorvoError, OSError, MemoryError):
                 raise
             except Exception as error:
-                raise self._failure(index, data, error) from error
+                raise failed_entries.failure(self._state, index, data, error) from error
         meta.applied_index = index
         meta.applied_term = term
         return results
@@ -246,33 +238,6 @@ class Machine:
             if state.ended or state.pending_dependents:
                 after_finish.apply_effects(state)
         state.end()
-
-    def _failure(self, index: int, data: bytes, error: Exception) -> EntryFailed:
-        """Return the error of an entry whose application raised this one."""
-        try:
-            number = decode_frame(data)[self._state.op_position][0]
-            place = f"op {self._state.op_position} ({ops.OPS[number].name}): "
-        except (CodecError, LookupError):
-            place = ""
-        reason = f"{place}{type(error).__name__}: {error}"
-        return EntryFailed(f"entry {index} cannot be applied: {reason}", index=index)
-
-    def _skip(self, index: int, term: int, data: bytes, results: list[object]) -> None:
-        """Record the event that replaces the effect of an entry; each of its ops is refused. The
-        event is part of the rolling hash, so a node that has applied the entry differs."""
-        state = self._state
-        stamp_ns = seed = 0
-        names: list[str] = []
-        try:
-            frame = decode_frame(data)
-            stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
-            names = [ops.OPS[number].name for number, _ in frame[1:]]
-        except (CodecError, LookupError):
-            names = []
-        state.begin(term, stamp_ns, seed)
-        state.emit_queue("", ENTRY_SKIPPED, dumps({"index": index, "ops": names}).encode())
-        state.end()
-        results += [ValidationError(f"entry {index} was skipped by an operator")] * len(names)
 
     def take_events(self) -> list[Event]:
         """Return the events of the last apply, in order."""

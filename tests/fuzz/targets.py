@@ -50,6 +50,7 @@ from corvo.consensus.raft.messages import (
     encode_message,
 )
 from corvo.consensus.wal.segment import HEAD_SIZE, encode_head, parse_head, scan
+from corvo.engine.commands import inputs
 from corvo.errors import CorvoError, InvalidName, StorageError
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net.api import requests
@@ -78,14 +79,14 @@ TYPES = load("worker.proto")
 RPC_TYPES = sorted(TYPES)
 STREAMS = sorted(STREAMING)
 BODIES = (
-    requests.EnqueueBody,
-    requests.EnqueueBatchBody,
-    requests.FetchBody,
-    requests.AckBody,
+    inputs.EnqueueBody,
+    inputs.EnqueueBatchBody,
+    inputs.FetchBody,
+    inputs.AckBody,
     requests.AckBatchBody,
-    requests.FailBody,
+    inputs.FailBody,
     requests.HeartbeatBody,
-    requests.ReleaseBody,
+    inputs.ReleaseBody,
 )
 
 
@@ -444,6 +445,7 @@ _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
 SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300], "P": ["ab", "ac"]}
+SAMPLES |= {"n": "name", "o": "", "N": ["a", "b"]}
 
 
 def _samples() -> list[bytes]:

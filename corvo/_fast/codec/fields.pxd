@@ -1,7 +1,7 @@
 cimport cython
 
 cdef unsigned char _VERSION
-cdef Py_ssize_t _ROOM, _NUMBER_SIZE, _SHARED_MAX, _NAME_SIZE_MAX
+cdef Py_ssize_t _ROOM, _NUMBER_SIZE, _SHARED_MAX
 cdef unsigned long long _SECOND_NS, _SECONDS_MAX, _I64_MAX
 
 

@@ -17,9 +17,10 @@ if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-    from cython.cimports.libc.string import memchr, memcpy
+    from cython.cimports.libc.string import memcpy
 
-from corvo._fast.codec.layouts import CodecError, invalid_name
+from corvo._fast.codec.layouts import CodecError
+from corvo._fast.codec.names import check_name
 
 _VERSION = 1
 _ROOM = 4096
@@ -28,7 +29,6 @@ _SECOND_NS = 1_000_000_000
 _SECONDS_MAX = 253_402_300_799
 _I64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 _SHARED_MAX = 255
-_NAME_SIZE_MAX = 128
 
 
 class Writer:
@@ -339,34 +339,11 @@ class Reader:
 
     def n(self) -> str:
         """A name; another text is an InvalidName."""
-        start: cython.Py_ssize_t = self._at
-        size: cython.Py_ssize_t = self._size()
-        at: cython.Py_ssize_t = self._at
-        if cython.compiled:
-            p: cython.p_const_char = cython.cast(cython.p_const_char, self._p) + at
-            valid: cython.bint = 0 < size <= _NAME_SIZE_MAX and memchr(p, 0, size) is cython.NULL
-        else:
-            valid = 0 < size <= _NAME_SIZE_MAX and self._data.find(b"\0", at, at + size) < 0
-        if not valid:
-            raise invalid_name(self._number, self._data[at : at + size])
-        self._at = start
-        return self.s()
+        return check_name(self.s(), self._number - 1, False)
 
     def o(self) -> str:
-        """An optional name."""
-        if self._at < self._end and self._p[self._at] == 0:
-            return self.s()
-        return self.n()
-
-    def names(self) -> list[str]:
-        """A list of names."""
-        found: list[Any] = []
-        number: cython.Py_ssize_t = self._number
-        count: cython.Py_ssize_t = self._size()
-        for _ in range(count):  # each takes two bytes at least
-            found.append(self.n())
-        self._number = number + 1
-        return found
+        """A name or an empty text."""
+        return check_name(self.s(), self._number - 1, True)
 
     def texts(self) -> list[str]:
         """A list of texts."""
@@ -376,4 +353,11 @@ class Reader:
         for _ in range(count):  # each takes a byte at least
             found.append(self.s())
         self._number = number + 1
+        return found
+
+    def names(self) -> list[str]:
+        """A list of names."""
+        found: list[Any] = self.texts()
+        for name in found:
+            check_name(name, self._number - 1, False)
         return found

@@ -8,9 +8,8 @@ Fields (`encode_fields`). One version byte, then the fields of a layout one afte
 names or tags. A layout is a string with one letter a field:
 
     s  text                     b  bytes (empty = absent)
+    n  name (`.names`)          o  name or empty text
     u  uvarint                  i  signed 64 bits as an uvarint: 0, -1, 1, -2 -> 0, 1, 2, 3
-    n  name: a text that becomes part of a key
-    o  optional name: a name or an empty text
     q  signed, 8 bytes, little-endian
     t  time in unix nanoseconds: uvarint seconds, uvarint nanoseconds (< 10**9)
     f  flag, one byte 0 or 1
@@ -23,14 +22,9 @@ Frame (`encode_frame`). The bytes `CB1`, an uvarint count, then for each op its 
 uvarint and its payload as a byte string.
 
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
-end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
-says what and where. Nothing is allocated on the word of a length that the data does not cover;
-only front-coded texts can be longer than their data, each by what it shares. Encoding finds the
-size that is enough, fills a scratch buffer that is kept, and copies what it has become.
-
-A name has 1 to NAME_SIZE_MAX bytes and no NUL, because a NUL ends the parts of a key and a key of
-the state store has a maximum size. Another text in a place for a name is an InvalidName, both when
-it is written and when it is read: an entry of an older version can have one.
+end, a long or padded varint, invalid UTF-8 and bytes left over are a CodecError with its place. No
+memory is allocated for a length that the data does not cover; only front-coded texts can be longer
+than their data. Encoding fills a scratch buffer that is kept, and copies the result.
 """
 
 from typing import Any
@@ -45,9 +39,9 @@ if cython.compiled:
         PyLong_AsUnsignedLongLongMask,
     )
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-    from cython.cimports.libc.string import memchr, memcpy
+    from cython.cimports.libc.string import memcpy
 
-from corvo.errors import InvalidName
+from corvo._fast.codec.names import check_name
 
 VERSION = cython.declare(cython.uchar, 1)
 MAGIC = cython.declare(bytes, b"CB1")
@@ -58,12 +52,8 @@ SHARED_MAX = cython.declare(cython.Py_ssize_t, 255)
 # 9999-12-31T23:59:59, and the last second whose nanoseconds fit 64 bits.
 SECONDS_MAX = cython.declare(cython.ulonglong, 253_402_300_799)
 SECONDS_MAX_64 = cython.declare(cython.ulonglong, 18_446_744_072)
-
-
 UVARINT_SIZE_MAX = cython.declare(cython.Py_ssize_t, 10)
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 4096)
-# Two names and a prefix fit in a key of LMDB, which has at most 511 bytes.
-NAME_SIZE_MAX = cython.declare(cython.Py_ssize_t, 128)
 _scratch = cython.declare(bytearray, bytearray(4096))
 
 
@@ -71,19 +61,7 @@ class CodecError(ValueError):
     """Bytes that are not a valid encoding, or a value that has none."""
 
 
-def invalid_name(number: int, raw: bytes) -> InvalidName:
-    """The error for the text of a field that is not a name."""
-    if not raw:
-        why = "is empty"
-    elif b"\0" in raw:
-        why = "contains a NUL character"
-    else:
-        why = f"has {len(raw)} bytes (limit {NAME_SIZE_MAX})"
-    return InvalidName(f"the name in field {number} {why}")
-
-
-# Writing. `p` is a pointer when compiled and a bytearray when interpreted; each function returns
-# the position behind what it wrote.
+# Writing: `p` is a pointer or a bytearray; each function returns the position after its bytes.
 
 
 @cython.cfunc
@@ -151,23 +129,6 @@ def _text_size(value: object) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-@cython.exceptval(-1)
-def _name_size(value: object, number: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The size of a text that must be a name."""
-    taken: cython.Py_ssize_t = _text_size(value)
-    if cython.compiled:
-        size: cython.Py_ssize_t = 0
-        utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(value, cython.address(size))
-        valid: cython.bint = 0 < size <= NAME_SIZE_MAX and memchr(utf8, 0, size) is cython.NULL
-    else:
-        raw: bytes = cython.cast(str, value).encode()
-        valid = 0 < len(raw) <= NAME_SIZE_MAX and b"\0" not in raw
-    if not valid:
-        raise invalid_name(number, cython.cast(str, value).encode())
-    return taken
-
-
-@cython.cfunc
 @cython.inline
 @cython.exceptval(-1)
 def _bytes_size(value: object) -> cython.Py_ssize_t:
@@ -199,15 +160,6 @@ def _signed(value: object) -> cython.longlong:
     if not cython.compiled and not -I64_MAX - 1 <= value <= I64_MAX:
         raise OverflowError
     return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    if value >= 0:
-        return 2 * cython.cast(cython.ulonglong, value)
-    return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
 
 
 @cython.cfunc
@@ -291,20 +243,17 @@ def _front_coded(
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _field_size(
-    letter: cython.Py_UCS4, value: object, number: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
+def _field_size(letter: cython.Py_UCS4, value: Any, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """How many bytes the field takes at most. What is wrong with a text, bytes or a list is found
     here, what is wrong with a number when it is written."""
     size: cython.Py_ssize_t
     if letter == "u" or letter == "i" or letter == "q" or letter == "f":
         return UVARINT_SIZE_MAX
-    if letter == "s":
-        return _text_size(value)
-    if letter == "n" or (letter == "o" and value != ""):
-        return _name_size(value, number)
-    if letter == "o":
-        return 1
+    if letter == "s" or letter == "n" or letter == "o":
+        size = _text_size(value)
+        if letter != "s":
+            check_name(value, i, letter == "o")
+        return size
     if letter == "b":
         return _bytes_size(value)
     if letter == "t":
@@ -313,12 +262,11 @@ def _field_size(
         raise TypeError(f"list expected, not {type(value).__name__}")
     items: list[Any] = value
     size = _uvarint_size(len(items))
-    if letter == "S":
+    if letter == "S" or letter == "N":
         for item in items:
             size += _text_size(item)
-    elif letter == "N":
-        for item in items:
-            size += _name_size(item, number)
+            if letter == "N":
+                check_name(item, i, False)
     elif letter == "B":
         for item in items:
             size += _bytes_size(item)
@@ -343,7 +291,8 @@ def _put_field(
     if letter == "b":
         return _put_bytes(p, at, value)
     if letter == "i":
-        return _put_uvarint(p, at, _zigzag(_signed(value)))
+        signed: cython.longlong = _signed(value)
+        return _put_uvarint(p, at, (signed << 1) ^ (signed >> 63))
     if letter == "t":
         seconds: cython.ulonglong = _seconds(value)
         at = _put_uvarint(p, at, seconds)
@@ -527,24 +476,6 @@ def _get_text(reader: _Reader) -> str:
 
 
 @cython.cfunc
-def _get_name(reader: _Reader) -> str:
-    size: cython.Py_ssize_t = _get_size(reader, 1)
-    at: cython.Py_ssize_t = reader.at
-    if cython.compiled:
-        p: cython.p_char = cython.cast(cython.p_char, reader.p) + at
-        valid: cython.bint = 0 < size <= NAME_SIZE_MAX and memchr(p, 0, size) is cython.NULL
-    else:
-        valid = 0 < size <= NAME_SIZE_MAX and reader.data.find(b"\0", at, at + size) < 0
-    if not valid:
-        raise invalid_name(reader.number, reader.data[at : at + size])
-    reader.at = at + size
-    if cython.compiled:
-        return PyUnicode_DecodeUTF8(p, size, cython.NULL)
-    else:
-        return reader.data[at : at + size].decode()
-
-
-@cython.cfunc
 def _get_time(reader: _Reader) -> object:
     seconds: cython.ulonglong = _get_uvarint(reader)
     if seconds > SECONDS_MAX:
@@ -567,13 +498,8 @@ def _get_field(reader: _Reader, letter: cython.Py_UCS4) -> object:
         return _get_bytes(reader)
     if letter == "u":
         return _get_uvarint(reader)
-    if letter == "n":
-        return _get_name(reader)
-    if letter == "o":
-        if reader.at < reader.end and reader.p[reader.at] == 0:
-            reader.at += 1
-            return ""
-        return _get_name(reader)
+    if letter == "n" or letter == "o":
+        return check_name(_get_text(reader), reader.number, letter == "o")
     if letter == "t":
         return _get_time(reader)
     if letter == "i":
@@ -609,7 +535,7 @@ def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list[Any]:
         if letter == "S":
             items.append(_get_text(reader))
         elif letter == "N":
-            items.append(_get_name(reader))
+            items.append(check_name(_get_text(reader), reader.number, False))
         elif letter == "B":
             items.append(_get_bytes(reader))
         elif letter == "U":
