@@ -94,7 +94,10 @@ class OddOps:
     def record(self, fields: Record) -> bytes:
         """An encoded record with values for all fields."""
         layout = records.layout(fields).translate(UNCHECKED)
-        return encode_fields(layout, tuple(self._value(field, fields) for field in fields))
+        values = {field.name: self._value(field, fields) for field in fields}
+        if not values.get("hold", True):  # the door gives the others only with this one
+            values |= {"hold_reason": "", "hold_timeout_ns": 0, "hold_action": 0}
+        return encode_fields(layout, tuple(values.values()))
 
     def _text(self) -> str:
         names = self._names
