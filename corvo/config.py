@@ -386,6 +386,13 @@ class Config:
         "Run the search mirror in a separate process; needed by search, facets and bulk actions by"
         " filter.",
     )
+    skip_entry: int = _option(
+        "skip-entry",
+        "0",
+        _number(0, limits.DUE_MAX_NS),
+        "Index of a log entry that no node can apply: it takes no effect. Set it only to the index"
+        " that a stopping node reports, and on every node of a cluster (see docs/operate.md).",
+    )
     test_clock: bool = _option(
         "test-clock",
         "false",

@@ -33,6 +33,10 @@ class ValidationError(CorvoError):
     status = 400
 
 
+class InvalidName(ValidationError):
+    """A text that becomes part of a key is empty, too long, or has a NUL character."""
+
+
 class ScheduleError(ValidationError):
     """A cron expression is invalid, or a time zone does not exist."""
 
@@ -216,6 +220,10 @@ class StorageError(CorvoError):
 
     code = "STORAGE_ERROR"
     status = 500
+
+
+class EntryFailed(StorageError):
+    """An entry of the log cannot be applied; the node stops. The member `index` is its index."""
 
 
 class UnknownOp(CorvoError):

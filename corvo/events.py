@@ -18,6 +18,7 @@ them (`corvo.storage.records.events`).
     schedule.deleted   {"schedule_id"}
     schedule.skipped   {"schedule_id", "schedule_slot_ns", "reason"}
     undone             {"action"}
+    entry.skipped      {"index", "ops"}; without queue and job
 
 All other events have no data.
 """
@@ -59,6 +60,7 @@ EVENT_TYPES: Final = (
     "unblocked",
     "unlocked",
     "undone",
+    "entry.skipped",
 )
 ENQUEUED: Final = 0
 PROMOTED: Final = 1
@@ -93,6 +95,7 @@ QUEUE_DELETED: Final = 29
 UNBLOCKED: Final = 30
 UNLOCKED: Final = 31  # the unique lock was released by hand
 UNDONE: Final = 32  # a bulk operation on the job was undone
+ENTRY_SKIPPED: Final = 33  # an operator skipped an entry of the log
 
 # Events that end the life of a job, unless it is retried.
 END_EVENTS: Final = (COMPLETED, DEAD, CANCELLED, DELETED)

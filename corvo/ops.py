@@ -78,10 +78,10 @@ def _op(
     return row
 
 
-_JOB_ID: Final = Field("job_id", "s")
+_JOB_ID: Final = Field("job_id", "n")
 _TOKEN: Final = Field("token", "s", "lease token")
-_QUEUE_NAME: Final = Field("name", "s", "of the queue")
-_OPERATION_ID: Final = Field("operation_id", "s")
+_QUEUE_NAME: Final = Field("name", "n", "of the queue")
+_OPERATION_ID: Final = Field("operation_id", "n")
 _QUEUES: Final = Field("queues", "S")
 _WORKER_ID: Final = Field("worker_id", "s")
 _HOSTNAME: Final = Field("hostname", "s")
@@ -106,8 +106,8 @@ ENQUEUE: Final = _op(
     OTHERS,
     "Enqueued",
     "A new job.",
-    Field("job_id", "s", local=True),
-    Field("queue", "s", local=True),
+    Field("job_id", "o", "empty only inside a schedule", local=True),
+    Field("queue", "n", local=True),
     Field("priority", "u"),
     Field("payload", "b"),
     Field("tags", "b", "JSON object text"),
@@ -118,7 +118,7 @@ ENQUEUE: Final = _op(
     Field("jitter_ppm", "u"),
     Field("scheduled_ns", "t", "0 = now"),
     _CHECKPOINT,
-    Field("parent_id", "s"),
+    Field("parent_id", "o"),
     Field("unique_key", "b"),
     Field("unique_until", "u", "an index of model.UNIQUE_UNTIL"),
     Field("unique_period_ns", "u"),
@@ -217,7 +217,7 @@ MOVE_JOB: Final = _op(
     "None",
     "Move a job to another queue.",
     _JOB_ID,
-    Field("queue", "s"),
+    Field("queue", "n"),
     Field("reset_attempts", "f"),
     Field("keep_priority", "f"),
     takes_key=True,
@@ -317,8 +317,8 @@ BULK_ACTION: Final = _op(
     OTHERS,
     "BulkOperation | list",
     "An action on many jobs: their outcomes when it has no id.",
-    Field("operation_id", "s", "empty = keep no record of it"),
-    Field("ids", "S", "job ids"),
+    Field("operation_id", "o", "empty = keep no record of it"),
+    Field("ids", "N", "job ids"),
     Field("everything", "f", "all jobs instead of ids"),
     Field("action", "u", "an index of model.ACTIONS"),
     Field("arguments", "b", "record ACTION"),
@@ -364,7 +364,7 @@ EXPIRE_JOBS: Final = _op(
     OTHERS,
     "int",
     "End jobs that have expired, and holds that have timed out.",
-    Field("ids", "S", "job ids"),
+    Field("ids", "N", "job ids"),
     takes_key=False,
 )
 PURGE_JOBS: Final = _op(
@@ -373,7 +373,7 @@ PURGE_JOBS: Final = _op(
     OTHERS,
     "int",
     "Delete finished jobs past their retention.",
-    Field("ids", "S", "job ids"),
+    Field("ids", "N", "job ids"),
     Field("default_ns", "U", "retention by model.END_STATES unless the queue has its own"),
     takes_key=False,
 )
@@ -383,7 +383,7 @@ SET_SCHEDULE: Final = _op(
     OTHERS,
     "Schedule",
     "Create or replace a schedule.",
-    Field("schedule_id", "s", local=True),
+    Field("schedule_id", "n", local=True),
     Field("revision", "u", "that it was made from; 0 = new", local=True),
     Field("name", "s"),
     Field("cron", "s"),
@@ -453,7 +453,7 @@ EXPIRE_LEASES: Final = _op(
     OTHERS,
     "int",
     "End leases that have expired.",
-    Field("ids", "S", "job ids"),
+    Field("ids", "N", "job ids"),
     takes_key=False,
 )
 PROMOTE_DUE: Final = _op(
@@ -462,7 +462,7 @@ PROMOTE_DUE: Final = _op(
     OTHERS,
     "int",
     "Promote jobs that are due.",
-    Field("ids", "S", "job ids"),
+    Field("ids", "N", "job ids"),
     takes_key=False,
 )
 BULK_STEP: Final = _op(
@@ -552,7 +552,7 @@ PURGE_BATCHES: Final = _op(
     OTHERS,
     "int",
     "Delete batches that finished long ago.",
-    Field("ids", "S", "batch ids"),
+    Field("ids", "N", "batch ids"),
     Field("keep_ns", "u"),
     takes_key=False,
 )
@@ -563,7 +563,7 @@ RESOLVE_DEPENDENTS: Final = _op(
     OTHERS,
     "int",
     "Resolve more dependents of finished jobs.",
-    Field("job_id", "s", "first finished job with pending dependents"),
+    Field("job_id", "n", "first finished job with pending dependents"),
     takes_key=False,
 )
 BULK_ADD: Final = _op(
@@ -573,7 +573,7 @@ BULK_ADD: Final = _op(
     "BulkOperation",
     "More jobs of a bulk operation.",
     _OPERATION_ID,
-    Field("ids", "S", "job ids"),
+    Field("ids", "N", "job ids"),
     Field("more", "f", "more job ids follow"),
     takes_key=True,
 )

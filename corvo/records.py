@@ -12,10 +12,11 @@ Adding a field to a job: append a row to JOB_OPTIONS, and one to NEW_JOB_OPTIONS
 it; run the generator; and add the field to the request body. A row with `json` needs no code to be
 shown by GET /jobs/{id}, one with `max` needs none to be checked.
 
-Kinds of fields: `s` text, `b` bytes (empty = absent), `u` unsigned integer, `i` signed integer,
-`q` signed integer of 8 bytes, `t` time (unix ns, up to the year 9999, which 8 bytes cannot hold),
-`f` flag, `S` list of texts, `B` list of bytes, `U` list of unsigned integers, `P` list of texts
-that share their beginnings. All times are unix nanoseconds (0 = unset).
+Kinds of fields: `s` text, `n` name (a text that becomes part of a key), `o` optional name, `b`
+bytes (empty = absent), `u` unsigned integer, `i` signed integer, `q` signed integer of 8 bytes, `t`
+time (unix ns, up to the year 9999, which 8 bytes cannot hold), `f` flag, `S` list of texts, `N`
+list of names, `B` list of bytes, `U` list of unsigned integers, `P` list of texts that share their
+beginnings. All times are unix nanoseconds (0 = unset).
 """
 
 from typing import Any, Final, NamedTuple
@@ -154,11 +155,11 @@ JOB_OPTIONS: Final[Record] = (
 NEW_JOB_OPTIONS: Final[Record] = (
     Field("group_key", "s", max=GROUP_KEY_SIZE_MAX),
     Field("expire_after_ns", "u", "0 = never", local=True),
-    Field("batch_id", "s"),
+    Field("batch_id", "o"),
     Field("chain_id", "s"),
     Field("chain_step", "i"),
     Field("chain", "b", "record CHAIN"),
-    Field("depends_on", "S"),
+    Field("depends_on", "N"),
     Field("on_dependency_failure", "u", "an index of ON_DEPENDENCY_FAILURE"),
     Field("hold", "f", "whether to start held", local=True),
     Field("hold_reason", "s"),
@@ -209,7 +210,7 @@ CHAIN: Final[Record] = (
 )
 # A job that follows another one.
 FOLLOWER: Final[Record] = (
-    Field("queue", "s"),
+    Field("queue", "n"),
     Field("payload", "b"),
 )
 # The chain step in an ack.
@@ -219,7 +220,7 @@ STEP: Final[Record] = (
 )
 # A batch that an EnqueueBatch creates.
 NEW_BATCH: Final[Record] = (
-    Field("batch_id", "s", local=True),
+    Field("batch_id", "n", local=True),
     Field("on_success", "b", "record FOLLOWER"),
     Field("on_complete", "b", "record FOLLOWER"),
     Field("on_death", "b", "record FOLLOWER"),
@@ -267,7 +268,7 @@ CHUNK: Final[Record] = (
 )
 # The arguments of an action on jobs.
 ACTION: Final[Record] = (
-    Field("target", "s", "queue of a move"),
+    Field("target", "o", "queue of a move"),
     Field("reset_attempts", "f", "of a move"),
     Field("keep_priority", "f", "of a move", default="True"),
     Field("priority", "u", "of a change_priority"),
@@ -369,7 +370,7 @@ LINE: Final[Record] = (
 )
 # One job of a Heartbeat.
 BEAT: Final[Record] = (
-    Field("job_id", "s"),
+    Field("job_id", "n"),
     Field("token", "s"),
     Field("progress", "b"),
     Field("checkpoint", "b"),

@@ -44,12 +44,16 @@ KINDS = {
     "i": ("int", "0", "long long"),
     "t": ("int", "0", "object"),  # may be after the year 2262
     "f": ("bool", "False", "bint"),
+    "n": ("str", '""', "str"),
+    "o": ("str", '""', "str"),
     "S": ("list[str]", "[]", "list"),
+    "N": ("list[str]", "[]", "list"),
     "P": ("list[str]", "[]", "list"),
     "B": ("list[bytes]", "[]", "list"),
     "U": ("list[int]", "[]", "list"),
 }
-READS = {kind: f"r.{kind}()" for kind in "sbuitf"} | {"S": "r.texts()"}
+READS = {kind: f"r.{kind}()" for kind in "snobuitf"}
+READS |= {"S": "r.texts()", "N": "r.names()"}
 
 
 def init(field: Field, name: str) -> str:

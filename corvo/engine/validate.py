@@ -51,6 +51,14 @@ def text(value: str | None, field: str, size_max: int) -> str:
     return value
 
 
+def name(value: str | None, field: str, size_max: int) -> str:
+    """An optional text that becomes part of a key: bounded, no control characters."""
+    value = text(value, field, size_max)
+    if not value.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+        raise ValidationError(f"{field} {shown(value)} contains a control character", field=field)
+    return value
+
+
 def json_size(value: bytes, field: str, size_max: int) -> bytes:
     """A JSON value of bounded size; the reply is 413 because the limit is one of bytes."""
     if len(value) > size_max:

@@ -14,6 +14,8 @@ cdef class Machine:
     cdef readonly WriteBuffer _buffer
     cdef readonly Meta _meta
     cdef list _in_grace
+    cdef public long long skipped_index
+    cdef readonly long long refused_ops
 
     @cython.locals(meta=Meta, results=list)
     cpdef list apply(self, long long index, long long term, bytes data)

@@ -6,10 +6,11 @@ from typing import Final
 
 from corvo import ops
 from corvo._fast.codec import keys
-from corvo._fast.codec.layouts import CodecError, decode_fields, decode_frame
+from corvo._fast.codec.layouts import decode_fields, decode_frame
 from corvo._fast.index.ready import SEQ_MASK
-from corvo.errors import StorageError, UnknownOp
+from corvo.errors import CorvoError, InvalidName, StorageError, UnknownOp
 from corvo.events import Event
+from corvo.fsm import failed_entries
 from corvo.fsm.ops import (
     Apply,
     actions,
@@ -104,6 +105,9 @@ class Machine:
 
     def __init__(self, state_store: Rows) -> None:
         """Open a state store; the indexes are rebuilt from its rows in one pass."""
+        # Index of an entry that takes no effect, see `failed_entries`; 0 = none.
+        self.skipped_index: int = 0
+        self.refused_ops: int = 0  # because of an InvalidName
         self.restore(state_store)
 
     def restore(self, state_store: Rows) -> None:
@@ -183,8 +187,9 @@ class Machine:
         """Apply one committed entry and return one result for each op after the Stamp.
 
         The row of an op in `corvo.ops` names the type of its result; a refused op has a CorvoError
-        as its result. UnknownOp and StorageError are raised: the node must stop, because its state
-        could differ from that of the other nodes.
+        as its result. An op with an InvalidName is refused like any other: an entry that an older
+        version has proposed must not stop a node. UnknownOp, StorageError and EntryFailed are
+        raised: the node must stop, because its state could differ from that of the other nodes.
         """
         meta = self._meta
         if index != meta.applied_index + 1 or term < meta.applied_term:
@@ -194,11 +199,15 @@ class Machine:
             )
         results: list[object] = []
         self._state.last_block = b""
-        if data:
+        if data and index == self.skipped_index:
+            results = failed_entries.skip(self._state, index, term, data)
+        elif data:
             try:
                 self._apply_frame(index, term, data, results)
-            except CodecError as error:
-                raise StorageError(f"entry {index} cannot be decoded: {error}") from error
+            except (CorvoError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise failed_entries.failure(self._state, index, data, error) from error
         meta.applied_index = index
         meta.applied_term = term
         return results
@@ -209,18 +218,23 @@ class Machine:
         self._meta.configuration = data
 
     def _apply_frame(self, index: int, term: int, data: bytes, results: list[object]) -> None:
+        state = self._state
+        state.op_position = 0
         frame = decode_frame(data)
         if not frame or frame[0][0] != ops.STAMP.number:
             raise StorageError(f"entry {index} does not begin with a stamp")
         functions: list[Apply] = []
         for number, _ in frame[1:]:
             functions.append(_function(number, index))
-        state = self._state
         stamp_ns, seed = decode_fields(ops.STAMP.layout, frame[0][1])
         state.begin(term, stamp_ns, seed)
         for op_position, function in enumerate(functions, 1):
             state.op_position = op_position
-            results.append(function(state, frame[op_position][1]))
+            try:
+                results.append(function(state, frame[op_position][1]))
+            except InvalidName as error:  # the payload is decoded before anything is changed
+                self.refused_ops += 1
+                results.append(InvalidName(error.message))
             if state.ended or state.pending_dependents:
                 after_finish.apply_effects(state)
         state.end()

@@ -30,7 +30,7 @@ from corvo.engine.leadership import Leadership
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.scheduler import Scheduler
 from corvo.engine.service import Service
-from corvo.errors import ConfigError, CorvoError
+from corvo.errors import ConfigError, CorvoError, EntryFailed
 from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.idempotency import handle_once
@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 _STOP_POLL_S = 0.01
 _SETTLE_POLLS_MAX = 100
 _EPOCH_SIZE = 8
+EXIT_ENTRY_FAILED = 3  # a restart does not help
 
 
 class Node:
@@ -79,6 +80,7 @@ class Node:
         self.log = self._cluster_log() if config.clustered else self._single_log()
         self.state_store = StateStore.open(Path(config.data_dir))
         self.machine = Machine(self.state_store)
+        self.machine.skipped_index = config.skip_entry
         self.machine.adopt(bytes.fromhex(self.data_dir.identity.cluster_id))
         self.pipeline = Pipeline(
             loop, self.clock, self.log, self.machine, self.state_store, config.max_pending
@@ -204,10 +206,14 @@ class Node:
             )
         self.pipeline.flusher.index = machine.applied_index
         for entry in self.log.start(machine.applied_index, machine.applied_term, self.loop):
-            machine.apply(entry.index, entry.term, entry.data)
+            try:
+                machine.apply(entry.index, entry.term, entry.data)
+            except EntryFailed as error:
+                self._on_fatal(error)
             replayed += 1
             self.pipeline.flusher.after_apply()
         machine.take_woken()
+        self._report_skipped()
         self.clock.observe(machine.stamp_ns)
         took_ms = (self.clock.monotonic_ns() - began_ns) // limits.MS_NS
         logger.info(
@@ -228,6 +234,13 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 1_000_000_000)
+
+    def _report_skipped(self) -> None:
+        skipped = self.config.skip_entry
+        if skipped and skipped <= self.machine.applied_index:
+            logger.warning("entry %d lies in the past: --skip-entry can be removed", skipped)
+        elif skipped:
+            logger.warning("entry %d will not be applied (--skip-entry)", skipped)
 
     async def listen(self) -> None:
         """Open the HTTP port."""
@@ -414,12 +427,11 @@ class Node:
             self.loop.call_later(self.notifier.watchdog_s, self._watchdog)
 
     def _on_fatal(self, error: Exception) -> None:
-        """The log or LMDB failed: exit and acknowledge nothing more. Acknowledged writes are on
-        disk, and the next start replays them."""
-        logger.critical("fatal: %s", error, exc_info=error)
-        self.exit_status = 1
+        """The log or LMDB failed, or an entry cannot be applied: exit and acknowledge nothing more.
+        Acknowledged writes are on disk, and the next start replays them."""
+        self.exit_status = _log_fatal(error)
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(self.exit_status)
 
     def _greet(self) -> None:
         config = self.config
@@ -453,6 +465,19 @@ def _raise_connections_max() -> int:
         if soft < wanted:
             logger.warning("the limit of open files, %d, limits the number of connections", hard)
     return max(1, min(wanted, soft) - limits.FILES_RESERVED)
+
+
+def _log_fatal(error: Exception) -> int:
+    """Log an error that stops the node; return the exit status."""
+    logger.critical("fatal: %s", error, exc_info=error)
+    if not isinstance(error, EntryFailed):
+        return 1
+    logger.critical(
+        "every start will fail at this entry; to continue without its effect, stop every node and"
+        " start it with its usual settings and: corvo server --skip-entry %d",
+        error.fields["index"],
+    )
+    return EXIT_ENTRY_FAILED
 
 
 def _arm_failpoints(config: Config) -> None:

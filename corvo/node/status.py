@@ -212,6 +212,7 @@ class Status:
             "corvo_event_subscribers_behind": hub.events.behind,
             "corvo_event_gaps": hub.events.gaps,
             "corvo_raft_apply_overload": metrics.overloads,
+            "corvo_ops_refused": machine.refused_ops,
             "corvo_raft_applied": metrics.ops,
             "corvo_raft_entries": metrics.entries,
             "corvo_raft_apply_pending": pipeline.pending,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.conversations import converse
+from lib.odd_ops import apply_odd_ops
 
 from corvo import config, ops
 from corvo._fast.codec import keys, protobuf
@@ -50,7 +51,7 @@ from corvo.consensus.raft.messages import (
 )
 from corvo.consensus.wal.segment import HEAD_SIZE, encode_head, parse_head, scan
 from corvo.engine.commands import inputs
-from corvo.errors import CorvoError, StorageError
+from corvo.errors import CorvoError, InvalidName, StorageError
 from corvo.model import ErrorRecord, Job, Queue, Worker
 from corvo.net.api import requests
 from corvo.net.http.server import HttpLimits
@@ -82,9 +83,9 @@ BODIES = (
     inputs.EnqueueBatchBody,
     inputs.FetchBody,
     inputs.AckBody,
-    inputs.AckBatchBody,
+    requests.AckBatchBody,
     inputs.FailBody,
-    inputs.HeartbeatBody,
+    requests.HeartbeatBody,
     inputs.ReleaseBody,
 )
 
@@ -113,9 +114,14 @@ def fields(data: bytes) -> None:
     layout = LAYOUTS[data[0] % len(LAYOUTS)] if data else LAYOUTS[0]
     try:
         values = decode_fields(layout, data[1:])
-    except CodecError:
+    except (CodecError, InvalidName):
         return
     assert decode_fields(layout, encode_fields(layout, values)) == values
+
+
+def op_fields(data: bytes) -> None:
+    """Ops with any texts in their fields, applied, flushed and loaded again."""
+    apply_odd_ops(data)
 
 
 def message(data: bytes) -> None:
@@ -439,6 +445,7 @@ _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 SAMPLES = {"s": "text", "b": b"bytes", "u": 300, "i": -1, "q": 7, "t": 1 << 60, "f": True}
 SAMPLES |= {"S": ["a", "b"], "B": [b"x", b""], "U": [1, 300], "P": ["ab", "ac"]}
+SAMPLES |= {"n": "name", "o": "", "N": ["a", "b"]}
 
 
 def _samples() -> list[bytes]:
@@ -511,6 +518,7 @@ def _as_json(name: str) -> int:
 TARGETS: dict[str, Target] = {
     "frame": Target(frame, [encode_frame([(0, b"stamp"), (1, b"x" * 200)]), encode_frame([])]),
     "fields": Target(fields, [bytes([number]) + row for number, row in enumerate(_samples())]),
+    "op_fields": Target(op_fields, [random.Random(n).randbytes(90) for n in range(8)]),
     "message": Target(message, _messages()),
     "document": Target(document, _documents()),
     "key": Target(key, [bytes(42), b"\xff" * 42, "äöü".encode() * 5]),

@@ -51,4 +51,7 @@ cdef class Reader:
     cdef bint f(self) except -1
     cdef bytes b(self)
     cdef str s(self)
+    cdef str n(self)
+    cdef str o(self)
+    cdef list names(self)
     cdef list texts(self)

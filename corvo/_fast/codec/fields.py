@@ -20,6 +20,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from corvo._fast.codec.layouts import CodecError
+from corvo._fast.codec.names import check_name
 
 _VERSION = 1
 _ROOM = 4096
@@ -336,6 +337,14 @@ class Reader:
         self._number += 1
         return text
 
+    def n(self) -> str:
+        """A name; another text is an InvalidName."""
+        return check_name(self.s(), self._number - 1, False)
+
+    def o(self) -> str:
+        """A name or an empty text."""
+        return check_name(self.s(), self._number - 1, True)
+
     def texts(self) -> list[str]:
         """A list of texts."""
         found: list[Any] = []
@@ -344,4 +353,11 @@ class Reader:
         for _ in range(count):  # each takes a byte at least
             found.append(self.s())
         self._number = number + 1
+        return found
+
+    def names(self) -> list[str]:
+        """A list of names."""
+        found: list[Any] = self.texts()
+        for name in found:
+            check_name(name, self._number - 1, False)
         return found

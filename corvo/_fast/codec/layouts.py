@@ -8,12 +8,13 @@ Fields (`encode_fields`). One version byte, then the fields of a layout one afte
 names or tags. A layout is a string with one letter a field:
 
     s  text                     b  bytes (empty = absent)
+    n  name (`.names`)          o  name or empty text
     u  uvarint                  i  signed 64 bits as an uvarint: 0, -1, 1, -2 -> 0, 1, 2, 3
     q  signed, 8 bytes, little-endian
     t  time in unix nanoseconds: uvarint seconds, uvarint nanoseconds (< 10**9)
     f  flag, one byte 0 or 1
     S  uvarint count, then texts      B  uvarint count, then byte strings
-    U  uvarint count, then uvarints
+    U  uvarint count, then uvarints   N  uvarint count, then names
     P  uvarint count, then texts written as the number of leading bytes each shares with the one
        before it (one byte, at most 255) and the rest as a byte string: ids of one batch are alike
 
@@ -21,10 +22,9 @@ Frame (`encode_frame`). The bytes `CB1`, an uvarint count, then for each op its 
 uvarint and its payload as a byte string.
 
 Decoding is strict, because every node must read the same bytes the same way: a length beyond the
-end, a long or padded varint, invalid UTF-8 and bytes left over are refused with a CodecError that
-says what and where. Nothing is allocated on the word of a length that the data does not cover;
-only front-coded texts can be longer than their data, each by what it shares. Encoding finds the
-size that is enough, fills a scratch buffer that is kept, and copies what it has become.
+end, a long or padded varint, invalid UTF-8 and bytes left over are a CodecError with its place. No
+memory is allocated for a length that the data does not cover; only front-coded texts can be longer
+than their data. Encoding fills a scratch buffer that is kept, and copies the result.
 """
 
 from typing import Any
@@ -41,6 +41,8 @@ if cython.compiled:
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
 
+from corvo._fast.codec.names import check_name
+
 VERSION = cython.declare(cython.uchar, 1)
 MAGIC = cython.declare(bytes, b"CB1")
 U64_MAX = 0xFFFF_FFFF_FFFF_FFFF
@@ -50,8 +52,6 @@ SHARED_MAX = cython.declare(cython.Py_ssize_t, 255)
 # 9999-12-31T23:59:59, and the last second whose nanoseconds fit 64 bits.
 SECONDS_MAX = cython.declare(cython.ulonglong, 253_402_300_799)
 SECONDS_MAX_64 = cython.declare(cython.ulonglong, 18_446_744_072)
-
-
 UVARINT_SIZE_MAX = cython.declare(cython.Py_ssize_t, 10)
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 4096)
 _scratch = cython.declare(bytearray, bytearray(4096))
@@ -61,8 +61,7 @@ class CodecError(ValueError):
     """Bytes that are not a valid encoding, or a value that has none."""
 
 
-# Writing. `p` is a pointer when compiled and a bytearray when interpreted; each function returns
-# the position behind what it wrote.
+# Writing: `p` is a pointer or a bytearray; each function returns the position after its bytes.
 
 
 @cython.cfunc
@@ -164,15 +163,6 @@ def _signed(value: object) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    if value >= 0:
-        return 2 * cython.cast(cython.ulonglong, value)
-    return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
-
-
-@cython.cfunc
 @cython.exceptval(-1, check=True)
 def _seconds(value: object) -> cython.ulonglong:
     """Whole seconds of a time; OverflowError outside of the years 1970 to 9999."""
@@ -253,14 +243,17 @@ def _front_coded(
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
+def _field_size(letter: cython.Py_UCS4, value: Any, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """How many bytes the field takes at most. What is wrong with a text, bytes or a list is found
     here, what is wrong with a number when it is written."""
     size: cython.Py_ssize_t
     if letter == "u" or letter == "i" or letter == "q" or letter == "f":
         return UVARINT_SIZE_MAX
-    if letter == "s":
-        return _text_size(value)
+    if letter == "s" or letter == "n" or letter == "o":
+        size = _text_size(value)
+        if letter != "s":
+            check_name(value, i, letter == "o")
+        return size
     if letter == "b":
         return _bytes_size(value)
     if letter == "t":
@@ -269,9 +262,11 @@ def _field_size(letter: cython.Py_UCS4, value: object) -> cython.Py_ssize_t:
         raise TypeError(f"list expected, not {type(value).__name__}")
     items: list[Any] = value
     size = _uvarint_size(len(items))
-    if letter == "S":
+    if letter == "S" or letter == "N":
         for item in items:
             size += _text_size(item)
+            if letter == "N":
+                check_name(item, i, False)
     elif letter == "B":
         for item in items:
             size += _bytes_size(item)
@@ -291,12 +286,13 @@ def _put_field(
     bits: cython.ulonglong
     if letter == "u":
         return _put_uvarint(p, at, _unsigned(value))
-    if letter == "s":
+    if letter == "s" or letter == "n" or letter == "o":
         return _put_text(p, at, value)
     if letter == "b":
         return _put_bytes(p, at, value)
     if letter == "i":
-        return _put_uvarint(p, at, _zigzag(_signed(value)))
+        signed: cython.longlong = _signed(value)
+        return _put_uvarint(p, at, (signed << 1) ^ (signed >> 63))
     if letter == "t":
         seconds: cython.ulonglong = _seconds(value)
         at = _put_uvarint(p, at, seconds)
@@ -318,7 +314,7 @@ def _put_field(
     if letter == "P":
         return _front_coded(items, p, at, True)
     for item in items:
-        if letter == "S":
+        if letter == "S" or letter == "N":
             at = _put_text(p, at, item)
         elif letter == "B":
             at = _put_bytes(p, at, item)
@@ -337,7 +333,7 @@ def encode_fields(layout: str, values: tuple[Any, ...]) -> bytes:
     letter: cython.Py_UCS4
     try:
         for i, letter in enumerate(layout):
-            size += _field_size(letter, values[i])
+            size += _field_size(letter, values[i], i)
         buffer: bytearray = _scratch if size <= SCRATCH_SIZE else bytearray(size)
         if cython.compiled:
             p = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
@@ -502,6 +498,8 @@ def _get_field(reader: _Reader, letter: cython.Py_UCS4) -> object:
         return _get_bytes(reader)
     if letter == "u":
         return _get_uvarint(reader)
+    if letter == "n" or letter == "o":
+        return check_name(_get_text(reader), reader.number, letter == "o")
     if letter == "t":
         return _get_time(reader)
     if letter == "i":
@@ -536,6 +534,8 @@ def _get_list(reader: _Reader, letter: cython.Py_UCS4) -> list[Any]:
     for _ in range(count):
         if letter == "S":
             items.append(_get_text(reader))
+        elif letter == "N":
+            items.append(check_name(_get_text(reader), reader.number, False))
         elif letter == "B":
             items.append(_get_bytes(reader))
         elif letter == "U":

@@ -114,7 +114,7 @@ class EnqueueCommands:
             validate.json_size(json_value(body.checkpoint), "checkpoint", size_max)
             if body.checkpoint
             else b"",
-            validate.text(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
+            validate.name(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
             validate.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             validate.unique_until(body.unique_until),
             validate.length_ns(body.unique_period, "unique_period"),

@@ -76,7 +76,7 @@ class Arguments:
         ) = decode_fields(ops.ACTION_LAYOUT, payload)
 
 
-_ZEROS: Final = {"s": "", "b": b"", "u": 0, "f": False}
+_ZEROS: Final = {"s": "", "o": "", "b": b"", "u": 0, "f": False}
 NO_ARGUMENTS: Final = encode_fields(
     ops.ACTION_LAYOUT,
     tuple(field.name == "keep_priority" or _ZEROS[field.kind] for field in records.ACTION),

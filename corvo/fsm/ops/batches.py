@@ -56,6 +56,14 @@ def read_new_batch(payload: bytes) -> Batch:
     return batch
 
 
+def check(batch: Batch) -> None:
+    """Raise InvalidName if a callback has an invalid queue: it is decoded long after the op that
+    brings it."""
+    for follower in (batch.on_success, batch.on_complete, batch.on_death):
+        if follower:
+            decode_fields(ops.FOLLOWER_LAYOUT, follower)
+
+
 def new_batch(state: State, payload: bytes) -> Batch:
     """Create a batch for the jobs of this op."""
     batch = read_new_batch(payload)

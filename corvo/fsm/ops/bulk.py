@@ -22,7 +22,7 @@ from typing import Final
 from corvo import events, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
-from corvo.errors import Conflict, InvalidState, NotFound
+from corvo.errors import Conflict, InvalidName, InvalidState, NotFound
 from corvo.fsm import states
 from corvo.fsm.ops import Apply, actions, finish
 from corvo.fsm.ops import bulk_undo as undo
@@ -170,8 +170,11 @@ def bulk_action(state: State, payload: bytes) -> object:
     operation_id, ids, everything, action, arguments, more = decode_fields(
         ops.BULK_ACTION.layout, payload
     )
+    checked = Arguments(arguments)
+    if ACTIONS[action] == "move" and not checked.target:
+        raise InvalidName("a move has no queue")
     if not operation_id:
-        return [_outcome(state, job_id, action, Arguments(arguments)) for job_id in ids]
+        return [_outcome(state, job_id, action, checked) for job_id in ids]
     operation = _accept(state, operation_id, BULK, OPERATION_QUEUED if more else OPERATION_RUNNING)
     operation.action = action
     operation.arguments = arguments

@@ -27,6 +27,18 @@ class Step:
         self.payload = payload
 
 
+def check(chain: bytes) -> None:
+    """Raise InvalidName if a follower has an invalid queue: it is decoded long after the op that
+    brings it."""
+    steps: list[bytes]
+    on_failure: bytes
+    on_exit: bytes
+    steps, on_failure, on_exit = decode_fields(ops.CHAIN_LAYOUT, chain)
+    for follower in [*steps, on_failure, on_exit]:
+        if follower:
+            decode_fields(ops.FOLLOWER_LAYOUT, follower)
+
+
 def next_step(state: State, ended: Ended) -> Step | None:
     """Return the job that follows a finished job of a chain, if any."""
     job = ended.job

@@ -7,9 +7,9 @@ from typing import Final
 from corvo import events, ops
 from corvo._fast.codec.fields import Reader
 from corvo._fast.codec.layouts import decode_fields
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, InvalidName
 from corvo.fsm import states
-from corvo.fsm.ops import Apply, batches, dependencies, finish, leases, unique
+from corvo.fsm.ops import Apply, batches, chains, dependencies, finish, leases, unique
 from corvo.fsm.ops.backoff import delay_ms, draw, jittered_ns
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.state import State
@@ -76,6 +76,8 @@ def _attempt_data(attempt: int) -> bytes:
 def enqueue(state: State, payload: bytes) -> object:
     """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
     job, queue, options = read_enqueue(payload, state.stamp_ns)
+    if not job.id:
+        raise InvalidName("the new job has no id")
     refusal: CorvoError | None = state.no_room(queue)
     if refusal is None and options:
         refusal = _options_refusal(state, options, "")
@@ -85,14 +87,22 @@ def enqueue(state: State, payload: bytes) -> object:
 def _options_refusal(state: State, payload: bytes, opening: str) -> CorvoError | None:
     """Return the error if a job cannot have these options; `opening` is the batch that this op
     creates."""
-    options = JobOptions()
-    read_new_options(options, payload)
+    options = read_options(payload)
     refusal = None
     if options.batch_id and options.batch_id != opening:
         refusal = batches.refusal(state, options.batch_id)
     if refusal is None and options.depends_on:
         refusal = dependencies.refusal(state, options.depends_on)
     return refusal
+
+
+def read_options(payload: bytes) -> JobOptions:
+    """Decode the options of a new job, and check the names in the records inside them."""
+    options = JobOptions()
+    read_new_options(options, payload)
+    if options.chain:
+        chains.check(options.chain)
+    return options
 
 
 def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
@@ -102,8 +112,8 @@ def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
     r.begin(payload)
     job = Job("")
     # <generated: read ENQUEUE job>
-    job_id = r.s()
-    queue = r.s()
+    job_id = r.o()
+    queue = r.n()
     job.priority = r.u()
     job.payload = r.b()
     job.tags = r.b()
@@ -114,7 +124,7 @@ def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
     job.jitter_ppm = r.u()
     job.scheduled_ns = r.t()
     job.checkpoint = r.b()
-    job.parent_id = r.s()
+    job.parent_id = r.o()
     job.unique_key = r.b()
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
@@ -230,10 +240,14 @@ def enqueue_batch(state: State, payload: bytes) -> object:
     items, opening = decode_fields(ops.ENQUEUE_BATCH.layout, payload)
     batch_id = ""
     if opening:
-        batch_id = batches.read_new_batch(opening).id
+        batch = batches.read_new_batch(opening)
+        batches.check(batch)
+        batch_id = batch.id
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
         job, queue, options = read_enqueue(item, state.stamp_ns)
+        if not job.id:
+            raise InvalidName(f"new job {index} has no id")
         refusal: CorvoError | None = state.no_room(queue)
         if refusal is None and options:
             refusal = _options_refusal(state, options, batch_id)
@@ -373,7 +387,7 @@ def ack(state: State, payload: bytes) -> CorvoError | None:
     r = _reader
     r.begin(payload)
     # <generated: locals ACK>
-    job_id = r.s()
+    job_id = r.n()
     token = r.s()
     result = r.b()
     checkpoint = r.b()
@@ -404,7 +418,11 @@ def ack_batch(state: State, payload: bytes) -> object:
     (acks,) = decode_fields(ops.ACK_BATCH.layout, payload)
     acked = Acked()
     for i, item in enumerate(acks):
-        refusal = ack(state, item)
+        refusal: CorvoError | None
+        try:
+            refusal = ack(state, item)
+        except InvalidName as error:  # this ack has changed nothing
+            refusal = InvalidName(error.message)
         if refusal is None:
             acked.count += 1
         else:
@@ -480,12 +498,13 @@ def heartbeat(state: State, payload: bytes) -> object:
     beats: list[bytes]
     (beats,) = decode_fields(ops.HEARTBEAT.layout, payload)
     answers: dict[str, str] = {}
-    for item in beats:
+    # All are decoded first: an InvalidName refuses the op before it changes anything.
+    for values in [decode_fields(ops.BEAT_LAYOUT, item) for item in beats]:
         job_id: str
         token: str
         progress: bytes
         checkpoint: bytes
-        job_id, token, progress, checkpoint = decode_fields(ops.BEAT_LAYOUT, item)
+        job_id, token, progress, checkpoint = values
         job = state.find(job_id)
         if job is None or leases.refusal(job, token, states.HEARTBEAT) is not None:
             answers[job_id] = "lost"

@@ -44,6 +44,9 @@ def set_schedule(state: State, payload: bytes) -> object:
         # </generated>
     ) = decode_fields(ops.SET_SCHEDULE.layout, payload)
     schedule.id = schedule_id
+    _, queue, options = jobs.read_enqueue(schedule.job)
+    if options:
+        jobs.read_options(options)
     old = state.schedules.get(schedule_id)
     refusal = _refusal(state, schedule, revision, old)
     if refusal is not None:
@@ -60,7 +63,7 @@ def set_schedule(state: State, payload: bytes) -> object:
     state.put_schedule(schedule)
     state.buffer.touch_schedule(schedule)
     data = b'{"schedule_id":"%s","revision":%d}' % (schedule_id.encode(), schedule.revision)
-    state.emit_queue(queue_of(schedule), events.SCHEDULE_SET, data)
+    state.emit_queue(queue, events.SCHEDULE_SET, data)
     return schedule
 
 

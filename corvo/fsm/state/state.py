@@ -8,7 +8,7 @@ from typing import Final
 from corvo._fast.codec import keys
 from corvo._fast.index.digest_table import DigestTable
 from corvo._fast.index.ready import SEQ_BITS, SEQ_MASK, DueHeap
-from corvo.errors import Conflict
+from corvo.errors import Conflict, InvalidName
 from corvo.events import QUEUE_DRAINED
 from corvo.fsm.state import index_rows
 from corvo.fsm.state.deadlines import COMPACT_MIN, DueTimes
@@ -43,6 +43,7 @@ from corvo.storage.rows import Rows
 # Expiry entries further in the future than this have not been dropped by the leader.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
 LOADED_ROWS: Final = 2_000  # rows per slice: some milliseconds
+WORKER_ID_SIZE_MAX: Final = 500  # what a key of LMDB has room for; requests have a lower limit
 DUE_SIZE: Final = 16  # bytes before the job id in the value of a row with a time
 
 
@@ -639,6 +640,8 @@ class State:
                     f"there are {WORKERS_MAX} workers, which is the limit; a worker that sends no"
                     f' requests for a day is removed: no worker "{worker_id}"'
                 )
+            if len(worker_id.encode()) > WORKER_ID_SIZE_MAX:
+                raise InvalidName(f"the worker's id has more than {WORKER_ID_SIZE_MAX} bytes")
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker

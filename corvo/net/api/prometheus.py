@@ -70,6 +70,7 @@ VALUES: Final[dict[str, tuple[type[Metric], str]]] = {
     "corvo_throughput_completed": (_COUNTER, "Jobs completed."),
     "corvo_throughput_failed": (_COUNTER, "Failed attempts."),
     "corvo_raft_apply_overload": (_COUNTER, "Writes refused because too many were in flight."),
+    "corvo_ops_refused": (_COUNTER, "Ops of the log refused because of a name that is invalid."),
     "corvo_raft_applied": (_COUNTER, "Operations applied."),
     "corvo_raft_entries": (_COUNTER, "Log entries applied."),
     "corvo_raft_apply_pending": (_GAUGE, "Operations waiting to be applied."),
