@@ -34,6 +34,7 @@ from corvo.errors import ConfigError, CorvoError
 from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.idempotency import handle_once
+from corvo.net.http.browser_guard import BrowserGuard, host_names
 from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
@@ -243,6 +244,9 @@ class Node:
         server.on_drain = self._drain
         server.turns = self.pipeline.flusher.turns
         server.context.takes_pieces = takes_pieces
+        server.context.browser_guard = BrowserGuard(
+            host_names(self.config), self.config.cors_origins
+        )
         if cluster is not None:
             cluster.guard(router, server, self.hub)
         self.pipeline.on_applied += [server.flush, self.hub.events.dispatch]
