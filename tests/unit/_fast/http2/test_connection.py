@@ -54,6 +54,7 @@ def test_reply() -> None:
     assert fields == {
         ":status": "201",
         "date": "now",
+        "x-content-type-options": "nosniff",
         "x-request-id": "t-0001",
         "server-timing": "proc;dur=1.234",
         "x-corvo-index": "7",
