@@ -39,7 +39,7 @@ from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
 from corvo.net.hub import StreamHub
-from corvo.net.routes import routes, takes_pieces
+from corvo.net.routes import PROBES, routes, takes_pieces
 from corvo.node.cluster import Cluster
 from corvo.node.status import Status
 from corvo.platform import failpoints, logging_setup
@@ -245,7 +245,7 @@ class Node:
         server.turns = self.pipeline.flusher.turns
         server.context.takes_pieces = takes_pieces
         server.context.browser_guard = BrowserGuard(
-            host_names(self.config), self.config.cors_origins
+            host_names(self.config), self.config.cors_origins, PROBES
         )
         if cluster is not None:
             cluster.guard(router, server, self.hub)

@@ -11,7 +11,7 @@ from lib.conversations import Multiplexed
 from lib.harness import Api, ServerProcess, failed_start, running_server
 
 APP = "https://app.example.com"
-FLAGS = ("--allowed-hosts", "corvo.lan", "--allowed-hosts", "jobs", "--cors-origin", APP)
+FLAGS = ("--allowed-hosts", "queue.lan", "--allowed-hosts", "jobs", "--cors-origin", APP)
 RPC = "//corvo.v1.WorkerService/"
 
 
@@ -64,7 +64,7 @@ def test_other_hosts_are_refused(api: Api, method: str, path: str) -> None:
     assert api.get("/queues/never")[0] == 404
 
 
-@pytest.mark.parametrize("host", ["corvo.lan", "jobs:80", "localhost:9", "10.9.8.7", "[::1]:1"])
+@pytest.mark.parametrize("host", ["queue.lan", "jobs:80", "localhost:9", "10.9.8.7", "[::1]:1"])
 def test_own_hosts_are_served(api: Api, host: str) -> None:
     assert api.call("GET", "/queues", None, {"Host": host})[0] == 200
     own = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}

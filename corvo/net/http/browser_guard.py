@@ -22,7 +22,6 @@ from corvo.config import Config
 from corvo.errors import CrossSite, MisdirectedRequest
 from corvo.platform.origins import is_address, is_origin_of, split_authority
 
-PROBES: Final = frozenset((b"/healthz", b"/readyz"))
 _FOREIGN: Final = (b"cross-site", b"same-site")
 
 _CORS: Final = (
@@ -37,11 +36,17 @@ _PREFLIGHT: Final = (
 
 
 class BrowserGuard:
-    """The names of a server and the origins whose pages may use it."""
+    """The names of a server, the origins whose pages may use it, and the paths of its probes."""
 
-    def __init__(self, names: Iterable[str], origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        origins: Iterable[str] = (),
+        probes: frozenset[bytes] = frozenset(),
+    ) -> None:
         self._names = {name.lower().rstrip(".") for name in names if name} | {"localhost"}
         self._origins = frozenset(origins)
+        self._probes = probes
 
     def check_host(self, request: Request) -> bool:
         """Raise MisdirectedRequest if the host is not this server. Return whether all requests for
@@ -50,7 +55,7 @@ class BrowserGuard:
         name, _ = split_authority(request.host.decode("latin-1"))
         if name in self._names or is_address(name):
             return True
-        if request.path in PROBES:
+        if request.path in self._probes:
             return False
         raise MisdirectedRequest(
             f'the host "{name}" is not a name of this server: use its address, or start it with'

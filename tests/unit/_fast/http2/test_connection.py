@@ -39,7 +39,7 @@ def test_request_fields() -> None:
     request = peer.ask(1, [*GET, *extra, ("x-request-id", "mine"), ("te", "trailers")])
     assert request.forwarded == b"1" and request.rare == {b"x-corvo-proxy-stream": b"1"}
     assert (request.method, request.path, request.query) == ("GET", b"/b", b"c")
-    assert (request.host, request.api_key, request.cookie) == (b"a", b"k", b"a=b; c=d")
+    assert (request.host, request.api_key, request.cookie) == (b"localhost", b"k", b"a=b; c=d")
     assert (request.request_id, request.content_type, request.peer) == (b"mine", b"t", "10.0.0.1")
 
 

@@ -9,8 +9,9 @@ from corvo._fast.http.http1 import H1Conn
 from corvo.limits import SECOND_NS
 from corvo.net.http.browser_guard import BrowserGuard, host_names
 from corvo.net.http.server import HttpLimits
+from corvo.net.routes import PROBES
 
-GUARD = BrowserGuard(["Jobs.lan", "corvo", ""], ["https://app.example.com"])
+GUARD = BrowserGuard(["Jobs.lan", "corvo", ""], ["https://app.example.com"], PROBES)
 APP = b"Origin: https://app.example.com\r\n"
 
 
@@ -36,7 +37,7 @@ def status(sent: bytes) -> int:
 
 OWN = [b"127.0.0.1", b"10.1.2.3:8080", b"[::1]:8080", b"[fe80::1]", b"localhost", b"LOCALHOST:1"]
 OWN += [b"jobs.lan", b"JOBS.lan.:8080", b"corvo"]
-FOREIGN = [b"evil.example", b"a", b"corvo.evil.example", b"localhost.evil.example:8080"]
+FOREIGN = [b"evil.example", b"a", b"jobs.lan.evil.example", b"localhost.evil.example:8080"]
 FOREIGN += [b"127.0.0.1.evil.example", b"1", b"jobs.lan.lan"]
 
 
@@ -92,7 +93,7 @@ OTHER = [
     (b"localhost:8080", b"Origin: http://localhost:3000\r\n"),
     (b"localhost:8080", b"Origin: http://localhost\r\n"),
     (b"corvo", b"Origin: http://evil.example\r\n"),
-    (b"corvo", b"Origin: http://corvo.evil.example\r\n"),
+    (b"corvo", b"Origin: http://jobs.lan.evil.example\r\n"),
     (b"corvo", b"Origin: http://evil.example@corvo\r\n"),
     (b"corvo", b"Origin: file://\r\n"),
     (b"corvo", b"Origin: null\r\n"),
