@@ -675,5 +675,6 @@ class ReplyQueue(HttpConn):
             following = request._next
             request._next = None
             request = following
+        left: Request
         for left in gone:
             left._abandon()
