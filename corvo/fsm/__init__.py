@@ -2,6 +2,7 @@
 
 machine   applies entries, answers reads, names due work, flushes
 states    states and transitions of a job, as one table
+failed_entries  the error that names an entry that cannot be applied, and `--skip-entry`
 ops/      the effect of each op on the state
 state/    the state in memory: write buffer, indexes, event log
 queries/  reads that change nothing
