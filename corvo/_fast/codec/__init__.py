@@ -1,6 +1,7 @@
 """Byte codecs.
 
 layouts      encodings of op payloads and rows by layout strings
+names        check of texts that become parts of keys
 fields       primitive readers and writers
 keys         keys of the state store
 protobuf     protobuf wire format
