@@ -19,6 +19,7 @@ from corvo import limits
 from corvo.errors import ConfigError, ValidationError
 from corvo.platform import environment
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.origins import parse_hosts, parse_origins
 from corvo.platform.sizes import parse_size
 
 BODY_SIZE_MAX: Final = limits.ENTRY_SIZE_MAX - limits.ENTRY_SEAL_SIZE
@@ -60,6 +61,7 @@ class Option:
     is_flag: bool = False
     is_secret: bool = False  # the value is never printed
     also: str = ""  # older name of the same setting
+    repeats: bool = False  # the flag can be given several times; other sources separate by commas
 
     @property
     def env(self) -> str:
@@ -168,7 +170,10 @@ def _size(low: int, high: int) -> Callable[[str], int]:
 
 
 def _option(name: str, default: str, parse: Callable[[str], Any], help: str, also: str = "") -> Any:
-    option = Option(name, default, parse, help, parse is parse_flag, parse is _secret, also)
+    repeats = parse in (parse_hosts, parse_origins)
+    option = Option(
+        name, default, parse, help, parse is parse_flag, parse is _secret, also, repeats
+    )
     return field(metadata={"option": option})
 
 
@@ -185,6 +190,21 @@ class Config:
     )
     insecure: bool = _option(
         "insecure", "false", parse_flag, "Allow a listen address that other machines can reach."
+    )
+    allowed_hosts: tuple[str, ...] = _option(
+        "allowed-hosts",
+        "",
+        parse_hosts,
+        "Host name under which clients reach this server; repeatable. Requests for other names get"
+        " status 421. Always allowed: addresses, localhost, and the names in --bind,"
+        " --http-advertise, --raft-bind, --raft-advertise and --discover.",
+    )
+    cors_origins: tuple[str, ...] = _option(
+        "cors-origin",
+        "",
+        parse_origins,
+        "Origin whose web pages may use the API, such as https://app.example.com; repeatable."
+        " Requests for pages of other sites get status 403.",
     )
     tls_cert: str = _option(
         "tls-cert",
@@ -441,7 +461,6 @@ ABSENT: Final[dict[str, tuple[str, str]]] = {
     "oidc-client-id": (_ACCESS, ""),
     "saml-header-auth": (_ACCESS, "false"),
     "saml-trusted-proxies": (_ACCESS, ""),
-    "cors-origin": ("CORS is not part of this version", ""),
     "otel-enabled": (_TRACING, "false"),
     "otel-endpoint": (_TRACING, ""),
     "rate-limit-enabled": (_RATES, "false"),
@@ -465,6 +484,7 @@ IGNORED: Final = (
 )
 
 _OLDER: Final = {option.also: option.name for option in OPTIONS if option.also}
+_REPEATABLE: Final = frozenset(option.name for option in OPTIONS if option.repeats)
 # All accepted names. A newer name comes after its older one, so that its value wins.
 NAMES: Final = (*_OLDER, *(option.name for option in OPTIONS), *ABSENT, *IGNORED)
 
@@ -542,6 +562,8 @@ def _from_file(path: str) -> dict[str, tuple[str, str]]:
             near = difflib.get_close_matches(name, NAMES, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"unknown setting {name!a} in {path}{hint}")
+        if name in _REPEATABLE and isinstance(value, list):
+            value = ",".join(map(str, value))
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{name} (from {path}): want a string, a number, true or false")
         text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -57,6 +57,13 @@ class Forbidden(CorvoError):
     status = 403
 
 
+class CrossSite(CorvoError):
+    """A browser sent the request for a page of another site."""
+
+    code = "CROSS_SITE"
+    status = 403
+
+
 class NotFound(CorvoError):
     """The path, job, queue or schedule does not exist."""
 
@@ -97,6 +104,13 @@ class LeaseLost(CorvoError):
 
     code = "LEASE_LOST"
     status = 409
+
+
+class MisdirectedRequest(CorvoError):
+    """The request is for a host name that is not a name of this server."""
+
+    code = "MISDIRECTED_REQUEST"
+    status = 421
 
 
 class IdempotencyMismatch(CorvoError):

@@ -2,7 +2,7 @@
 --
 -- wrk does not say which connection a request goes out on, so the acks of all connections wait in
 -- one line and go first; enqueues and fetches take turns behind them.
-local json = {["Content-Type"] = "application/json", ["Host"] = "bench"}
+local json = {["Content-Type"] = "application/json", ["Host"] = "localhost"}
 local enqueue, fetch
 local acks, first, last, turn = {}, 1, 0, 0
 acked, odd = 0, 0

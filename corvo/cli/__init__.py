@@ -24,6 +24,8 @@ bench/     load generator and report
 api        HTTP API client of the commands
 display    output of the commands
 options    flags, parameter types and the session that commands share
+command_line   rules that every command follows, such as options before the command
+known_queues   refusal of queue names that do not exist
 """
 
 import contextlib

@@ -15,7 +15,7 @@ def _visible(option: config.Option) -> list[click.Option]:
     name = f"--{option.name}"
     if not option.is_flag:
         kind = option.name.rpartition("-")[2].upper()
-        return [click.Option([name], metavar=kind, help=text)]
+        return [click.Option([name], metavar=kind, help=text, multiple=option.repeats)]
     switch = click.Option(
         [name], is_flag=False, flag_value="true", metavar="[true|false]", help=text
     )
@@ -33,11 +33,14 @@ def _hidden(name: str) -> click.Option:
     return click.Option([f"--{name}"], is_flag=False, flag_value="true", hidden=True)
 
 
-def _serve(**given: str | bool | None) -> int:
+def _serve(**given: str | bool | tuple[str, ...] | None) -> int:
     flags: dict[str, str] = {}
     for name in (*config.NAMES, config.CONFIG_OPTION.name):
         value = given[name.replace("-", "_")]
-        if value is not None:
+        if isinstance(value, tuple):
+            if value:
+                flags[name] = ",".join(value)
+        elif value is not None:
             flags[name] = str(value)
     for option in config.OPTIONS:
         if option.is_flag and given["no_" + option.name.replace("-", "_")]:

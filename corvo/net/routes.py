@@ -50,6 +50,8 @@ _API: Final = "/api/v1"
 _RPC: Final = "/corvo.v1.WorkerService/"
 _RPC_NAME: Final = _RPC + "{method}"  # all methods share one metric
 LIFECYCLE_PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
+# Health checks of load balancers may name any host.
+PROBES: Final = frozenset((b"/healthz", b"/readyz"))
 _RELEASE: Final = _API + "/release/{job_id}"
 _PROGRESS: Final = "/bulk/{id}/progress"
 

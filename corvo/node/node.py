@@ -34,11 +34,12 @@ from corvo.errors import ConfigError, CorvoError, EntryFailed
 from corvo.fsm.machine import Machine
 from corvo.net.api.handlers.admin import Admin
 from corvo.net.api.idempotency import handle_once
+from corvo.net.http.browser_guard import BrowserGuard, host_names
 from corvo.net.http.router import Router
 from corvo.net.http.server import HttpLimits, Server
 from corvo.net.http.tls import Certificate, Handshakes
 from corvo.net.hub import StreamHub
-from corvo.net.routes import routes, takes_pieces
+from corvo.net.routes import PROBES, routes, takes_pieces
 from corvo.node.cluster import Cluster
 from corvo.node.status import Status
 from corvo.platform import failpoints, logging_setup
@@ -256,6 +257,9 @@ class Node:
         server.on_drain = self._drain
         server.turns = self.pipeline.flusher.turns
         server.context.takes_pieces = takes_pieces
+        server.context.browser_guard = BrowserGuard(
+            host_names(self.config), self.config.cors_origins, PROBES
+        )
         if cluster is not None:
             cluster.guard(router, server, self.hub)
         self.pipeline.on_applied += [server.flush, self.hub.events.dispatch]

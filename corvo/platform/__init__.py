@@ -10,6 +10,9 @@ noop           the default of callbacks
 loop           interface of the event loop: callbacks soon and later
 periodic       work at a fixed interval
 failpoints     named points where a test kills, stops or fails the process
+environment    variables of the environment, and misspelled ones
+origins        host names and origins of web pages
+sizes          sizes with units (`1MB`) to bytes
 logging_setup  format of log lines on stderr
 systemd        readiness and watchdog notifications
 """

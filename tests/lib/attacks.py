@@ -47,8 +47,8 @@ KIB = 1024
 MIB = 1024 * KIB
 HELLO = PREFACE + frames.SettingsFrame(0).serialize()
 
-_GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
-_POST = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\n"
+_GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_POST = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: localhost\r\n"
 _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
 _RPC = "//corvo.v1.WorkerService/"
 _RPC_ERRORS = 'corvo_http_request_errors_total{method="POST",route="/corvo.v1.WorkerService'
@@ -508,7 +508,7 @@ def forwarding_that_never_was(server: ServerProcess) -> None:
     packet = post_bytes("/enqueue", {"queue": "q"})
     head = b"X-Corvo-Forwarded: 1\r\n" * 2
     assert b" 400 " in converse(
-        server.port, [packet.replace(b"Host: t\r\n", b"Host: t\r\n" + head)]
+        server.port, [packet.replace(b"Host: localhost\r\n", b"Host: localhost\r\n" + head)]
     )
     api.close()
     fields = [(name.lower(), value) for name, value in spoofed.items()]

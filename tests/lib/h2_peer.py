@@ -13,7 +13,12 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED = 1, 3, 4, 5
 FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 6, 7, 8, 9, 11
 
 Pairs = list[tuple[str, str]]
-GET: Pairs = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/b?c")]
+GET: Pairs = [
+    (":method", "GET"),
+    (":scheme", "http"),
+    (":authority", "localhost"),
+    (":path", "/b?c"),
+]
 POST: Pairs = [(":method", "POST"), *GET[1:]]
 
 

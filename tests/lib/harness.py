@@ -319,7 +319,7 @@ class Lines:
     def __init__(self, server: ServerProcess, path: str, *headers: str, version: str = "1.1"):
         self.socket = connect(server.port)
         self.socket.settimeout(WAIT_S)
-        lines = [f"GET /api/v1{path} HTTP/{version}", "Host: a", *headers, "", ""]
+        lines = [f"GET /api/v1{path} HTTP/{version}", "Host: localhost", *headers, "", ""]
         self.socket.sendall("\r\n".join(lines).encode())
         self.file = self.socket.makefile("rb")
         self.status = int(self.file.readline().split()[1])
@@ -355,7 +355,7 @@ def post_bytes(path: str, body: Any, close: bool = False) -> bytes:
     """Return the bytes of a POST under /api/v1; `close` makes it the last request of the
     connection."""
     data = json.dumps(body).encode()
-    head = f"POST /api/v1{path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n"
+    head = f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n"
     return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + data
 
 

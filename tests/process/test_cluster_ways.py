@@ -385,7 +385,7 @@ def test_an_idempotency_key_survives_a_change_of_leader(tmp_path: Path) -> None:
 def test_many_writes_share_a_flush(tmp_path: Path) -> None:
     """256 requests at a time; a flush for 32 of them, or more."""
     body = b'{"queue":"q"}'
-    request = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"
+    request = b"POST /api/v1/enqueue HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
     request %= (len(body), body)
     with running_cluster(tmp_path, 3, "--no-mirror") as cluster:
         leader = cluster.wait_leader()

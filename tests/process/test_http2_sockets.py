@@ -37,7 +37,7 @@ class Client:
 
     def ask(self, method: str, path: str, body: bytes = b"") -> int:
         stream: int = self.http.get_next_available_stream_id()
-        fields = [(":method", method), (":scheme", "http"), (":authority", "a")]
+        fields = [(":method", method), (":scheme", "http"), (":authority", "localhost")]
         fields += [(":path", path[1:] if path.startswith("//") else f"/api/v1{path}")]
         self.http.send_headers(stream, fields, end_stream=not body)
         at = 0
@@ -191,7 +191,7 @@ def test_upgrade_by_hand(shared_server: ServerProcess) -> None:
     http = h2.connection.H2Connection()
     http.initiate_upgrade_connection()
     with socket.create_connection(("127.0.0.1", shared_server.port), 60) as client:
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + offer + b"\r\n")
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n")
         answer = b""
         while b"\r\n\r\n" not in answer:
             answer += client.recv(1_000)

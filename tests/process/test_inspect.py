@@ -290,7 +290,9 @@ def test_a_client_that_is_gone_waits_no_more(
 ) -> None:
     job_id = api.enqueue(queue)
     connection = connect(shared_server.port)
-    connection.sendall(f"GET /api/v1/jobs/{job_id}/wait HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+    connection.sendall(
+        f"GET /api/v1/jobs/{job_id}/wait HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    )
     parked(api, 1)
     connection.close()
     parked(api, 0)

@@ -90,8 +90,8 @@ def test_size_of_the_body(shared_server: ServerProcess, api: Api, queue: str) ->
     body = json.dumps({"queue": queue}).encode().ljust(16 * MIB)
     assert api.post("/enqueue", body)[0] == 201
     with connect(shared_server.port) as connection:
-        head = f"POST /api/v1/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: {16 * MIB + 1}\r\n\r\n"
-        connection.sendall(head.encode())
+        head = "POST /api/v1/enqueue HTTP/1.1\r\nHost: localhost\r\n"
+        connection.sendall(f"{head}Content-Length: {16 * MIB + 1}\r\n\r\n".encode())
         reply = connection.makefile("rb").read()
     assert reply.startswith(b"HTTP/1.1 413 ")
     assert b'"PAYLOAD_TOO_LARGE"' in reply and str(16 * MIB).encode() in reply

@@ -362,7 +362,9 @@ def test_pipelined_fetches_are_answered_in_order(
     """Two fetches and a read on one connection: the read waits for its turn."""
     with raw_fetch(shared_server.port, queue) as connection:
         connection.sendall(post_bytes("/fetch", {"queues": [f"{queue}-b"], "timeout": 60}))
-        connection.sendall(b"GET /api/v1/info HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        connection.sendall(
+            b"GET /api/v1/info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         api.wait_parked(2)
         later = api.enqueue(f"{queue}-b")
         api.wait_parked(1)

@@ -221,7 +221,7 @@ def test_dispatch(api: Api) -> None:
 
 
 def test_a_fetch_waits_and_is_woken(shared_server: ServerProcess, api: Api, queue: str) -> None:
-    head = f"POST {PATH[1:]}Fetch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = f"POST {PATH[1:]}Fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     body = json.dumps({"queues": [queue], "workerId": "w"})
     waiting = connect(shared_server.port)
     waiting.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -313,7 +313,7 @@ def test_subscribe(shared_server: ServerProcess, api: Api, queue: str, form: str
     )
     body = envelope(encoded)
     rest = b""
-    head = f"POST {PATH[1:]}Subscribe HTTP/1.1\r\nHost: a\r\n"
+    head = f"POST {PATH[1:]}Subscribe HTTP/1.1\r\nHost: localhost\r\n"
     head += f"Content-Type: application/connect+{form}\r\nX-Corvo-From: start\r\n"
     with connect(shared_server.port) as stream:
         stream.settimeout(WAIT_S)
@@ -360,7 +360,7 @@ def test_a_client_that_ends_its_half_before_its_time_is_over(
 ) -> None:
     """The call is let go; when its time is over there is nobody to be told."""
     body = json.dumps({"queues": [queue]}).encode()
-    head = f"POST {PATH[1:]}Fetch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = f"POST {PATH[1:]}Fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Connect-Timeout-Ms: 200\r\nContent-Length: {len(body)}\r\n\r\n"
     with connect(shared_server.port) as client:
         client.sendall(head.encode() + body)

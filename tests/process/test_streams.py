@@ -77,7 +77,7 @@ def test_requests_behind_a_stream_wait_for_its_end(
     job_id = api.enqueue(queue)
     job = api.take(queue)
     stream = Lines(shared_server, f"/jobs/{job_id}/stream")
-    stream.socket.sendall(b"GET /api/v1/info HTTP/1.1\r\nHost: a\r\n\r\n")
+    stream.socket.sendall(b"GET /api/v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
     beat = {"lease_token": job["lease_token"], "stream_delta": "text"}
     api.ok("POST", "/heartbeat", {"jobs": {job_id: beat}})
     (frame,) = stream.frames(1)

@@ -82,11 +82,13 @@ def test_commands_verify_the_certificate(server: ServerProcess) -> None:
 
 def test_what_is_no_handshake_is_closed_and_counted(server: ServerProcess) -> None:
     with connect(server.port) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in read_all(client)
     line = 'corvo_http_refusals_total{reason="tls_handshake"} 1.0'
     with shake_hands(server.port) as client:
-        client.sendall(b"GET /api/v1/metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        client.sendall(
+            b"GET /api/v1/metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         page = read_all(client)
     assert line.encode() in page and b"corvo_http_connections 1.0" in page
 
@@ -112,7 +114,7 @@ def test_a_new_certificate_is_read_on_a_signal(server: ServerProcess) -> None:
         server.process.send_signal(signal.SIGHUP)
         until(lambda: "the old certificate stays" in "".join(server.log), "the complaint")
         assert common_name(server.port) == b"second"
-        old.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        old.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert old.recv(1_000).startswith(b"HTTP/1.1 200 ")
     assert server.stop() == 0
 

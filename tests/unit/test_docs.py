@@ -655,7 +655,7 @@ LIMITS_STATED = [
     ("docs/api.md", f"waits for {seconds(limits.LIFECYCLE_TURN_WAIT_NS)} seconds because"),
     ("docs/api.md", f"wait for up to {seconds(limits.LEADER_WAIT_NS)} seconds,"),
     ("docs/api.md", f"there are {limits.SCHEDULES_MAX:,} already"),
-    ("docs/api.md", f"There are {limits.QUEUES_MAX:,} queues or workers already"),
+    ("docs/api.md", f"There are {limits.QUEUES_MAX:,} queues already"),
     ("docs/api.md", f"longer than {amount(limits.TARGET_SIZE_MAX)}."),
     (
         "docs/api.md",

@@ -6,7 +6,15 @@ visible in the metrics by name.
 
 from typing import Final
 
-from corvo.errors import CorvoError, HeadersTooLarge, Overloaded, PayloadTooLarge, UriTooLong
+from corvo.errors import (
+    CorvoError,
+    CrossSite,
+    HeadersTooLarge,
+    MisdirectedRequest,
+    Overloaded,
+    PayloadTooLarge,
+    UriTooLong,
+)
 
 REASONS: Final = {
     "connections": "closed when accepted: too many, in all or from that address",
@@ -17,6 +25,8 @@ REASONS: Final = {
     "body_time": "408: bodies that did not arrive in time, or too slowly",
     "bodies_in_flight": "429: bodies beyond what may be in memory for all connections",
     "malformed": "400, 501, 505 (HTTP/2: reset): requests that break the rules",
+    "cross_site": "403: requests that a browser sent for a page of another site",
+    "host": "421: requests for a host name that is not one of this server",
     "chunks": "400: chunks that are too small or too many, extensions that are too long",
     "trailers": "400: trailers that are too large",
     "pipeline": "times a connection was not read because it had too many requests in flight",
@@ -48,6 +58,8 @@ _BY_ERROR: Final = {
     UriTooLong: "head_size",
     PayloadTooLarge: "body_size",
     Overloaded: "bodies_in_flight",
+    CrossSite: "cross_site",
+    MisdirectedRequest: "host",
 }
 
 

@@ -10,6 +10,7 @@ cpdef bytes join(bytes a, bytes b, bytes c, bytes d, bytes e, bytes f, bytes g)
 
 
 cdef class HttpConn
+cdef class Request
 
 
 cdef class H1Context:
@@ -27,7 +28,7 @@ cdef class H1Context:
     cdef public object takes_pieces
     cdef public bint keeps_fields
     cdef readonly AbuseCounters abuse_counters
-    cdef public object cached
+    cdef public object cached, browser_guard
     cdef MonotonicClock _monotonic
     cdef object _date
     cdef bytes _date_text, _date_line, _request_id_prefix, _id_start, _valid_host
@@ -38,6 +39,8 @@ cdef class H1Context:
     cdef long long _line_index
 
     cpdef long long monotonic(self) except? -1
+    cdef _take_host(self, Request request)
+    cdef _check_origin(self, Request request)
     cdef bytes _new_request_id(self)
     cdef bytes _get_start(self, int status, long long now_ns)
     cdef bytes _get_date(self, long long now_ns)
@@ -51,6 +54,7 @@ cdef class Request:
     cdef public bytes host, content_type, content_length, authorization, api_key, cookie
     cdef public bytes request_id, idempotency_key, namespace, min_index
     cdef public bytes client_name, client_version, forwarded, expect
+    cdef public bytes origin, fetch_site, cors_headers
     cdef public dict rare
     cdef public list fields
     cdef public tuple params

@@ -47,6 +47,7 @@ _REASONS: Final = {
     413: "Content Too Large",
     414: "URI Too Long",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
@@ -173,6 +174,7 @@ class H1Context:
             monotonic if isinstance(monotonic, MonotonicClock) else MonotonicClock(monotonic)
         )
         self.abuse_counters = AbuseCounters()
+        self.browser_guard: Any = None  # see corvo.net.http.browser_guard; None = no checks
         self.cached: Any = None  # heads that HTTP/1.1 connections have read before
         self.bodies_size = 0
         self.index = -1
@@ -192,6 +194,16 @@ class H1Context:
     def monotonic(self) -> cython.longlong:
         """The time now, in nanoseconds."""
         return self._monotonic.elapsed_ns()
+
+    def _take_host(self, request: Request) -> None:
+        """Check the host of a request, which is well formed, and remember it."""
+        if self.browser_guard is None or self.browser_guard.check_host(request):
+            self._valid_host = request.host
+
+    def _check_origin(self, request: Request) -> None:
+        """Check where a request with an Origin or Sec-Fetch-Site header was made."""
+        if self.browser_guard is not None:
+            self.browser_guard.check_origin(request)
 
     def _new_request_id(self) -> bytes:
         self._requests += 1
@@ -218,7 +230,9 @@ class H1Context:
 
     def _renew_date(self, now_ns: cython.longlong) -> None:
         self._date_text = self._date()
-        self._date_line = b"Date: %b\r\nX-Request-Id: " % self._date_text
+        self._date_line = (
+            b"Date: %b\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: " % self._date_text
+        )
         self._date_until_ns = now_ns + 1_000_000_000
         self._starts = {}
 
@@ -265,6 +279,9 @@ class Request:
         self.client_version: bytes | None = None
         self.forwarded: bytes | None = None  # another node has passed it on
         self.expect: bytes | None = None
+        self.origin: bytes | None = None
+        self.fetch_site: bytes | None = None  # Sec-Fetch-Site
+        self.cors_headers: bytes | None = None  # lines of every reply to an allowed origin
         self.rare: dict[bytes, bytes] | None = (
             None  # header fields that few requests have, by lower-case name
         )
@@ -322,7 +339,7 @@ class Request:
             self.route_metrics.answered(status, self._replied_ns - self.arrived_ns)
         self._status = status
         self._reply_body = body
-        self._reply_headers = headers
+        self._reply_headers = headers if self.cors_headers is None else headers + self.cors_headers
         self._reply_type = content_type
         self._index = conn.context.index
         conn._answered(self)
@@ -339,7 +356,7 @@ class Request:
         if self.route_metrics is not None:
             self.route_metrics.answered(status, self._replied_ns - self.arrived_ns)
         self._status = status
-        self._reply_headers = headers
+        self._reply_headers = headers if self.cors_headers is None else headers + self.cors_headers
         self._reply_type = content_type
         self._index = conn.context.index
         self._pieces = []

@@ -200,6 +200,8 @@ def _take_field(request: Any, p: Any, at: Any, size: Any, value: Any) -> None:
         request.cookie = _once(request.cookie, value, "cookie")
     elif size == 6 and _is(p, at, b"expect", size):
         request.expect = _once(request.expect, value, "expect")
+    elif size == 6 and _is(p, at, b"origin", size):
+        request.origin = _once(request.origin, value, "origin")
     elif size == 7 and _is(p, at, b"upgrade", size):
         request._upgrade_offered = True
     elif size == 9 and _is(p, at, b"x-api-key", size):
@@ -212,6 +214,8 @@ def _take_field(request: Any, p: Any, at: Any, size: Any, value: Any) -> None:
         request.authorization = _once(request.authorization, value, "authorization")
     elif size == 14 and _is(p, at, b"content-length", size):
         request.content_length = _once(request.content_length, value, "content-length")
+    elif size == 14 and _is(p, at, b"sec-fetch-site", size):
+        request.fetch_site = _once(request.fetch_site, value, "sec-fetch-site")
     elif size == 15 and _is(p, at, b"idempotency-key", size):
         request.idempotency_key = _once(request.idempotency_key, value, "idempotency-key")
     elif size == 17 and _is(p, at, b"transfer-encoding", size):

@@ -105,5 +105,7 @@ def _is_special(request: Request) -> cython.bint:
         or request.request_id is not None
         or request.idempotency_key is not None
         or request.forwarded is not None
+        or request.origin is not None
+        or request.fetch_site is not None
         or request.rare is not None
     )

@@ -15,4 +15,5 @@ cpdef bint is_foreign(bytes line)
 cdef tuple _split_target(Request request, bytes target)
 cpdef target_too_long(Py_ssize_t size_max)
 cpdef check_host(Request request, bytes authority)
+cdef _check_new_host(Request request, bytes authority)
 cpdef long long read_framing(Request request) except -2

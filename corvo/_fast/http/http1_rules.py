@@ -93,18 +93,28 @@ def target_too_long(size_max: cython.Py_ssize_t) -> UriTooLong:
 
 
 def check_host(request: Request, authority: bytes | None) -> None:
-    """Host is there and names a host; an authority in the target wins over it."""
+    """Check that the request is for this host and no page of another site made it. An authority in
+    the target wins over Host."""
     context = request.conn.context
+    host = request.host
+    if host is None or authority is not None or host != context._valid_host:
+        _check_new_host(request, authority)
+    if request.origin is not None or request.fetch_site is not None:
+        context._check_origin(request)
+
+
+def _check_new_host(request: Request, authority: bytes | None) -> None:
+    """Check a host that is not the one of the request before."""
     host = request.host
     if host is None:
         if not request._old_client:
             raise BadRequest("header Host is missing")
-    elif host != context._valid_host:
-        if not HOST.fullmatch(host):
-            raise BadRequest("header Host is not a host name with an optional port")
-        context._valid_host = host
+    elif not HOST.fullmatch(host):
+        raise BadRequest("header Host is not a host name with an optional port")
     if authority is not None:
         request.host = authority
+    if request.host is not None:
+        request.conn.context._take_host(request)
 
 
 def read_framing(request: Request) -> cython.longlong:

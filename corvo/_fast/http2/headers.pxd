@@ -23,6 +23,8 @@ cdef int _MIN_INDEX
 cdef int _CLIENT_NAME
 cdef int _CLIENT_VERSION
 cdef int _FORWARDED
+cdef int _ORIGIN
+cdef int _FETCH_SITE
 cdef int _ONCE_MAX
 cdef int _COOKIE
 cdef int _RARE

@@ -22,9 +22,9 @@ _OTHER, _METHOD, _SCHEME, _AUTHORITY, _PATH = 0, 1, 2, 3, 4
 _PSEUDO_MAX = 4
 _HOST_FIELD, _EXPECT, _API_KEY, _CONTENT_TYPE, _REQUEST_ID, _AUTHORIZATION = 5, 6, 7, 8, 9, 10
 _CONTENT_LENGTH, _IDEMPOTENCY_KEY, _NAMESPACE, _MIN_INDEX = 11, 12, 13, 14
-_CLIENT_NAME, _CLIENT_VERSION, _FORWARDED = 15, 16, 17
-_ONCE_MAX = 17
-_COOKIE, _RARE = 18, 19
+_CLIENT_NAME, _CLIENT_VERSION, _FORWARDED, _ORIGIN, _FETCH_SITE = 15, 16, 17, 18, 19
+_ONCE_MAX = 19
+_COOKIE, _RARE = 20, 21
 
 _KINDS: Final = {
     b":method": _METHOD,
@@ -44,6 +44,8 @@ _KINDS: Final = {
     b"x-corvo-client-name": _CLIENT_NAME,
     b"x-corvo-client-version": _CLIENT_VERSION,
     b"x-corvo-forwarded": _FORWARDED,
+    b"origin": _ORIGIN,
+    b"sec-fetch-site": _FETCH_SITE,
     b"cookie": _COOKIE,
     **dict.fromkeys(RARE, _RARE),
 }
@@ -144,7 +146,9 @@ def read_head(request: Request, fields: list[Field] | None) -> str | None:
     if host != context._valid_host:
         if not HOST.fullmatch(host):
             raise BadRequest("header Host is not a host name with an optional port")
-        context._valid_host = host
+        context._take_host(request)
+    if request.origin is not None or request.fetch_site is not None:
+        context._check_origin(request)
     return None
 
 
@@ -224,6 +228,10 @@ def _take_field(request: Request, kind: cython.int, value: bytes) -> None:
         request.forwarded = value
     elif kind == _EXPECT:
         request.expect = value
+    elif kind == _ORIGIN:
+        request.origin = value
+    elif kind == _FETCH_SITE:
+        request.fetch_site = value
     elif kind == _COOKIE:
         # Clients may cut a cookie in pieces to compress it better (8.2.3).
         request.cookie = value if request.cookie is None else request.cookie + b"; " + value

@@ -22,6 +22,7 @@ _STATUSES: Final = {
 }
 _STATUS: Final = b"\x08\x03%d"
 _DATE: Final = b"\x0f\x12"
+_NOSNIFF: Final = b"\x00\x16x-content-type-options\x07nosniff"
 _REQUEST_ID: Final = b"\x00\x0cx-request-id"
 _TIMING: Final = b"\x00\x0dserver-timing%cproc;dur=%d"
 _INDEX: Final = b"\x00\x0dx-corvo-index"
@@ -105,7 +106,7 @@ class ReplyHeads:
 
     def _render_start(self, status: cython.int) -> bytes:
         known = _STATUSES.get(status) or _STATUS % status
-        return b"".join((known, _DATE, _plain(self._date), _REQUEST_ID))
+        return b"".join((known, _DATE, _plain(self._date), _NOSNIFF, _REQUEST_ID))
 
     def _render_index(self, index: cython.longlong) -> bytes:
         """The field X-Corvo-Index; all replies of a batch have the same index."""

@@ -332,9 +332,7 @@ def fetch(state: State, payload: bytes) -> object:
     lease_ns = r.u()
     r.u()  # reply_size_max: one job always fits
     r.done()
-    refusal = state.record_worker(worker_id, hostname, queues)
-    if refusal is not None:
-        return refusal
+    state.record_worker(worker_id, hostname, queues)
     for name in queues:
         queue_index = state.queue_indexes.get(name)
         if queue_index is None or queue_index.full(state.stamp_ns):
@@ -359,9 +357,7 @@ def fetch_batch(state: State, payload: bytes) -> object:
         ops.FETCH_BATCH.layout, payload
     )
     room = reply_size_max
-    refusal = state.record_worker(worker_id, hostname, queues)
-    if refusal is not None:
-        return refusal
+    state.record_worker(worker_id, hostname, queues)
     worker = _worker_data(worker_id)
     fetched: list[Fetched] = []
     queue_indexes = [state.queue_indexes[name] for name in queues if name in state.queue_indexes]

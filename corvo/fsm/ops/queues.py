@@ -165,10 +165,11 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
     is their number."""
     cutoff_ns: int
     (cutoff_ns,) = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)
-    stale = sorted(worker.id for worker in state.workers.values() if worker.seen_ns < cutoff_ns)
-    for worker_id in stale:
-        state.buffer.delete_worker(state.workers.pop(worker_id))
-    return len(stale)
+    count = 0
+    while (worker := state.oldest_worker()) is not None and worker.seen_ns < cutoff_ns:
+        state.remove_oldest_worker()
+        count += 1
+    return count
 
 
 def trim_events(state: State, payload: bytes) -> object:

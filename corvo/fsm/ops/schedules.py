@@ -44,7 +44,7 @@ def set_schedule(state: State, payload: bytes) -> object:
         # </generated>
     ) = decode_fields(ops.SET_SCHEDULE.layout, payload)
     schedule.id = schedule_id
-    _, queue, options = jobs.read_enqueue(schedule.job, state.stamp_ns)
+    _, queue, options = jobs.read_enqueue(schedule.job, 0)
     if options:
         jobs.read_options(options)
     old = state.schedules.get(schedule_id)

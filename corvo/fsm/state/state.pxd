@@ -25,7 +25,7 @@ cdef class State:
     cdef public WriteBuffer buffer
     cdef public Meta meta
     cdef public dict queue_indexes, numbered, workers, schedules, schedule_names
-    cdef public list occurrences
+    cdef public list occurrences, silent_workers
     cdef list _numbers
     cdef public DueHeap leases
     cdef public Py_ssize_t leases_room
@@ -102,3 +102,7 @@ cdef class State:
 
     @cython.locals(worker=Worker)
     cpdef record_worker(self, str worker_id, str hostname, list queues)
+
+    @cython.locals(worker=Worker, heap=list)
+    cpdef Worker oldest_worker(self)
+    cpdef remove_oldest_worker(self)

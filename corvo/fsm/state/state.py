@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from corvo._fast.codec import keys
@@ -68,6 +68,9 @@ class State:
         self.numbered: dict[int, QueueIndex] = {}
         self._numbers: list[int] | None = None  # sorted keys of `numbered`; None = out of date
         self.workers: dict[str, Worker] = {}  # by id; at most WORKERS_MAX
+        # Heap of (time, id) with one entry per worker. The time is that of a request of the worker,
+        # not always of its last one; `oldest_worker` brings the first entry up to date.
+        self.silent_workers: list[tuple[int, str]] = []
         self.schedules: dict[str, Schedule] = {}  # by id
         self.schedule_names: dict[str, str] = {}  # name -> id; one for each schedule
         # Heap of (next_ns, id); an entry is live while `Schedule.next_ns` is equal.
@@ -148,6 +151,7 @@ class State:
     def _read_worker(self, key: bytes, row: bytes) -> None:
         worker = job_records.decode_worker(keys.parse_worker(key), row)
         self.workers[worker.id] = worker
+        heappush(self.silent_workers, (worker.seen_ns, worker.id))
 
     def _read_schedule(self, key: bytes, row: bytes) -> None:
         self.put_schedule(job_records.decode_schedule(keys.parse_schedule(key), row))
@@ -628,30 +632,45 @@ class State:
         if schedule.next_ns:
             heappush(self.occurrences, (schedule.next_ns, schedule.id))
 
-    def record_worker(self, worker_id: str, hostname: str, queues: list[str]) -> Conflict | None:
+    def record_worker(self, worker_id: str, hostname: str, queues: list[str]) -> None:
         """Record a request of a worker. Its row is rewritten at most every WORKER_TOUCH_NS, or when
-        it requests other queues. Return the error if no worker can be added."""
+        it requests other queues. At the limit the worker that has been silent longest is
+        removed."""
         if not worker_id:
-            return None
+            return
         worker = self.workers.get(worker_id)
         if worker is None:
-            if len(self.workers) >= WORKERS_MAX:
-                return Conflict(
-                    f"there are {WORKERS_MAX} workers, which is the limit; a worker that sends no"
-                    f' requests for a day is removed: no worker "{worker_id}"'
-                )
             if len(worker_id.encode()) > WORKER_ID_SIZE_MAX:
                 raise InvalidName(f"the worker's id has more than {WORKER_ID_SIZE_MAX} bytes")
+            if len(self.workers) >= WORKERS_MAX:
+                self.oldest_worker()
+                self.remove_oldest_worker()
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker
+            heappush(self.silent_workers, (self.stamp_ns, worker_id))
         elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS and (
             not queues or queues == worker.queues
         ):
-            return None
+            return
         worker.seen_ns = self.stamp_ns
         worker.hostname = hostname
         if queues:
             worker.queues = queues
         self.buffer.touch_worker(worker)
+
+    def oldest_worker(self) -> Worker | None:
+        """Return the worker whose last request is the longest ago, the first by id if there are
+        several. An entry of the heap is renewed at most once per request of its worker."""
+        heap = self.silent_workers
+        while heap:
+            seen_ns, worker_id = heap[0]
+            worker = self.workers[worker_id]
+            if worker.seen_ns == seen_ns:
+                return worker
+            heapreplace(heap, (worker.seen_ns, worker_id))
         return None
+
+    def remove_oldest_worker(self) -> None:
+        """Remove the worker that `oldest_worker` has returned."""
+        self.buffer.delete_worker(self.workers.pop(heappop(self.silent_workers)[1]))

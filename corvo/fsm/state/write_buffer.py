@@ -331,7 +331,9 @@ class WriteBuffer:
 
     def delete_worker(self, worker: Worker) -> None:
         """Delete the row of the worker."""
-        self._workers = [other for other in self._workers if other is not worker]
+        if worker.dirty:
+            worker.dirty = False
+            self._workers = [other for other in self._workers if other is not worker]
         self._deletes.append(keys.worker(worker.id))
 
     def touch_schedule(self, schedule: Schedule) -> None:

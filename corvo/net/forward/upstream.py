@@ -34,6 +34,7 @@ OWN_FIELDS: Final = frozenset(
         b"keep-alive",
         b"server-timing",
         b"transfer-encoding",
+        b"x-content-type-options",
         b"x-corvo-forwarded",
         b"x-corvo-index",
         b"x-request-id",

@@ -12,6 +12,7 @@ from corvo._fast.http.abuse_counters import REASONS
 from corvo._fast.http.exchange import H1Context, Request
 from corvo._fast.http.http1 import H1Conn
 from corvo.limits import SECOND_NS
+from corvo.net.http.browser_guard import BrowserGuard
 from corvo.net.http.server import HttpLimits
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: a\r\n"
@@ -26,6 +27,7 @@ class Plain:
     def __init__(self, sent: bytes, **limits: int) -> None:
         self.now_ns = SECOND_NS
         context = H1Context(HttpLimits(**limits), lambda: self.now_ns, lambda: b"now", b"t-")
+        context.browser_guard = BrowserGuard(["a"])
         self.conn = H1Conn(context)
         self.requests: list[Request] = self.conn.feed(sent) if sent else []
 
@@ -58,6 +60,8 @@ REFUSED = [
     ("both lengths", HEAD + b"Content-Length: 1\r\n" + CHUNKED[len(HEAD) :], "400", "malformed"),
     ("coding", HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n", "501", "malformed"),
     ("two hosts", HEAD + b"Host: b\r\n\r\n", "400", "malformed"),
+    ("page", HEAD + b"Origin: http://b\r\n\r\n", "403", "cross_site"),
+    ("host", HEAD.replace(b"Host: a", b"Host: b") + b"\r\n", "421", "host"),
     ("version", b"GET / HTTP/2.0\r\n", "505", "malformed"),
     ("trailers", CHUNKED + b"0\r\n" + b"a: b\r\n" * 33 + b"\r\n", "400", "trailers"),
 ]

@@ -50,6 +50,7 @@ def test_reply_head() -> None:
     assert (status, body) == (201, "{}")
     assert fields == {
         "date": "now",
+        "x-content-type-options": "nosniff",
         "x-request-id": "t-0001",
         "server-timing": "proc;dur=1.234",
         "x-extra": "9",

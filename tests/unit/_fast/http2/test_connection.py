@@ -39,7 +39,7 @@ def test_request_fields() -> None:
     request = peer.ask(1, [*GET, *extra, ("x-request-id", "mine"), ("te", "trailers")])
     assert request.forwarded == b"1" and request.rare == {b"x-corvo-proxy-stream": b"1"}
     assert (request.method, request.path, request.query) == ("GET", b"/b", b"c")
-    assert (request.host, request.api_key, request.cookie) == (b"a", b"k", b"a=b; c=d")
+    assert (request.host, request.api_key, request.cookie) == (b"localhost", b"k", b"a=b; c=d")
     assert (request.request_id, request.content_type, request.peer) == (b"mine", b"t", "10.0.0.1")
 
 
@@ -54,6 +54,7 @@ def test_reply() -> None:
     assert fields == {
         ":status": "201",
         "date": "now",
+        "x-content-type-options": "nosniff",
         "x-request-id": "t-0001",
         "server-timing": "proc;dur=1.234",
         "x-corvo-index": "7",

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 
+import pytest
 from lib.fsm_driver import Driver, encode_step, enqueue_step
 
 from corvo import events, ops
 from corvo.errors import Conflict, NotFound
+from corvo.fsm.state import state as state_module
 from corvo.limits import QUEUES_MAX, SECOND_NS, WORKERS_MAX
 from corvo.model import ACTIVE, COMPLETED, DEAD, PENDING, RETRYING, SCHEDULED, STATES, Queue
+
+compiled = not state_module.__file__.endswith(".py")
 
 
 def queue(driver: Driver, name: str = "q") -> Queue:
@@ -225,20 +229,83 @@ def test_there_is_a_limit_to_queues() -> None:
     driver.enqueue("more", queue="more")
 
 
-def test_there_is_a_limit_to_workers() -> None:
+def names(driver: Driver) -> list[str]:
+    """The ids of the listed workers."""
+    return [worker.id for worker in driver.machine.workers()]
+
+
+@pytest.fixture
+def room_for_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiled:
+        pytest.skip("the limit is a constant in compiled code")
+    monkeypatch.setattr("corvo.fsm.state.state.WORKERS_MAX", 3)
+
+
+@pytest.mark.usefixtures("room_for_three")
+def test_a_full_list_of_workers_drops_the_one_silent_longest() -> None:
+    driver = Driver()
+    for worker in ("c", "a", "b"):
+        driver.fetch(worker=worker)
+        driver.advance(6)
+    driver.fetch(worker="c")
+    driver.enqueue("j")
+    driver.enqueue("k")
+    assert driver.take(worker="d").job_id == "j" and names(driver) == ["b", "c", "d"]
+    driver.restart()
+    [taken] = driver.do(ops.FETCH_BATCH, ["q"], "e", "host", SECOND_NS, 1 << 20, 5)
+    assert taken.job_id == "k" and names(driver) == ["c", "d", "e"]
+    driver.restart()
+    assert names(driver) == ["c", "d", "e"], "rows are gone, too"
+    driver.enqueue("l")
+    assert driver.take(worker="").job_id == "l", "a worker without a name is not listed"
+    assert names(driver) == ["c", "d", "e"]
+
+
+@pytest.mark.usefixtures("room_for_three")
+def test_of_workers_silent_equally_long_the_first_by_id_is_dropped() -> None:
+    """Also after a restart, which changes the order in which they became known."""
+    drivers = Driver(), Driver()
+    for driver in drivers:
+        for worker in ("c", "a", "b"):
+            driver.fetch(worker=worker)
+    drivers[1].restart()
+    for driver in drivers:
+        driver.fetch(worker="d")
+        assert names(driver) == ["b", "c", "d"]
+
+
+@pytest.mark.usefixtures("room_for_three")
+def test_a_dropped_worker_is_listed_again_with_its_next_request() -> None:
+    driver = Driver()
+    driver.enqueue("j")
+    driver.take(worker="a", lease_s=600)
+    for worker in ("b", "c", "d"):
+        driver.advance(1)
+        driver.fetch(worker=worker)
+    assert names(driver) == ["b", "c", "d"]
+    driver.advance(6)
+    driver.beat("j")
+    assert names(driver) == ["a", "c", "d"]
+    driver.fetch(worker="b")
+    driver.restart()
+    assert names(driver) == ["a", "b", "d"]
+    driver.advance(60)
+    driver.fetch(worker="b")
+    assert driver.do(ops.REMOVE_STALE_WORKERS, driver.now_ns) == 2 and names(driver) == ["b"]
+    for worker in ("x", "y", "z"):
+        driver.advance(1)
+        driver.fetch(worker=worker)
+    assert names(driver) == ["x", "y", "z"]
+
+
+def test_a_full_list_of_workers_costs_no_fetch() -> None:
     driver = Driver()
     values = (SECOND_NS, 1 << 20)
     for first in range(0, WORKERS_MAX, 10_000):
         numbers = range(first, first + 10_000)
         driver.entry(*((ops.FETCH, (["q"], f"w{n}", "h", *values)) for n in numbers))
-    driver.enqueue("j")
-    refusals = [
-        driver.do(ops.FETCH, ["q"], "more", "h", *values),
-        driver.do(ops.FETCH_BATCH, ["q"], "more", "h", *values, 5),
-    ]
-    for refusal in refusals:
-        assert isinstance(refusal, Conflict) and f"{WORKERS_MAX} workers" in refusal.message
-    assert driver.state("j") == PENDING
-    assert driver.take(worker="w9").job_id == "j"
-    driver.enqueue("k")
-    assert driver.take(worker="").job_id == "k", "a worker without a name is not listed"
+        driver.advance(1)
+    for number in range(10):
+        driver.enqueue(f"j{number}")
+        assert driver.take(worker=f"more{number}").job_id == f"j{number}"
+    assert len(driver.machine.workers()) == WORKERS_MAX
