@@ -99,10 +99,6 @@ def _own_address(text: str) -> Address | None:
     return _address(text) if text else None
 
 
-def _any_text(text: str) -> str:
-    return text
-
-
 def _discovery(text: str) -> str:
     mode, named, rest = text.partition(":")
     name, numbered, port = rest.partition(":")
@@ -281,7 +277,7 @@ class Config:
     join: str = _option(
         "join",
         "",
-        _any_text,
+        str,
         "Cluster node to join when the data directory is empty: the URL or address of its HTTP API,"
         " or its --raft-bind address.",
     )
@@ -407,11 +403,7 @@ class Config:
         " filter.",
     )
     skip_entry: int = _option(
-        "skip-entry",
-        "0",
-        _number(0, limits.DUE_MAX_NS),
-        "Index of a log entry that no node can apply: it takes no effect. Set it only to the index"
-        " that a stopping node reports, and on every node of a cluster (see docs/operate.md).",
+        "skip-entry", "0", _number(0, limits.DUE_MAX_NS), "Index of a log entry without effect."
     )
     test_clock: bool = _option(
         "test-clock",

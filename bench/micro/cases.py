@@ -73,6 +73,7 @@ def enqueue_values(job_id: str) -> tuple[object, ...]:
         0,
         0,
         b"",
+        0,
     )
 
 
