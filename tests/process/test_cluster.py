@@ -284,7 +284,7 @@ def test_starts_that_must_fail(tmp_path: Path) -> None:
     with running_cluster(tmp_path, 2) as cluster:
         node = cluster.nodes[0]
         node.kill()  # its log names the members, its state store does not yet
-        assert "of a cluster" in failed_start(node.data_dir, "--node-id", "n1")
+        assert "belongs to a cluster node" in failed_start(node.data_dir, "--node-id", "n1")
         node.start()
         cluster.wait_leader().api().enqueue("q")
         cluster.wait_equal()

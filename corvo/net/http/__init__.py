@@ -1,10 +1,10 @@
 """HTTP server: sockets, TLS and routing.
 
-server        the asyncio protocol; one write per connection and loop turn
-tls           certificates and ALPN
-router        finds the route of a request and counts it
-query         query parameters
-browser_guard refusal of requests for pages of other sites and of unknown hosts
-long_poll     requests that wait, here or at the node that forwarded them
-open_streams  responses that stay open
+server         the asyncio protocol; one write per connection and loop turn
+tls            certificates and ALPN
+router         finds the route of a request and counts it
+query          query parameters
+browser_guard  refusal of requests for pages of other sites and of unknown hosts
+long_poll      requests that wait, here or at the node that forwarded them
+open_streams   responses that stay open
 """
