@@ -144,6 +144,7 @@ LONG_MODULES: dict[str, str] = {
     "corvo/_fast/http/http1.py": "one state machine: bytes of a connection to requests",
     "corvo/_fast/http/exchange.py": "a request, and all the ways to answer it",
     "corvo/_fast/http2/connection.py": "one state machine: frames to requests, replies to frames",
+    "corvo/fsm/machine.py": "one method for each question and each kind of entry",
     "corvo/config.py": "one table: every setting with its default, check and help",
     "corvo/consensus/wal/wal.py": "one state machine: segments, their jobs and what a crash finds",
     "corvo/ops.py": "one table: every op with its facts and fields",

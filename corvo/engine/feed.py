@@ -1,8 +1,9 @@
 """The feed: the events of each applied entry, published to every subscriber.
 
 Results that requests wait for and event streams read the feed; metrics, audit and webhooks can join
-it. Subscribers never change state: they run after an entry is applied and after its ops are
-resolved. Without subscribers no event is decoded.
+it. Each node publishes the entries that it applies, but not those that it replays at the start. A
+subscriber that must not miss an event reads the event log. Subscribers never change state: they run
+after an entry is applied and after its ops are resolved. Without subscribers no event is decoded.
 """
 
 import logging

@@ -2,19 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from corvo.engine.feed import Feed
 from corvo.engine.parked import Deadlines, Parked
 from corvo.events import END_EVENTS, Event
+from corvo.platform.loop import Loop
 
 logger = logging.getLogger(__name__)
-
-
-class Loop(Protocol):
-    """Timers of the event loop."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
 
 
 class ResultWait(Parked):

@@ -204,6 +204,8 @@ class Machine:
         elif data:
             try:
                 self._apply_frame(index, term, data, results)
+            except InvalidName as error:  # in a record that an earlier entry has stored
+                raise failed_entries.failure(self._state, index, data, error) from error
             except (CorvoError, OSError, MemoryError):
                 raise
             except Exception as error:

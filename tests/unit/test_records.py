@@ -1,8 +1,11 @@
 """The tables of records and ops, and the code that has to agree with them."""
 
 import ast
+import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from lib.odd_ops import UNCHECKED
@@ -10,9 +13,21 @@ from lib.odd_ops import UNCHECKED
 from corvo import model, ops, records
 from corvo.fsm import machine
 from corvo.records import Field, Record
-from tools import records as generator
 
 ROOT = Path(__file__).parents[2]
+
+
+def _generator() -> ModuleType:
+    """The program tools/records.py, as a module."""
+    spec = importlib.util.spec_from_file_location("records_generator", ROOT / "tools/records.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+generator = _generator()
 RECORDS = {
     name: value
     for name, value in vars(records).items()

@@ -285,13 +285,13 @@ def _accept(
     state: State,
     operation_id: str,
     kind: int,
-    job_state: int = OPERATION_RUNNING,
+    operation_state: int = OPERATION_RUNNING,
     undone: BulkOperation | None = None,
 ) -> BulkOperation:
     """Create an operation. Finished ones are deleted to make room, except the one that it
     undoes."""
     operation = BulkOperation(operation_id, kind)
-    operation.state = job_state
+    operation.state = operation_state
     operation.updated_ns = state.stamp_ns
     operation.created_ns = state.stamp_ns
     dropped = 0
@@ -309,8 +309,8 @@ def _accept(
     return operation
 
 
-def _finish(state: State, operation: BulkOperation, job_state: int) -> None:
-    operation.state = job_state
+def _finish(state: State, operation: BulkOperation, operation_state: int) -> None:
+    operation.state = operation_state
     operation.finished_ns = state.stamp_ns
     if operation in state.running:
         state.running.remove(operation)

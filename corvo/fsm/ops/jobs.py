@@ -1,5 +1,6 @@
-"""Ops on jobs. Each function gets the state and the op's payload and returns the op's result. If
-the result is a CorvoError, it has changed nothing."""
+"""Apply functions of enqueue, fetch, ack, fail, heartbeat and release. Each function gets the state
+and the op's payload and returns the op's result. If the result is a CorvoError, it has changed
+nothing."""
 
 from json import dumps
 from typing import Final

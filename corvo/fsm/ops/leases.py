@@ -1,4 +1,4 @@
-"""Leases: grant, check of the token, extension, and end."""
+"""Leases: grant, check of the token, extension, and end. `jobs` applies ack, fail and release."""
 
 from typing import Final
 

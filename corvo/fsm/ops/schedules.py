@@ -86,13 +86,15 @@ def delete_schedule(state: State, payload: bytes) -> object:
     """Apply DeleteSchedule. Jobs that it has created stay."""
     schedule_id: str
     (schedule_id,) = decode_fields(ops.DELETE_SCHEDULE.layout, payload)
-    schedule = state.schedules.pop(schedule_id, None)
+    schedule = state.schedules.get(schedule_id)
     if schedule is None:
         return _not_found(schedule_id)
+    queue = queue_of(schedule)
+    del state.schedules[schedule_id]
     del state.schedule_names[schedule.name]
     state.buffer.delete_schedule(schedule_id)
     data = b'{"schedule_id":"%s"}' % schedule_id.encode()
-    state.emit_queue(queue_of(schedule), events.SCHEDULE_DELETED, data)
+    state.emit_queue(queue, events.SCHEDULE_DELETED, data)
     return None
 
 

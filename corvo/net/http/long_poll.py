@@ -1,4 +1,4 @@
-"""Long polls: requests that wait, here or at the node that forwarded them."""
+"""The time at which a long poll began. Parked fetches are in `corvo.engine.fetches`."""
 
 from corvo import limits
 from corvo._fast.http.exchange import Request

@@ -65,7 +65,7 @@ class Route:
         """Facts of the row.
 
         at            where it is served: LEADER, ANY_NODE or THIS_NODE
-        needs         the permission to call it, or PUBLIC
+        needs         the name of its permission, or PUBLIC; this version does not check it
         namespaced    it reads or changes the data of one namespace
         takes_key     an Idempotency-Key makes it take effect at most once
         waits         a long poll: the response may take a minute

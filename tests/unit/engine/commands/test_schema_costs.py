@@ -2,9 +2,11 @@
 a process with limits, see lib.schema_work."""
 
 import json
+import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from lib.schema_work import shaped
 from corvo.engine.commands import result_schemas
 from corvo.errors import ResultSchemaError, ValidationError
 
+TESTS = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
 ROOT = {"$ref": "#"}
 TEXT = {"type": "string"}
 
@@ -21,6 +24,7 @@ def run(arguments: list[str], case: Any = None) -> str:
     """The last line of a limited process."""
     process = subprocess.run(
         [sys.executable, "-m", "lib.schema_work", *arguments],
+        env={**os.environ, "PYTHONPATH": TESTS},
         input=json.dumps(case),
         capture_output=True,
         text=True,
