@@ -123,7 +123,6 @@ ENQUEUE: Final = _op(
     Field("unique_until", "u", "an index of model.UNIQUE_UNTIL"),
     Field("unique_period_ns", "u"),
     Field("options", "b", "record NEW_JOB_OPTIONS; absent on the fast path", local=True),
-    Field("delay_ns", "u", "from the stamp of the entry; 0 = scheduled_ns counts", local=True),
     takes_key=True,
     adds_work=True,
 )

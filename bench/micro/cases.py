@@ -73,7 +73,6 @@ def enqueue_values(job_id: str) -> tuple[object, ...]:
         0,
         0,
         b"",
-        0,
     )
 
 

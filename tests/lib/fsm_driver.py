@@ -46,7 +46,6 @@ ENQUEUE_FIELDS: dict[str, Any] = {
     "unique_until": 0,
     "unique_period_ns": 0,
     "options": b"",
-    "delay_ns": 0,
 }
 
 ARGUMENT_FIELDS: dict[str, Any] = {

@@ -11,6 +11,7 @@ import pytest
 from lib.odd_ops import UNCHECKED
 
 from corvo import model, ops, records
+from corvo._fast.codec.layouts import decode_fields, encode_fields
 from corvo.fsm import machine
 from corvo.records import Field, Record
 
@@ -174,3 +175,10 @@ def test_the_search_for_fields_by_position(code: str, good: bool) -> None:
 def test_no_field_is_taken_by_position() -> None:
     for path in sorted(ROOT.glob("corvo/**/*.py")):
         assert not list(by_position(path.read_text())), path
+
+
+def test_an_enqueue_of_the_first_version_can_be_read() -> None:
+    """Logs and schedules of earlier versions hold such payloads."""
+    values = ("job_1", "q", 1, b"{}", b"", 3, 0, 1, 2, 0, 0, b"", "", b"", 0, 0, b"")
+    payload = encode_fields("ssubbuuuuutbsbuub", values)
+    assert decode_fields(ops.ENQUEUE.layout, payload) == values

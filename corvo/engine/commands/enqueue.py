@@ -110,7 +110,7 @@ class EnqueueCommands:
             validate.length_ms(body.retry_base_delay, "retry_base_delay", base_default_ms),
             validate.length_ms(body.retry_max_delay, "retry_max_delay", max_default_ms),
             validate.jitter_ppm(body.retry_jitter),
-            parse_time(body.scheduled_at, "scheduled_at") if body.scheduled_at else 0,
+            self._due_ns(body),
             validate.json_size(json_value(body.checkpoint), "checkpoint", size_max)
             if body.checkpoint
             else b"",
@@ -119,8 +119,15 @@ class EnqueueCommands:
             validate.unique_until(body.unique_until),
             validate.length_ns(body.unique_period, "unique_period"),
             self._options.encode(body, batch_id) if has_options else b"",
-            validate.length_ns(body.delay, "delay"),
         )
+
+    def _due_ns(self, body: EnqueueBody) -> int:
+        """The time at which a job is due; 0 = now. A delay counts from the stamp of the leader, so
+        that the clock of the client does not matter."""
+        if body.scheduled_at:
+            return parse_time(body.scheduled_at, "scheduled_at")
+        delay_ns = validate.length_ns(body.delay, "delay")
+        return min(self._service.clock.stamp() + delay_ns, limits.TIME_MAX_NS) if delay_ns else 0
 
 
 def _encode_part(first: int, end: int, values: tuple[Any, ...]) -> bytes:

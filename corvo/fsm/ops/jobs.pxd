@@ -23,9 +23,8 @@ cpdef enqueue(State state, bytes payload)
 cpdef enqueue_batch(State state, bytes payload)
 
 
-# delay_ns is an object: the sum of two C numbers could overflow.
-@cython.locals(job=Job, r=Reader, job_id=str, queue=str, options=bytes, delay_ns=object)
-cpdef tuple read_enqueue(bytes payload, long long stamp_ns)
+@cython.locals(job=Job, r=Reader, job_id=str, queue=str, options=bytes)
+cpdef tuple read_enqueue(bytes payload)
 
 
 @cython.locals(

@@ -76,7 +76,7 @@ def _attempt_data(attempt: int) -> bytes:
 
 def enqueue(state: State, payload: bytes) -> object:
     """Apply Enqueue. The leader creates a unique id, so apply does not check it."""
-    job, queue, options = read_enqueue(payload, state.stamp_ns)
+    job, queue, options = read_enqueue(payload)
     if not job.id:
         raise InvalidName("the new job has no id")
     refusal: CorvoError | None = state.no_room(queue)
@@ -106,9 +106,9 @@ def read_options(payload: bytes) -> JobOptions:
     return options
 
 
-def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
+def read_enqueue(payload: bytes) -> tuple[Job, str, bytes]:
     """Decode an Enqueue into a job that is not in the state yet, the name of its queue, and its
-    options. A delay counts from `stamp_ns`."""
+    options."""
     r = _reader
     r.begin(payload)
     job = Job("")
@@ -130,10 +130,7 @@ def read_enqueue(payload: bytes, stamp_ns: int) -> tuple[Job, str, bytes]:
     job.unique_until = r.u()
     job.unique_period_ns = r.u()
     options = r.b()
-    delay_ns = r.u()
     # </generated>
-    if delay_ns:
-        job.scheduled_ns = min(stamp_ns + delay_ns, TIME_MAX_NS)
     r.done()
     job.id = job_id
     return job, queue, options
@@ -246,7 +243,7 @@ def enqueue_batch(state: State, payload: bytes) -> object:
         batch_id = batch.id
     jobs: list[tuple[Job, str, bytes]] = []
     for index, item in enumerate(items):
-        job, queue, options = read_enqueue(item, state.stamp_ns)
+        job, queue, options = read_enqueue(item)
         if not job.id:
             raise InvalidName(f"new job {index} has no id")
         refusal: CorvoError | None = state.no_room(queue)

@@ -44,7 +44,7 @@ def set_schedule(state: State, payload: bytes) -> object:
         # </generated>
     ) = decode_fields(ops.SET_SCHEDULE.layout, payload)
     schedule.id = schedule_id
-    _, queue, options = jobs.read_enqueue(schedule.job, 0)
+    _, queue, options = jobs.read_enqueue(schedule.job)
     if options:
         jobs.read_options(options)
     old = state.schedules.get(schedule_id)
@@ -160,7 +160,7 @@ def run_schedule(state: State, payload: bytes) -> object:
 
 
 def _make(state: State, schedule: Schedule, job_id: str, occurrence_ns: int) -> Enqueued:
-    job, queue, options = jobs.read_enqueue(schedule.job, state.stamp_ns)
+    job, queue, options = jobs.read_enqueue(schedule.job)
     job.id = job_id
     job.schedule_id = schedule.id
     job.schedule_occurrence_ns = occurrence_ns
@@ -188,7 +188,7 @@ def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -
 
 def queue_of(schedule: Schedule) -> str:
     """Return the queue of the schedule's jobs."""
-    _, queue, _ = jobs.read_enqueue(schedule.job, 0)
+    _, queue, _ = jobs.read_enqueue(schedule.job)
     return queue
 
 
