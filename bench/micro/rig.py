@@ -1,5 +1,5 @@
 """The server without sockets, for measuring: connections that are fed bytes, everything from the
-HTTP parser to the state store behind them, and a loop that runs when it is told to."""
+HTTP parser to the state store behind them, and a loop that runs on request."""
 
 import asyncio
 import gc

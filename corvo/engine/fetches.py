@@ -6,6 +6,7 @@ new. As many fetches as the queue can serve then become ops of the next entry, f
 served. One that gets nothing (another op of the entry took the job) returns to the front.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -21,6 +22,8 @@ from corvo.platform.loop import Loop
 
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001
+
+logger = logging.getLogger(__name__)
 
 
 class Queues(Protocol):
@@ -377,7 +380,10 @@ class Fetches:
         if wait.state != DONE:
             wait.state = DONE
             if not wait.request.abandoned:
-                wait.answer(wait, answer)
+                try:
+                    wait.answer(wait, answer)
+                except Exception:  # the fetches taken in the same turn must still become ops
+                    logger.exception("answering a fetch failed")
             wait.request = None
 
     def _give_back(self, jobs: list[Fetched]) -> None:

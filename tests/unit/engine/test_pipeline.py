@@ -443,6 +443,19 @@ def test_a_fetch_that_may_not_wait_is_answered_at_once(rig: Rig) -> None:
     assert rig.log.entries == []
 
 
+def test_an_answer_that_fails_loses_no_other_fetch(rig: Rig) -> None:
+    """A fetch that is taken in the same turn still becomes an op."""
+
+    def fail(wait: Wait, jobs: Any) -> None:
+        raise ValueError("not answered")
+
+    rig.machine.ready["q"] = 1
+    rig.fetch("q")
+    rig.fetch("empty", wait_ns=0).answer = fail
+    rig.loop.run()
+    assert rig.log.numbers() == [ops.FETCH.number]
+
+
 def test_a_fetch_gives_up_in_time(rig: Rig) -> None:
     wait = rig.fetch(wait_ns=2 * SECOND)
     rig.loop.run()
