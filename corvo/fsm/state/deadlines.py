@@ -3,6 +3,8 @@
 An entry becomes void when its job stops waiting. Most jobs then leave their queue position for
 good. These positions are kept in a set, so that their entries are known to be void without a lookup
 of the job. Other void entries are detected when they reach the top.
+
+The heap may hold an entry more than once. Equal entries leave it one after the other.
 """
 
 from typing import Final
@@ -29,15 +31,17 @@ class DueTimes:
         self._heap.push(due_ns, queue_position)
 
     def leave(self, queue_position: int) -> None:
-        """Mark the entry of this position as void; its time must be in the future."""
+        """Mark the entries of this position as void; their time must be in the future."""
         self._left.add(queue_position)
 
     def first_due(self) -> int:
         """Return the time of the first entry, 0 if there is none."""
         heap = self._heap
         while len(heap) and heap.first_key() in self._left:
-            self._left.remove(heap.first_key())
-            heap.pop()
+            left = heap.first_key()
+            while len(heap) and heap.first_key() == left:
+                heap.pop()
+            self._left.remove(left)
         return heap.first_due() if len(heap) else 0
 
     def first_position(self) -> int:

@@ -191,6 +191,16 @@ def test_a_retry_of_a_job_that_waits_ends_its_expiry(driver: Driver) -> None:
     check_machine(driver.machine, driver.state_store)
 
 
+def test_a_retry_after_a_failed_attempt_ends_its_expiry(driver: Driver) -> None:
+    """The end of an attempt adds the entry of the expiry again, because the leader may have
+    dropped it."""
+    driver.enqueue("j", options=encode_options(expire_after_ns=SECOND_NS))
+    driver.take()
+    driver.fail("j", retry_after_ns=SECOND_NS // 2)
+    driver.act("retry", "j")
+    assert driver.machine.next_due() == 0
+
+
 def test_the_expiry_goes_with_a_job_to_another_place(driver: Driver) -> None:
     driver.enqueue("j", options=MINUTE)
     driver.machine.flush()
