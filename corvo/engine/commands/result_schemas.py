@@ -3,6 +3,8 @@ to stop the server.
 
 A schema is part of a job from its enqueue on and never changes. Any job that can be acked is
 applied. So a result is validated before the ack is proposed, and apply knows nothing about schemas.
+The rules for schemas can become stricter. A result is accepted unchecked when an earlier version
+stored a schema that is refused now: else its job could never complete.
 
 A schema may refer to its own parts (`#/$defs/...`) and to nothing else, so nothing is ever loaded.
 Patterns are matched in linear time: they have no look-around and no back references. Every schema
@@ -57,10 +59,17 @@ def checked(text: bytes) -> bytes:
     return text
 
 
-def check_result(schema: bytes, result: bytes) -> None:
-    """Raises ResultSchemaError when a result, or the lack of one (`null`), does not match the
-    schema, and PayloadTooLarge when its validation would take too long."""
-    validator, measured = _validator(schema)
+def check_result(schema: bytes, result: bytes) -> str:
+    """Check a result, or the lack of one (`null`), against the schema of its job.
+
+    Raises ResultSchemaError when it does not match, and PayloadTooLarge when its validation would
+    take too long. Return the reason why it was not checked: an earlier version stored a schema that
+    is refused now. Empty in all other cases.
+    """
+    stored = _stored(schema)
+    if isinstance(stored, str):
+        return stored
+    validator, measured = stored
     cost = measured.cost
     values = 1 + len(result) // TEXT_UNIT + result.count(b",") + result.count(b"[")
     values += result.count(b":")
@@ -75,7 +84,7 @@ def check_result(schema: bytes, result: bytes) -> None:
     try:
         value = _loaded(result or b"null")
         if validator.is_valid(value):
-            return
+            return ""
     except (ValueError, RecursionError) as error:
         raise _not_met([{"path": "", "message": _unreadable(error)}]) from None
     if len(result) <= _ALL_ERRORS_SIZE_MAX and _errors_are_small(
@@ -153,6 +162,15 @@ def _document(error: Any) -> dict[str, Any]:
         if len(json.dumps(error.instance, allow_nan=False)) <= _VALUE_SIZE_MAX:
             document["value"] = error.instance
     return document
+
+
+@lru_cache(maxsize=_COMPILED_MAX)
+def _stored(text: bytes) -> tuple[Any, Schema] | str:
+    """The compiled schema of a job and its measure, or the reason why it is refused now."""
+    try:
+        return _validator(text)
+    except ValidationError as error:
+        return error.message
 
 
 @lru_cache(maxsize=_COMPILED_MAX)

@@ -1,7 +1,8 @@
 """The commands of workers: fetch, ack, fail, heartbeat, release."""
 
+import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
@@ -26,6 +27,9 @@ from corvo.errors import CorvoError, PayloadTooLarge, ResultSchemaError, Validat
 from corvo.platform.durations import parse_duration
 from corvo.platform.ids import check_job_id
 
+logger = logging.getLogger(__name__)
+
+_LOG_AGAIN_NS: Final = 60 * limits.SECOND_NS
 # Stands in a batch for an ack that was refused before it was submitted, so that positions agree:
 # no job has this id.
 _REFUSED_ACK = ("-", "", b"", b"", b"")
@@ -45,6 +49,8 @@ class WorkCommands:
     def __init__(self, service: Service, job_output: JobOutput) -> None:
         self._service = service
         self._job_output = job_output
+        self._unchecked = 0  # results accepted without a check
+        self._log_next_ns = 0  # earliest time of the next log line about them
 
     # ---- fetch ----
 
@@ -114,9 +120,25 @@ class WorkCommands:
         result = validate.json_size(json_value(body.result), "result", result_size_max)
         schema = self._service.reads.result_schema(job_id, token)
         if schema:
-            check_result(schema, result)
+            why = check_result(schema, result)
+            if why:
+                self._log_unchecked(job_id, why)
         step = _step(body) if body.step_status or body.exit_reason else b""
         return job_id, token, result, self._checkpoint(body.checkpoint), step
+
+    def _log_unchecked(self, job_id: str, why: str) -> None:
+        """Log a result that was accepted without a check, at most once a minute."""
+        self._unchecked += 1
+        now_ns = self._service.clock.elapsed_ns()
+        if now_ns >= self._log_next_ns:
+            self._log_next_ns = now_ns + _LOG_AGAIN_NS
+            logger.warning(
+                'the result of job "%s" was not checked, because its schema is refused now: %s '
+                "(unchecked results since the start: %d)",
+                job_id,
+                why,
+                self._unchecked,
+            )
 
     def _checkpoint(self, raw: Raw) -> bytes:
         size_max = self._service.config.max_checkpoint_size
