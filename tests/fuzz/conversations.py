@@ -72,7 +72,11 @@ class Calls:
         return read_frame(self._plain, codec, data, False)
 
     def ack_items(
-        self, _caller: Any, items: list[Values] | FastAcks, answer: Callable[[Any], None]
+        self,
+        _caller: Any,
+        items: list[Values] | FastAcks,
+        _refuse: Callable[[int, CorvoError], None],
+        answer: Callable[[Any], None],
     ) -> None:
         for item in items if isinstance(items, list) else ():
             check_job_id(item["job_id"])

@@ -134,6 +134,22 @@ def test_batches(caller: Caller, queue: str) -> None:
     assert [(f["job_id"], f["code"]) for f in answer["failed"]] == [(ids[3], "LEASE_LOST")]
 
 
+def test_a_batch_completes_the_other_jobs_when_one_ack_is_invalid(
+    caller: Caller, queue: str
+) -> None:
+    ids = caller.api.enqueue_many(queue, 4)
+    jobs = caller.ok("FetchBatch", {"queues": [queue], "worker_id": "w", "count": 4})["jobs"]
+    items = [{"job_id": job["job_id"], "lease_token": job["lease_token"]} for job in jobs]
+    items[1]["result_json"] = "{"
+    items[2]["result_json"] = json.dumps("x" * 1_048_576)
+    answer = caller.ok("AckBatch", {"items": items})
+    assert answer["acked"] == 2
+    assert [(f["index"], f["job_id"], f["code"]) for f in answer["failed"]] == [
+        (1, ids[1], "VALIDATION_ERROR"),
+        (2, ids[2], "PAYLOAD_TOO_LARGE"),
+    ]
+
+
 def test_compressed(caller: Caller, queue: str) -> None:
     values = {"queue": queue, "payload_json": json.dumps("x" * 10_000)}
     assert caller.ok("Enqueue", values, Content_Encoding="gzip")["job_id"]

@@ -172,6 +172,30 @@ def test_ack_batch_reports_each_refused_item(api: Api, queue: str) -> None:
     assert api.queue(queue)["completed"] == 2
 
 
+def test_ack_batch_completes_the_other_jobs_when_one_ack_is_invalid(api: Api, queue: str) -> None:
+    api.enqueue_many(queue, 4)
+    runs = api.take_many(queue, count=4)
+    acks: list[dict[str, Any]] = [
+        {"job_id": run["job_id"], "lease_token": run["lease_token"]} for run in runs
+    ]
+    acks[0]["result"] = "x" * 1_048_576
+    acks[1]["step_status"] = "stop"
+    acks[3]["lease_token"] = "t" * 1_000
+    answer = api.ok("POST", "/ack/batch", {"acks": acks})
+    assert answer["acked"] == 1
+    assert [(item["index"], item["job_id"], item["code"]) for item in answer["failed"]] == [
+        (0, runs[0]["job_id"], "PAYLOAD_TOO_LARGE"),
+        (1, runs[1]["job_id"], "VALIDATION_ERROR"),
+        (3, runs[3]["job_id"], "VALIDATION_ERROR"),
+    ]
+    assert [api.job(run["job_id"])["state"] for run in runs] == [
+        "active",
+        "active",
+        "completed",
+        "active",
+    ]
+
+
 # ---- fail, retry, backoff ----
 
 

@@ -113,6 +113,23 @@ def test_errors_are_in_band_and_too_many_end_the_stream(opened: Open, queue: str
     assert "too many consecutive errors" in ended.value.message
 
 
+def test_an_invalid_ack_leaves_the_other_acks_of_a_frame(
+    opened: Open, api: Api, queue: str
+) -> None:
+    ids = api.enqueue_many(queue, 4)
+    stream = opened()
+    acks = acks_of(stream.exchange(queues=[queue], worker_id="w", fetch_count=4))
+    acks[1]["result_json"] = json.dumps("x" * 1_048_576)
+    acks[2]["lease_token"] = "t" * 1_000
+    answer = stream.exchange(acks=acks)
+    assert answer["acked"] == 2
+    assert answer["error"].startswith("ack: item 1: result too large")
+    states = [api.job(job_id)["state"] for job_id in ids]
+    assert states == ["completed", "active", "active", "completed"]
+    acks[2] = {**acks[2], "step_status": "stop"}
+    assert "lease_token" in stream.exchange(acks=acks[2:])["error"]
+
+
 def test_who_goes_away_takes_no_jobs(opened: Open, api: Api, queue: str) -> None:
     stream = opened()
     stream.send(queues=[queue], worker_id="w", fetch_count=5)

@@ -1,7 +1,7 @@
 """The commands of workers: fetch, ack, fail, heartbeat, release."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Raw
@@ -12,7 +12,6 @@ from corvo.engine import validate
 from corvo.engine.caller import Caller
 from corvo.engine.commands.inputs import (
     AckBody,
-    AckItem,
     Beat,
     FailBody,
     FetchBody,
@@ -23,7 +22,7 @@ from corvo.engine.commands.inputs import (
 from corvo.engine.commands.result_schemas import check_result
 from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
-from corvo.errors import CorvoError, PayloadTooLarge, ResultSchemaError, ValidationError
+from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.platform.durations import parse_duration
 from corvo.platform.ids import check_job_id
 
@@ -94,24 +93,25 @@ class WorkCommands:
     # ---- ack ----
 
     def ack_payloads(
-        self, acks: list[AckItem]
-    ) -> tuple[list[bytes], list[str], dict[int, CorvoError]]:
-        """The acks of a batch as ops, their jobs, and the refused ones by position."""
-        validate.count(len(acks), "acks", limits.ACK_BATCH_MAX)
-        payloads, ids = [], []
+        self, ids: Sequence[str | None], body_of: Callable[[int], AckBody]
+    ) -> tuple[list[bytes], dict[int, CorvoError]]:
+        """Encode the acks of a batch, one op for each id; `body_of` returns the body of the ack at
+        a position. Also return the refused acks by position. Raises ValidationError when a job id
+        is missing or invalid."""
+        validate.count(len(ids), "acks", limits.ACK_BATCH_MAX)
+        payloads = []
         refused: dict[int, CorvoError] = {}
-        for position, item in enumerate(acks):
-            if not item.job_id:
+        for position, job_id in enumerate(ids):
+            if not job_id:
                 raise ValidationError("job_id is required for each ack")
-            job_id = check_job_id(item.job_id)
+            check_job_id(job_id)
             try:
-                values = self.ack_values(job_id, item)
-            except ResultSchemaError as error:
+                values = self.ack_values(job_id, body_of(position))
+            except CorvoError as error:
                 refused[position] = error
                 values = _REFUSED_ACK
             payloads.append(encode_fields(ops.ACK.layout, values))
-            ids.append(job_id)
-        return payloads, ids, refused
+        return payloads, refused
 
     def ack_values(self, job_id: str, body: AckBody) -> tuple[Any, ...]:
         """The values of the Ack layout."""

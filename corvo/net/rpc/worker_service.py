@@ -161,18 +161,24 @@ class WorkerCalls:
         items = values.get("items", [])
         if not items:
             raise ValidationError("items is required", field="items")
-        payloads, ids, refused = self._work.ack_payloads([ack_item(item) for item in items])
+        payloads, refused = self._ack_payloads(items)
 
         def answer(result: Acked) -> Values:
             failed = []
             for position, error in result.refused:
                 reason = refused.get(position, error)
-                names = {"job_id": ids[position], "error": reason.message, "code": reason.code}
-                failed.append(names)
+                job_id = items[position]["job_id"]
+                names = {"job_id": job_id, "error": reason.message, "code": reason.code}
+                failed.append({"index": position, **names})
             return {"acked": result.count, "failed": failed}
 
         completion = (lambda call, result: call.settle(result, answer)), call
         self._service.submit(call.caller, ops.ACK_BATCH, (payloads,), completion)
+
+    def _ack_payloads(self, items: list[Values]) -> tuple[list[bytes], dict[int, CorvoError]]:
+        """Encode acks, and return the errors of those that are refused by position."""
+        ids = [item.get("job_id") for item in items]
+        return self._work.ack_payloads(ids, lambda position: ack_item(items[position]))
 
     def fail(self, values: Values, call: Call) -> None:
         """An attempt failed."""
@@ -209,23 +215,33 @@ class WorkerCalls:
         self._service.submit(caller, ops.FAIL, op_values, (_call, answer))
 
     def ack_items(
-        self, caller: Caller, items: list[Values] | FastAcks, answer: Callable[[Any], None]
+        self,
+        caller: Caller,
+        items: list[Values] | FastAcks,
+        refuse: Callable[[int, CorvoError], None],
+        answer: Callable[[Any], None],
     ) -> None:
-        """Propose acks; those that are refused do not count."""
+        """Propose acks; those that are refused do not count. `refuse` is called with the position
+        and the error of each ack that is invalid."""
         if isinstance(items, FastAcks):
             self._service.submit_encoded(caller, ops.ACK_BATCH, items.payload, (_call, answer))
             return
         payloads = [self._fast_ack(item) for item in items]
         if not all(payloads):
-            payloads, _, _ = self._work.ack_payloads([ack_item(item) for item in items])
+            payloads, refused = self._ack_payloads(items)
+            for position, error in refused.items():
+                refuse(position, error)
         self._service.submit(caller, ops.ACK_BATCH, (payloads,), (_call, answer))
 
     def _fast_ack(self, item: Values) -> bytes:
-        """Encoded Ack if the message has only job id and token, else b""."""
+        """Encoded Ack if the message has only a job id and a valid token, else b""."""
         if len(item) > _JOB_AND_TOKEN or "lease_token" not in item:
             return b""
         job_id = check_job_id(item["job_id"])
-        token = validate.lease_token(item["lease_token"])
+        try:
+            token = validate.lease_token(item["lease_token"])
+        except ValidationError:
+            return b""
         if self._service.reads.result_schema(job_id, token):
             return b""
         return encode_fields(ops.ACK.layout, (job_id, token, b"{}", b"", b""))

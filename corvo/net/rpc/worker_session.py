@@ -65,6 +65,11 @@ class _Frame:
             self.error = f"{prefix}{part}: {found.message}"
             self.overloaded = overloaded
 
+    def refuse_ack(self, position: int, error: CorvoError) -> None:
+        """Note that the ack at this position is invalid."""
+        found = rpc_error(error)
+        self.note("ack", RpcError(found.code, f"item {position}: {found.message}"))
+
 
 class LifecycleSession:
     """The server's end of a lifecycle stream.
@@ -224,7 +229,10 @@ class LifecycleSession:
 
             caller = self._next_caller()
             self._propose(
-                frame, "ack", lambda answer: self._calls.ack_items(caller, items, answer), take
+                frame,
+                "ack",
+                lambda answer: self._calls.ack_items(caller, items, frame.refuse_ack, answer),
+                take,
             )
 
     def _fail(self, frame: _Frame, item: Values) -> None:

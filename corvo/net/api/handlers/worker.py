@@ -9,7 +9,7 @@ from corvo.engine.commands.inputs import AckBody, FailBody, FetchBody, ReleaseBo
 from corvo.engine.commands.work import FetchValues, WorkCommands
 from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
-from corvo.errors import CorvoError, ResultSchemaError, ValidationError
+from corvo.errors import CorvoError, ValidationError
 from corvo.model import STATES, Acked, Failed, Fetched
 from corvo.net.api.requests import AckBatchBody, HeartbeatBody, decode, decode_optional
 from corvo.net.api.responses import fetched_document, reply_json
@@ -93,7 +93,8 @@ class WorkerVerbs:
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
         body = decode(request.body, AckBatchBody)
-        payloads, ids, refused = self._commands.ack_payloads(body.acks)
+        ids = [ack.job_id for ack in body.acks]
+        payloads, refused = self._commands.ack_payloads(ids, body.acks.__getitem__)
         request.context = ids, refused
         completion = self._on_batch_acked, request
         self._service.submit(request.caller, ops.ACK_BATCH, (payloads,), completion)
@@ -107,7 +108,7 @@ class WorkerVerbs:
         if result.refused:
             ids, refused = request.context
             reply["failed"] = [
-                _failed_ack(ids[position], refused.get(position, error))
+                _failed_ack(position, ids[position], refused.get(position), error)
                 for position, error in result.refused
             ]
         reply_json(request, 200, reply)
@@ -179,9 +180,12 @@ def on_acked(request: Request, result: Any) -> None:
         reply_error(request, result)
 
 
-def _failed_ack(job_id: str, error: CorvoError) -> dict[str, Any]:
-    """Why one ack of a batch was refused."""
-    document: dict[str, Any] = {"job_id": job_id, "error": error.message, "code": error.code}
-    if isinstance(error, ResultSchemaError):
-        document |= error.fields
-    return document
+def _failed_ack(
+    index: int, job_id: str, invalid: CorvoError | None, error: CorvoError
+) -> dict[str, Any]:
+    """Return the outcome of one refused ack of a batch. `invalid` is the error of an ack that was
+    refused before the batch was submitted; it has details."""
+    document: dict[str, Any] = {"index": index, "job_id": job_id}
+    if invalid is None:
+        return document | {"error": error.message, "code": error.code}
+    return document | {"error": invalid.message, "code": invalid.code, **invalid.fields}

@@ -61,7 +61,12 @@ def proposed(values: Values) -> list[Any]:
         refused.append(str(error))
 
     for part, propose in (
-        ("acks", lambda items: CALLS.ack_items(ANONYMOUS, items, lambda _: None)),
+        (
+            "acks",
+            lambda items: CALLS.ack_items(
+                ANONYMOUS, items, lambda _, error: note(error), lambda _: None
+            ),
+        ),
         (
             "enqueues",
             lambda items: CALLS.enqueue_all(ANONYMOUS, items, note, lambda _: None),

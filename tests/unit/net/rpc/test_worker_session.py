@@ -32,7 +32,16 @@ class Calls:
         self.proposed.append((kind, what, answer))
         return SimpleNamespace(what=what)
 
-    def ack_items(self, _caller: Any, items: list[Values], answer: Callable[[Any], None]) -> None:
+    def ack_items(
+        self,
+        _caller: Any,
+        items: list[Values],
+        refuse: Callable[[int, CorvoError], None],
+        answer: Callable[[Any], None],
+    ) -> None:
+        for position, item in enumerate(items):
+            if item.get("result_json") == "invalid":
+                refuse(position, ValidationError("not JSON"))
         self._propose("ack", [item["job_id"] for item in items], answer)
 
     def fail_job(self, _caller: Any, values: Values, answer: Callable[[Any], None]) -> None:
