@@ -44,9 +44,7 @@ def set_schedule(state: State, payload: bytes) -> object:
         # </generated>
     ) = decode_fields(ops.SET_SCHEDULE.layout, payload)
     schedule.id = schedule_id
-    _, queue, options = jobs.read_enqueue(schedule.job)
-    if options:
-        jobs.read_options(options)
+    queue = _check_template(schedule)
     old = state.schedules.get(schedule_id)
     refusal = _refusal(state, schedule, revision, old)
     if refusal is not None:
@@ -99,17 +97,26 @@ def delete_schedule(state: State, payload: bytes) -> object:
 
 
 def fire_schedule(state: State, payload: bytes) -> object:
-    """Apply FireSchedule to due occurrences; the result is the number of new jobs."""
+    """Apply FireSchedule to due occurrences; the result is the number of new jobs. A template that
+    an earlier version stored can have an invalid name; nothing is changed then."""
     runs: list[bytes]
     (runs,) = decode_fields(ops.FIRE_SCHEDULE.layout, payload)
-    made = 0
+    schedule_id: str
+    revision: int
+    due_ns: int
+    occurrence_ns: int
+    next_ns: int
+    decoded: list[tuple[str, int, int, int, int]] = []
+    checked: set[str] = set()
     for item in runs:
-        schedule_id: str
-        revision: int
-        due_ns: int
-        occurrence_ns: int
-        next_ns: int
         schedule_id, revision, due_ns, occurrence_ns, next_ns = decode_fields(ops.RUN_LAYOUT, item)
+        decoded.append((schedule_id, revision, due_ns, occurrence_ns, next_ns))
+        known = state.schedules.get(schedule_id)
+        if known is not None and known.revision == revision and schedule_id not in checked:
+            _check_template(known)
+            checked.add(schedule_id)
+    made = 0
+    for schedule_id, revision, due_ns, occurrence_ns, next_ns in decoded:
         schedule = state.schedules.get(schedule_id)
         if schedule is None or schedule.revision != revision or schedule.next_ns != due_ns:
             continue
@@ -155,6 +162,7 @@ def run_schedule(state: State, payload: bytes) -> object:
             holder_id=live.id,
             holder_state=STATES[live.state],
         )
+    _check_template(schedule)
     state.buffer.touch_schedule(schedule)
     return _make(state, schedule, job_id, 0)
 
@@ -184,6 +192,14 @@ def _skip(state: State, schedule: Schedule, occurrence_ns: int, reason: bytes) -
         reason,
     )
     state.emit_queue(queue_of(schedule), events.SCHEDULE_SKIPPED, data)
+
+
+def _check_template(schedule: Schedule) -> str:
+    """Decode the whole template of a schedule and return its queue. Raises InvalidName."""
+    _, queue, options = jobs.read_enqueue(schedule.job)
+    if options:
+        jobs.read_options(options)
+    return queue
 
 
 def queue_of(schedule: Schedule) -> str:

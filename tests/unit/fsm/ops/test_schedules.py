@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 from lib.consistency import check_machine
-from lib.fsm_driver import START_NS, Driver, schedule_step
+from lib.fsm_driver import START_NS, Driver, chain, encode_options, follower, schedule_step
 
 from corvo import ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import encode_fields
 from corvo.engine.schedule_runs import next_after_change
-from corvo.errors import Conflict, NotFound
+from corvo.errors import Conflict, InvalidName, NotFound
 from corvo.events import EVENT_TYPES
 from corvo.limits import OCCURRENCE_LATE_MAX_NS, SECOND_NS
 from corvo.model import PENDING, Enqueued, Schedule
@@ -19,6 +19,7 @@ from corvo.platform.ids import derived_id
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_S = 3_600
+CHAINED = {"options": encode_options(chain=chain(follower("cXd")))}
 FIRST_NS = (START_NS // MINUTE_NS + 1) * MINUTE_NS  # the first full minute of a driver
 
 
@@ -347,3 +348,23 @@ def test_a_schedule_whose_zone_is_gone_fires_what_is_due_and_stops(
     assert occurrences_of(driver) == [FIRST_NS]
     assert driver.schedule("s").next_ns == 0
     assert "schedule s has no further run" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["queue", "chain"])
+def test_an_op_with_a_run_of_an_invalid_template_changes_nothing(place: str) -> None:
+    """An earlier version could store a template with a name that is refused now."""
+    driver = Driver()
+    made = make(driver, "s")
+    odd = make(driver, "odd", queue="aXb" if place == "queue" else "q", **CHAINED)
+    odd.job = odd.job.replace(b"aXb" if place == "queue" else b"cXd", b"a\0b")
+    driver.now_ns = FIRST_NS
+    runs = [encoded_run(FIRST_NS)]
+    values = ("odd", 1, FIRST_NS, FIRST_NS, FIRST_NS + MINUTE_NS)
+    runs.append(encode_fields(ops.RUN_LAYOUT, values))
+    assert isinstance(driver.do(ops.FIRE_SCHEDULE, runs), InvalidName)
+    assert events(driver) == []
+    assert (made.next_ns, odd.next_ns) == (FIRST_NS, FIRST_NS)
+    assert driver.machine.queue("q") is None
+    assert isinstance(driver.do(ops.RUN_SCHEDULE, "odd", "job_1"), InvalidName)
+    assert events(driver) == []
+    assert driver.do(ops.FIRE_SCHEDULE, runs[:1]) == 1
