@@ -5,4 +5,3 @@ cimport cython
 cdef class Caller:
     cdef readonly str identity, namespace
     cdef readonly tuple idempotency
-    cdef readonly long long deadline_ns

@@ -13,28 +13,21 @@ class Caller:
         identity: str,
         namespace: str,
         idempotency: tuple[bytes, bytes] | None = None,
-        deadline_ns: int = 0,
     ) -> None:
-        """`idempotency` is the key of the request and its fingerprint; `deadline_ns`, on
-        Clock.elapsed_ns, is when the caller stops waiting (0 = it states none)."""
+        """`idempotency` is the key of the request and its fingerprint."""
         self.identity = identity
         self.namespace = namespace
         self.idempotency = idempotency
-        self.deadline_ns = deadline_ns
 
     def once(self, key: bytes, fingerprint: bytes) -> "Caller":
         """The same caller for a request that takes effect at most once."""
-        return Caller(self.identity, self.namespace, (key, fingerprint), self.deadline_ns)
-
-    def until(self, deadline_ns: int) -> "Caller":
-        """The same caller for a request with a deadline."""
-        return Caller(self.identity, self.namespace, self.idempotency, deadline_ns)
+        return Caller(self.identity, self.namespace, (key, fingerprint))
 
     def without_key(self) -> "Caller":
         """The same caller for the further ops of a request: the key covers its first op only."""
         if self.idempotency is None:
             return self
-        return Caller(self.identity, self.namespace, None, self.deadline_ns)
+        return Caller(self.identity, self.namespace)
 
 
 # Open mode: no access control, everybody is the same caller.

@@ -67,8 +67,6 @@ class Call:
         self.request = request
         self.timeout_ns = timeout_ns  # 0 = the caller states no deadline
         self.caller: Caller = request.caller
-        if timeout_ns:
-            self.caller = self.caller.until(request.arrived_ns + timeout_ns)
         self.done = False
 
     def answer(self, values: Values) -> None:
