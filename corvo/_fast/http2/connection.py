@@ -558,12 +558,7 @@ class H2Conn(HttpConn):
             return
         stream.read_ns = self._read_ns
         malformed = self._add_data(stream, data)
-        if (
-            malformed is None
-            and reader.ends_stream
-            and stream.state == _OPEN
-            and stream.body_mode != _DISCARD
-        ):
+        if malformed is None and reader.ends_stream and stream.state == _OPEN:
             stream.advance(_GOT_END)
             malformed = self._complete(stream)
         if malformed is not None:

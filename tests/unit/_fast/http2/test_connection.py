@@ -219,6 +219,15 @@ def test_a_body_too_large_is_answered_early() -> None:
         assert peer.context.bodies_size == 0
 
 
+@pytest.mark.parametrize("limit", ["body_size_max", "bodies_in_flight_size_max"])
+def test_a_complete_request_that_is_refused_gets_no_reset(limit: str) -> None:
+    peer = Peer(http1={limit: 100})
+    peer.feed(peer.headers(1, POST), data(1, b"x" * 60), data(1, b"x" * 60, "END_STREAM"))
+    assert [f.type for f in peer.sent()] == [1, 0]
+    assert peer.context.bodies_size == 0 and peer.conn.idle
+    assert peer.ask(3).path == b"/b"
+
+
 def test_budget_of_all_bodies() -> None:
     peer = Peer(http1={"bodies_in_flight_size_max": 100})
     peer.feed(peer.headers(1, POST), data(1, b"x" * 60), peer.headers(3, POST), data(3, b"x" * 60))
