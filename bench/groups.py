@@ -19,7 +19,7 @@ from typing import Any
 from corvo import ops
 from corvo._fast.codec.layouts import encode_fields, encode_frame
 from corvo.fsm.machine import Machine
-from corvo.limits import FLUSH_DOCUMENTS, MIB, SECOND_NS
+from corvo.limits import FLUSH_RECORDS, MIB, SECOND_NS
 from corvo.model import Fetched
 from corvo.storage.lmdb import StateStore
 
@@ -51,7 +51,7 @@ class Subject:
         self.entry([(ops.SET_GROUP_LIMIT, (QUEUE, 1))])
         for start in range(0, jobs, BATCH):
             self.entry([self.enqueue(n % groups) for n in range(start, min(jobs, start + BATCH))])
-            self.flush(FLUSH_DOCUMENTS)
+            self.flush(FLUSH_RECORDS)
         self.flush(1)
         began = time.perf_counter()
         self._machine = Machine(self._state_store)
@@ -90,7 +90,7 @@ class Subject:
         """Apply one entry and flush; returns the results."""
         began_ns = time.thread_time_ns()
         results = self.entry(steps)
-        self.flush(FLUSH_DOCUMENTS)
+        self.flush(FLUSH_RECORDS)
         spent_us = (time.thread_time_ns() - began_ns) / 1_000 / len(steps)
         self._sums[name] += spent_us / ROUNDS
         return results

@@ -194,10 +194,10 @@ PART_INSIDE_SIZE_MAX: Final = KIB
 # The same limit for both together: two such rows share a page of the state store, unless the worker
 # id is very long. A larger row takes overflow pages of its own.
 HEAD_INSIDE_SIZE_MAX: Final = 3 * KIB // 2
-FLUSH_DOCUMENTS: Final = 1_000
-FLUSH_DOCUMENTS_MAX: Final = 5_000
+FLUSH_RECORDS: Final = 1_000
+FLUSH_RECORDS_MAX: Final = 5_000
 FLUSH_ENTRIES: Final = 5  # large entries flushed together
-FLUSH_DOCUMENTS_LIGHT: Final = 250  # while entries are small: requests wait for the flush
+FLUSH_RECORDS_LIGHT: Final = 250  # while entries are small: requests wait for the flush
 FLUSH_RECORDS_THROTTLED: Final = 50  # while requests run between flushes
 THROTTLED_OPS_MAX: Final = 16  # ops per entry; above that, few large flushes are cheaper
 FLUSH_SIZE: Final = 2 * MIB

@@ -120,7 +120,7 @@ class StoreFlusher:
         if large or documents >= documents_max:
             self.flush()
             return
-        few = limits.FLUSH_RECORDS_THROTTLED if self.throttled else limits.FLUSH_DOCUMENTS_LIGHT
+        few = limits.FLUSH_RECORDS_THROTTLED if self.throttled else limits.FLUSH_RECORDS_LIGHT
         self.wanted = documents >= few and ops <= limits.THROTTLED_OPS_MAX
         if self._timer is None:
             self._arm(limits.FLUSH_IDLE_NS)
@@ -132,9 +132,9 @@ class StoreFlusher:
         pace = min(grown, self._grown)
         self._documents = documents
         self._grown = grown
-        bound = max(limits.FLUSH_DOCUMENTS, pace * limits.FLUSH_ENTRIES)
-        bound = min(bound, limits.FLUSH_DOCUMENTS_MAX)
-        self._size_max = limits.FLUSH_SIZE + (bound - limits.FLUSH_DOCUMENTS) * limits.KIB
+        bound = max(limits.FLUSH_RECORDS, pace * limits.FLUSH_ENTRIES)
+        bound = min(bound, limits.FLUSH_RECORDS_MAX)
+        self._size_max = limits.FLUSH_SIZE + (bound - limits.FLUSH_RECORDS) * limits.KIB
         return bound
 
     def _arm(self, delay_ns: int) -> None:

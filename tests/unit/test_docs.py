@@ -683,8 +683,8 @@ LIMITS_STATED = [
     ("docs/reliability.md", f"after {limits.FLUSH_IDLE_NS // limits.MS_NS} ms without writes"),
     (
         "docs/reliability.md",
-        f"after {limits.FLUSH_DOCUMENTS_LIGHT} to {limits.FLUSH_DOCUMENTS:,} changed records or"
-        f" {amount(limits.FLUSH_SIZE)} (up to {limits.FLUSH_DOCUMENTS_MAX:,} records",
+        f"after {limits.FLUSH_RECORDS_LIGHT} to {limits.FLUSH_RECORDS:,} changed records or"
+        f" {amount(limits.FLUSH_SIZE)} (up to {limits.FLUSH_RECORDS_MAX:,} records",
     ),
 ]
 

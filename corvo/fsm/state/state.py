@@ -17,7 +17,7 @@ from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.rate_limits import Window
 from corvo.fsm.state.write_buffer import WriteBuffer, position
 from corvo.fsm.states import NOWHERE
-from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_TOUCH_NS, WORKERS_MAX
+from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_ID_SIZE_MAX, WORKER_TOUCH_NS, WORKERS_MAX
 from corvo.model import (
     ACTIVE,
     ENDED,
@@ -43,7 +43,6 @@ from corvo.storage.rows import Rows
 # Expiry entries further in the future than this have not been dropped by the leader.
 EXPIRY_READ_NS: Final = 60 * SECOND_NS
 LOADED_ROWS: Final = 2_000  # rows per slice: some milliseconds
-WORKER_ID_SIZE_MAX: Final = 500  # what a key of LMDB has room for; requests have a lower limit
 DUE_SIZE: Final = 16  # bytes before the job id in the value of a row with a time
 
 

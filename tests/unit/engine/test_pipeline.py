@@ -577,7 +577,7 @@ def test_the_base_is_flushed_when_idle_and_the_log_may_go(rig: Rig) -> None:
 
 
 def test_the_base_is_flushed_by_size_at_once(rig: Rig) -> None:
-    rig.machine.write_buffer_records = limits.FLUSH_DOCUMENTS
+    rig.machine.write_buffer_records = limits.FLUSH_RECORDS
     rig.submit()
     rig.loop.run()
     rig.log.commit()
@@ -636,12 +636,12 @@ def test_few_documents_are_not_flushed_in_the_background_either(rig: Rig) -> Non
 
 
 def test_small_entries_have_small_flushes(rig: Rig) -> None:
-    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT - 2, throttled=False)
+    dirty(rig, limits.FLUSH_RECORDS_LIGHT - 2, throttled=False)
     rig.submit()
     rig.loop.run()
     rig.log.commit()
     assert rig.machine.flushes == 0
-    dirty(rig, limits.FLUSH_DOCUMENTS_LIGHT, throttled=False)
+    dirty(rig, limits.FLUSH_RECORDS_LIGHT, throttled=False)
     rig.submit()
     rig.loop.run()
     assert rig.log.busy and rig.machine.flushes == 1
@@ -653,7 +653,7 @@ def test_under_load_flushes_are_as_large_as_ever(rig: Rig) -> None:
     rig.loop.run()
     assert rig.machine.flushes == 0
     rig.log.commit()
-    dirty(rig, limits.FLUSH_DOCUMENTS)
+    dirty(rig, limits.FLUSH_RECORDS)
     assert rig.machine.flushes == 1, "at once"
 
 

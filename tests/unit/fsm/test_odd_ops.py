@@ -195,14 +195,14 @@ def test_the_other_acks_of_a_batch_are_applied() -> None:
     ]
 
 
-@pytest.mark.parametrize("worker", ["\0", "a\0b", "w" * 500])
+@pytest.mark.parametrize("worker", ["\0", "a\0b", "w" * limits.WORKER_ID_SIZE_MAX])
 def test_a_worker_has_any_id_that_fits(worker: str) -> None:
     driver = Driver()
     driver.enqueue("j")
     assert driver.take(worker=worker).job_id == "j"
     driver.restart()
     assert driver.machine.worker_seen_ns(worker) == driver.now_ns
-    values = (["q"], worker * 501, "h", 10**9, 100)
+    values = (["q"], "w" * (limits.WORKER_ID_SIZE_MAX + 1), "h", 10**9, 100)
     refused(driver, ops.FETCH.number, encode_fields(ops.FETCH.layout, values))
 
 
