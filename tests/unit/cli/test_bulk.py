@@ -133,14 +133,14 @@ def test_undo(server: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert run("bulk", "undo", *words).err.startswith("Error: undo takes the id")
 
 
-def test_people_are_told_how_to_undo(
+def test_the_command_shows_how_to_undo(
     server: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "_interactive", lambda: True)
-    for action, told in (("retry", True), ("delete", False)):
+    for action, shown in (("retry", True), ("delete", False)):
         server.can("POST", BULK, DONE)
         err = run("bulk", action, "--all", "--yes").err
-        assert (err == "To undo: corvo bulk undo bulk_1\n") is told
+        assert (err == "To undo: corvo bulk undo bulk_1\n") is shown
 
 
 def test_a_target_where_there_is_none(run: Any) -> None:
