@@ -205,7 +205,7 @@ def test_kill_between_and_during_writes(tmp_path: Path) -> None:
         assert number in (last, last + 1)
         assert {value for _, value in state_store.scan(b"a|")} == {b"%d" % number * 100}
         assert [key for key, _ in state_store.scan(b"b|")] in ([], [b"b|%d" % number])
-        assert state_store.reader_check() == 0  # no stale slot in the table of readers
+        assert state_store.reader_check() == 0  # no reader is left in the table
         state_store.close()
 
 
