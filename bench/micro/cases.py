@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from bench.micro.rig import ENQUEUE, FETCH, MAP_SIZE, PAYLOAD, Rig, http_request
+from bench.micro.worker_stream import WorkerStream
 from corvo import ops
 from corvo._fast.batcher import Batcher
 from corvo._fast.codec import layouts, wal_record
@@ -316,3 +317,8 @@ def _life() -> Loop:
             assert reply.startswith(b"HTTP/1.1 200"), reply
 
     return _repeat(live)
+
+
+@case("streamed life", "enqueue, fetch and ack in frames of 64 of one worker stream", BATCH)
+def _streamed_life() -> Loop:
+    return _repeat(WorkerStream(Rig(0), BATCH).exchange)

@@ -22,7 +22,7 @@ from corvo.net.api.handlers.admin import Admin
 from corvo.net.http.router import Router
 from corvo.net.http.server import Server
 from corvo.net.hub import StreamHub
-from corvo.net.routes import routes
+from corvo.net.routes import routes, takes_pieces
 from corvo.platform.clock import Clock
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
@@ -102,13 +102,14 @@ class Rig:
         )
         self.log.start(0, 0, self.loop)
         self.pipeline.start()
-        config = load({}, {})
+        config = load({"stream-max-fps": "0"}, {})  # timers never fire here
         ids = JobIds(self.clock.random_bytes)
         service = Service(config, self.clock, self.machine, self.pipeline, ids)
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
         live = StreamHub(self.loop, service)
         self.router = Router(routes(service, admin, live, False))
         self.server = Server(self.router.handle, self.clock, None, self.loop)
+        self.server.context.takes_pieces = takes_pieces
         self.connections = [H1Conn(self.server.context, "::1") for _ in range(connections)]
         if loop is None:
             self.loop.run()
