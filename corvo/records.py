@@ -1,7 +1,9 @@
 """The table of records: every stored record and every record inside an op, one row a field.
 
 A record is written as its fields in the order of its rows (`corvo._fast.codec.layouts` says how
-each kind is written). Rows are only ever appended, so a record keeps its bytes.
+each kind is written). Rows are only ever appended, so a record keeps its bytes. A row that is
+appended after a release has a higher `since` than the rows before it. Records of an earlier format
+end before that row, and their readers use its default.
 
 Everything that has to know the order of the fields comes from here. The layout strings are made at
 import. The attributes in `corvo.model`, their C types in `corvo/model.pxd`, and the readers and
@@ -50,6 +52,14 @@ def layout(record: Record) -> str:
 def names(record: Record) -> tuple[str, ...]:
     """The names of a record's fields."""
     return tuple(field.name for field in record)
+
+
+def formats(record: Record) -> list[Record]:
+    """The fields of a record in each of its formats, the newest format first."""
+    return [
+        tuple(field for field in record if field.since <= since)
+        for since in sorted({field.since for field in record}, reverse=True)
+    ]
 
 
 def named(record: Record, values: tuple[Any, ...]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ in a .py or .pxd file of the product. The verbs:
     pack     elements of a tuple with the values of NAME's attributes, repeated fields spread
     unpack   the same as targets, repeated fields as one list
 
+`read` and `locals` leave the fields of a newer format at their defaults when the record ends before
+them.
+
 A record is one of `corvo.records`, or the row of an op in `corvo.ops`. A local field is the plain
 variable of its name in `read`, `pack` and `unpack`; `write` calls `_write_FIELD(w, NAME)` for it;
 `init` and `declare` skip it.
@@ -121,13 +124,22 @@ def op_table() -> dict[str, Any]:
 
 def lines(verb: str, record: Record, name: str, indent: str) -> Iterator[str]:
     """The lines of a region; a comment that is too long for its line goes in front of it."""
+    since = 1
+    inner = indent
     for field in record:
         if field.local and verb in ("init", "declare"):
             continue
-        line = indent + VERBS[verb](field, name)
+        if verb in ("read", "locals") and field.since > since:
+            since = field.since
+            inner = indent + "    "
+            for new in record:
+                if new.since == since and (new.local or verb == "locals"):
+                    yield f"{indent}{new.name} = {new.default or KINDS[new.kind][1]}"
+            yield f"{indent}if r.more():  # format {since}"
+        line = inner + VERBS[verb](field, name)
         code, comment, meaning = line.partition("  # ")
         if len(line) > WIDTH and comment:
-            yield f"{indent}# {meaning}"
+            yield f"{inner}# {meaning}"
             line = code
         yield line
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from corvo import ops, records
-from corvo._fast.codec.layouts import decode_fields, encode_fields
+from corvo._fast.codec.layouts import encode_fields
 from corvo.records import Field, Record
+from corvo.storage.records.grown import decode_grown
 
 FILE = Path(__file__).parent / "golden" / "ops.json"
 GOLDEN: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
@@ -82,6 +83,7 @@ def test_each_op_has_golden_bytes(name: str) -> None:
 def test_the_first_bytes_of_an_op_can_be_read(name: str) -> None:
     fields, data = GOLDEN[name]["fields"], bytes.fromhex(GOLDEN[name]["bytes"])
     record = ROWS[name]
-    assert list(records.names(record)) == list(fields)
-    assert readable(decode_fields(records.layout(record), data)) == list(fields.values())
-    assert encoded(record, list(fields.values())) == data
+    assert list(records.names(record))[: len(fields)] == list(fields)
+    decoded = readable(decode_grown(record, data))
+    assert decoded[: len(fields)] == list(fields.values())
+    assert encoded(record[: len(fields)], list(fields.values())) == data

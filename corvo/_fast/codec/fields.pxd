@@ -41,6 +41,7 @@ cdef class Reader:
     cdef Py_ssize_t _at, _end, _number
 
     cdef begin(self, bytes data)
+    cdef bint more(self) except -1
     cdef done(self)
     cdef _error(self, str why)
     cdef unsigned long long _uvarint(self) except? 0xFFFFFFFFFFFFFFFF

@@ -232,6 +232,10 @@ class Reader:
         self._at = 1
         self._number = 0
 
+    def more(self) -> cython.bint:
+        """Whether fields are left: a record of an earlier format ends before the newer ones."""
+        return self._at < self._end
+
     def done(self) -> None:
         """Nothing may be left."""
         if self._at != self._end:

@@ -8,4 +8,5 @@ logs    log lines of jobs
 events  one packed block of events for each log entry
 meta    the meta row: applied index, clock, counters, hash
 outbox  rows with the names of the records that a flush changed
+grown   records of earlier formats, which lack newer fields
 """
