@@ -514,7 +514,7 @@ def test_log_lines_survive_a_kill_and_go_with_their_job(data_dir: Path) -> None:
 # ---- unique keys ----
 
 
-def test_who_holds_which_key(api: Api, queue: str) -> None:
+def test_the_holder_of_each_key_is_listed(api: Api, queue: str) -> None:
     keys = [f"k{n}" for n in range(5)] + [ODD]
     ids = {key: api.enqueue(queue, unique_key=key) for key in keys}
     period = {"unique_period": "1h", "unique_until": "period"}

@@ -380,7 +380,7 @@ def test_the_end_of_the_test_clock(data_dir: Path) -> None:
         assert server.api().job(job_id)["state"] == "retrying"
 
 
-def test_too_much_in_flight_is_told_when_to_come_back(data_dir: Path) -> None:
+def test_a_refusal_for_overload_has_a_retry_delay(data_dir: Path) -> None:
     """New work is refused with 429; what ends work is not."""
     with running_server(data_dir, "--max-pending", "1") as server:
         api = server.api()

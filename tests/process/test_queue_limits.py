@@ -57,7 +57,7 @@ def test_no_window_holds_more_than_the_rate(
         assert took_ns < 11_500 * MS_NS
 
 
-def test_an_opened_window_wakes_who_waits(
+def test_an_opened_window_wakes_the_waiting_fetches(
     api: Api, shared_server: ServerProcess, queue: str
 ) -> None:
     api.ok("POST", f"/queues/{queue}/throttle", {"rate": 2, "window_ms": 3_600_000})

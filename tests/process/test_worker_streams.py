@@ -1,4 +1,4 @@
-"""Lifecycle streams by Connect and gRPC: frames, limits, ends, and who gets jobs nobody takes."""
+"""Lifecycle streams by Connect and gRPC: frames, limits, ends, and jobs that are not delivered."""
 
 import contextlib
 import json
@@ -130,7 +130,7 @@ def test_an_invalid_ack_leaves_the_other_acks_of_a_frame(
     assert "lease_token" in stream.exchange(acks=acks[2:])["error"]
 
 
-def test_who_goes_away_takes_no_jobs(opened: Open, api: Api, queue: str) -> None:
+def test_a_worker_that_leaves_takes_no_jobs(opened: Open, api: Api, queue: str) -> None:
     stream = opened()
     stream.send(queues=[queue], worker_id="w", fetch_count=5)
     api.wait_parked(1)

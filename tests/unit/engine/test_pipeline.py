@@ -386,7 +386,7 @@ def test_a_fetch_tried_in_vain_stays_in_front(rig: Rig) -> None:
     ]
 
 
-def test_a_closed_rate_limit_wakes_who_waits_when_it_opens(rig: Rig) -> None:
+def test_a_closed_rate_limit_wakes_the_fetches_when_it_opens(rig: Rig) -> None:
     """Nothing is proposed before, and then as many fetches as the limit lets pass."""
     rig.machine.opening_ns = rig.clock.now_ns + 3 * SECOND
     rig.machine.ready["q"] = 2
@@ -832,7 +832,7 @@ def follow(rig: Rig) -> list[Any]:
     return lost
 
 
-def test_who_does_not_lead_takes_nothing(rig: Rig) -> None:
+def test_a_node_that_does_not_lead_accepts_nothing(rig: Rig) -> None:
     follow(rig)
     with pytest.raises(NoLeader):
         rig.submit()

@@ -77,7 +77,7 @@ def test_those_that_waited_long_enough_are_answered() -> None:
     assert timers.armed == []
 
 
-def test_who_is_gone_is_not_answered() -> None:
+def test_a_request_that_is_gone_gets_no_answer() -> None:
     _, feed, waiting = ends()
     answered: list[Any] = []
     wait = an_end_wait(waiting, "a", answered)

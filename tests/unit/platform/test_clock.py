@@ -156,7 +156,7 @@ def settable() -> tuple[World, TestClock, list[int]]:
     return world, clock, jumps
 
 
-def test_jumps_are_told_and_are_no_pauses() -> None:
+def test_jumps_are_reported_and_are_no_pauses() -> None:
     world, clock, jumps = settable()
     world.runs(1)
     clock.advance(3600 * SECOND)

@@ -1,4 +1,4 @@
-"""Frames and the handshake between nodes: who is let in, who is not, and what garbage does."""
+"""Frames and the handshake between nodes: accepted and refused peers, and invalid bytes."""
 
 from collections.abc import Iterator
 

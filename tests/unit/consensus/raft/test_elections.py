@@ -1,4 +1,4 @@
-"""Terms, votes, who leads, and how leadership is handed over."""
+"""Terms, votes, leaders, and the transfer of leadership."""
 
 import pytest
 from lib.raft_cluster import ELECTION, Cluster

@@ -1,4 +1,4 @@
-"""Batches: who is counted, when callbacks are enqueued, and that it happens once."""
+"""Batches: the members that are counted, when callbacks are enqueued, and that it happens once."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Jobs that wait for jobs: who is released or ends when, and that waiting costs nothing."""
+"""Jobs that wait for jobs: when each is released or ends, and that waiting costs nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Held jobs: hold, approve, reject, revise, and what happens when nobody decides."""
+"""Held jobs: hold, approve, reject, revise, and holds without a decision."""
 
 from typing import Any
 

@@ -114,7 +114,7 @@ def test_the_number_of_blocks_is_bounded() -> None:
     assert (len(log.blocks), log.dropped) == (LOG_BLOCKS_MAX, 10)
 
 
-def test_who_may_log() -> None:
+def test_the_worker_of_the_lease_may_log() -> None:
     driver = Driver()
     assert isinstance(append(driver, "nope", line()), NotFound)
     driver.enqueue("j", base_delay_ms=0)

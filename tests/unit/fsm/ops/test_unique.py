@@ -1,4 +1,4 @@
-"""Unique keys: who holds one, and until when."""
+"""Unique keys: the holder of each, and until when."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_period_bounds_every_mode() -> None:
     assert not free(driver), "the lock is not that of the older job any more"
 
 
-def test_mode_period_lasts_an_hour_unless_told() -> None:
+def test_mode_period_lasts_an_hour_by_default() -> None:
     driver = Driver()
     enqueue(driver, "j", PERIOD)
     driver.ack("j", driver.take().token)

@@ -169,7 +169,7 @@ def test_the_place_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize("flush", [False, True])
-def test_who_holds_the_slots(flush: bool) -> None:
+def test_the_page_lists_the_active_jobs(flush: bool) -> None:
     driver = Driver()
     for n in range(5):
         driver.enqueue(f"j{n}")

@@ -69,7 +69,7 @@ def test_keepalive_goes_to_those_who_have_got_everything() -> None:
     assert timer.callback is None, "without streams there is no timer"
 
 
-def test_who_goes_away_is_forgotten() -> None:
+def test_a_stream_that_ends_is_forgotten() -> None:
     _, streams, gone = a_bench()
     conn, request = a_request()
     streams.start(request, gone.append, alive)

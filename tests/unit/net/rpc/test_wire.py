@@ -172,7 +172,7 @@ def test_what_is_no_message(content_type: str, body: bytes, code: str) -> None:
     assert caught.value.code == code
 
 
-def test_unknown_types_are_told_the_known_ones() -> None:
+def test_the_error_of_an_unknown_type_names_the_known_ones() -> None:
     peer = Peer()
     assert find_wire(call(peer, "text/plain"), UNARY) is None
     fields, _ = peer.reply()

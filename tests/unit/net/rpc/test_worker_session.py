@@ -1,4 +1,4 @@
-"""A lifecycle stream: frames in and out, what they propose, and who gets jobs nobody takes."""
+"""A lifecycle stream: frames in and out, their ops, and jobs that are not delivered."""
 
 import gc
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class Calls:
 
 
 class Stream:
-    """A session and what it has said."""
+    """A session and its responses."""
 
     def __init__(self) -> None:
         self.calls = Calls()
