@@ -1,9 +1,10 @@
 """The route table: one row per endpoint (docs/api.md), with every fact about it.
 
-The row states where the endpoint is served, the permission it needs, whether it waits or streams,
-and whether it takes an idempotency key (see `corvo.net.http.router.Route`). The gate, the proxy and
-the idempotency check read the row of a request; no other module knows a path. Methods of the worker
-service have rows of their own. Route, op, command and metric share their verb.
+The row states where the endpoint is served, the permission it needs, the parameters of its query,
+whether it waits or streams, and whether it takes an idempotency key (see
+`corvo.net.http.router.Route`). The gate, the proxy and the idempotency check read the row of a
+request; no other module knows a path. Methods of the worker service have rows of their own. Route,
+op, command and metric share their verb.
 
 Permissions are `resource.action`: the resource is the first segment of the path or what the
 endpoint really concerns; the action is `read`, `write`, `delete` or the verb of the path. Access
@@ -31,6 +32,7 @@ from corvo.net.api.handlers.reports import Reports
 from corvo.net.api.handlers.schedules import Schedules
 from corvo.net.api.handlers.search import Search
 from corvo.net.api.handlers.worker import WorkerVerbs
+from corvo.net.http.query import CONSISTENT
 from corvo.net.http.router import (
     ANY_NODE,
     HTTP_BOUNDS_NS,
@@ -69,12 +71,20 @@ def _row(method: str, path: str, handler: Handler, needs: str, at: str, **facts:
 
 def _read(path: str, handler: Handler, needs: str, **facts: Any) -> Route:
     """A GET that any node serves from its own state."""
-    return _row("GET", path, handler, needs, ANY_NODE, **facts)
+    return _any_node("GET", path, handler, needs, **facts)
 
 
-def _write(method: str, path: str, handler: Handler, needs: str) -> Route:
+def _any_node(
+    method: str, path: str, handler: Handler, needs: str, query: str = "", **facts: Any
+) -> Route:
+    """A read that any node serves; `query` has the names of its own parameters."""
+    names = (*query.split(), CONSISTENT)
+    return _row(method, path, handler, needs, ANY_NODE, query=names, **facts)
+
+
+def _write(method: str, path: str, handler: Handler, needs: str, **facts: Any) -> Route:
     """A route that proposes an op, at most once for each idempotency key."""
-    return _row(method, path, handler, needs, LEADER, takes_key=True)
+    return _row(method, path, handler, needs, LEADER, takes_key=True, **facts)
 
 
 def _fetch(path: str, handler: Handler, nothing: tuple[int, bytes]) -> Route:
@@ -129,7 +139,7 @@ def routes(
         _write("POST", "/jobs/{id}/run", jobs.run, "jobs.run"),
         _write("POST", "/jobs/bulk", bulk.act, "bulk.write"),
         _read("/bulk/{id}", bulk.get, "bulk.read"),
-        _read("/bulk/{id}/results", bulk.results, "bulk.read"),
+        _read("/bulk/{id}/results", bulk.results, "bulk.read", query="kind cursor limit"),
         _write("POST", "/bulk/{id}/cancel", bulk.cancel, "bulk.cancel"),
         _write("POST", "/bulk/{id}/undo", bulk.undo, "bulk.write"),
         _read("/schedules", schedules.list, "schedules.read"),
@@ -171,7 +181,7 @@ def _methods(rpc: Rpc) -> list[Route]:
         ("Fail", "fail.write", LEADER, {"takes_key": True}),
         ("Heartbeat", "heartbeat.write", LEADER, {}),
         ("StreamLifecycle", "fetch.write", LEADER, {"stream": True, "names_leader": True}),
-        ("Subscribe", "events.read", ANY_NODE, {"stream": True}),
+        ("Subscribe", "events.read", ANY_NODE, {"stream": True, "query": (CONSISTENT,)}),
         ("GetServerInfo", PUBLIC, LEADER, {"namespaced": False}),
         ("{method}", PUBLIC, LEADER, {"namespaced": False}),  # there is no such method
     ]
@@ -209,12 +219,12 @@ def _queues(queues: Queues, limits: Limits) -> list[Route]:
         _write("POST", "/queues/{name}/resume", queues.resume, "queues.resume"),
         _write("POST", "/queues/{name}/drain", queues.drain, "queues.drain"),
         _write("POST", "/queues/{name}/clear", queues.clear, "queues.clear"),
-        _write("DELETE", "/queues/{name}", queues.delete, "queues.delete"),
+        _write("DELETE", "/queues/{name}", queues.delete, "queues.delete", query=("confirm",)),
         _write("POST", "/queues/{name}/retention", queues.retention, "queues.write"),
         _write("POST", "/queues/{name}/concurrency", queues.concurrency, "queues.concurrency"),
         _write("POST", "/queues/{name}/throttle", limits.throttle, "queues.throttle"),
         _write("DELETE", "/queues/{name}/throttle", limits.unthrottle, "queues.throttle"),
-        _read("/queues/{name}/groups", limits.groups, "queues.read"),
+        _read("/queues/{name}/groups", limits.groups, "queues.read", query="limit after"),
         _write("POST", "/queues/{name}/groups", limits.limit_groups, "queues.write"),
         _write("POST", "/queues/{name}/aging", limits.age, "queues.write"),
     ]
@@ -224,23 +234,37 @@ def _inspect(inspect: Inspect) -> list[Route]:
     """Inspection of jobs, their events and logs, and unique keys."""
     return [
         _read("/jobs/{id}/explain", inspect.explain, "jobs.read"),
-        _read("/jobs/{id}/wait", inspect.wait, "jobs.read", waits=True),
-        _read("/jobs/{id}/events", inspect.events, "jobs.read"),
-        _read("/jobs/{id}/errors", inspect.errors, "jobs.read"),
-        _read("/jobs/{id}/logs", inspect.logs, "jobs.read"),
+        _read("/jobs/{id}/wait", inspect.wait, "jobs.read", waits=True, query="timeout"),
+        _read("/jobs/{id}/events", inspect.events, "jobs.read", query="limit before"),
+        _read("/jobs/{id}/errors", inspect.errors, "jobs.read", query="limit before"),
+        _read("/jobs/{id}/logs", inspect.logs, "jobs.read", query="attempt after limit"),
         _write("POST", "/jobs/{id}/logs", inspect.append_logs, "logs.write"),
-        _read("/queues/{name}/events", inspect.queue_events, "queues.read"),
-        _read("/locks", inspect.locks, "locks.read"),
+        _read("/queues/{name}/events", inspect.queue_events, "queues.read", query="limit before"),
+        _read("/locks", inspect.locks, "locks.read", query="queue cursor limit"),
         _write("POST", "/locks/release", inspect.release_lock, "locks.write"),
-        _read("/cluster/events", inspect.all_events, "events.read"),
+        _read("/cluster/events", inspect.all_events, "events.read", query="limit after_seq"),
     ]
 
 
 def _streams(streams: Streams) -> list[Route]:
     """Server-sent events."""
     return [
-        _read("/events", streams.events, "events.read", stream=True),
-        _row("GET", "/jobs/{id}/stream", streams.job, "jobs.read", LEADER, stream=True),
+        _read(
+            "/events",
+            streams.events,
+            "events.read",
+            stream=True,
+            query="last_event_id from queues job_ids types format",
+        ),
+        _row(
+            "GET",
+            "/jobs/{id}/stream",
+            streams.job,
+            "jobs.read",
+            LEADER,
+            stream=True,
+            query=("last_event_id",),
+        ),
         _read(_PROGRESS, streams.operation, "bulk.read", stream=True),
     ]
 
@@ -258,10 +282,10 @@ def _cluster(cluster: ClusterVerbs) -> list[Route]:
 def _search(search: Search) -> list[Route]:
     """Search, served by the mirror."""
     return [
-        _row("POST", "/jobs/search", search.search, "jobs.read", ANY_NODE),
-        _row("POST", "/jobs/facets", search.facets, "jobs.read", ANY_NODE),
-        _read("/search/fulltext", search.fulltext, "jobs.read"),
-        _read("/dead", search.dead, "jobs.read"),
+        _any_node("POST", "/jobs/search", search.search, "jobs.read"),
+        _any_node("POST", "/jobs/facets", search.facets, "jobs.read"),
+        _read("/search/fulltext", search.fulltext, "jobs.read", query="q limit"),
+        _read("/dead", search.dead, "jobs.read", query="queue limit cursor"),
         _local("POST", "/admin/rebuild-sqlite", search.rebuild, "admin.write"),
     ]
 
@@ -269,9 +293,9 @@ def _search(search: Search) -> list[Route]:
 def _reports(reports: Reports) -> list[Route]:
     """Statistics of the last day."""
     return [
-        _read("/metrics/throughput", reports.throughput, "metrics.read"),
-        _read("/metrics/history", reports.history, "metrics.read"),
-        _read("/metrics/latency", reports.latency, "metrics.read"),
+        _read("/metrics/throughput", reports.throughput, "metrics.read", query="queue"),
+        _read("/metrics/history", reports.history, "metrics.read", query="queue period step"),
+        _read("/metrics/latency", reports.latency, "metrics.read", query="queue period"),
     ]
 
 

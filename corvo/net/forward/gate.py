@@ -23,13 +23,13 @@ from corvo.engine.fetches import Wait
 from corvo.engine.leadership import LeaderLog, Leadership
 from corvo.errors import CorvoError, NotReady
 from corvo.net.forward.proxy import refuse
+from corvo.net.http.query import is_consistent
 from corvo.net.http.router import LEADER, Route
 from corvo.net.rpc.wire import STREAMING, media_type
 
 # Forwards a request to an address; it may be retried until the given time.
 Forward = Callable[[Request, str, int], None]
 
-_CONSISTENT: Final = b"consistent=true"
 _TICK_S: Final = 0.1
 
 
@@ -86,7 +86,7 @@ class Gate:
         if not self._log.started:
             reply_error(request, NotReady("the server is starting"))
         elif self._is_local(request):
-            if request.query and _CONSISTENT in request.query.split(b"&"):
+            if request.query and is_consistent(request):
                 self._read(request, self._until_ns())
             else:
                 self._handle(request)

@@ -1,6 +1,7 @@
-"""The query of a request: known names only, each at most once, with clear refusals."""
+"""The query of a request: names of its route only, each at most once, with clear refusals."""
 
 import difflib
+from typing import Final
 from urllib.parse import parse_qsl
 
 from corvo import limits
@@ -11,13 +12,20 @@ from corvo.platform.durations import parse_duration
 
 _FIELDS_MAX = 32
 _INTEGER_DIGITS_MAX = 18
+# Positions in a list: an empty one is the start.
+POSITIONS: Final = frozenset(("cursor", "after", "before", "after_seq", "last_event_id"))
+_FLAGS: Final = ("false", "true")
+# Parameter of each read that any node serves.
+CONSISTENT: Final = "consistent"
 
 
 class Query:
     """The names and values of a query, decoded."""
 
-    def __init__(self, request: Request, *known: str) -> None:
-        """Raises ValidationError for what is malformed, unknown or given twice."""
+    def __init__(self, request: Request) -> None:
+        """The names are those of the route. Raises ValidationError for a query that is malformed,
+        or has a name that is unknown or repeated."""
+        known: tuple[str, ...] = request.route.query
         self._values: dict[str, str] = {}
         try:
             pairs = parse_qsl(
@@ -34,6 +42,8 @@ class Query:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ValidationError(f"unknown query parameter {shown(name)}{hint}", field=name)
+            if not value and name not in POSITIONS:
+                raise ValidationError(f"query parameter {name} is empty", field=name)
             if name in self._values:
                 raise ValidationError(f"query parameter {name} is repeated", field=name)
             self._values[name] = value
@@ -54,6 +64,10 @@ class Query:
                 f"{name} must be one of {', '.join(words)}, not {shown(text)}", field=name
             )
         return text
+
+    def flag(self, name: str) -> bool:
+        """`true` or `false`; absent is false."""
+        return self.choice(name, _FLAGS) == "true"
 
     def names(self, name: str) -> list[str]:
         """A list with commas; absent is empty."""
@@ -94,3 +108,14 @@ class Query:
         if text is None:
             return absent_s * limits.SECOND_NS
         return min(parse_duration(text, name), max_s * limits.SECOND_NS)
+
+
+def check_query(request: Request) -> None:
+    """Raise ValidationError unless the query fits the route."""
+    Query(request).flag(CONSISTENT)
+
+
+def is_consistent(request: Request) -> bool:
+    """Whether a read waits until this node has applied all acknowledged writes."""
+    route = request.route
+    return route is not None and CONSISTENT in route.query and Query(request).flag(CONSISTENT)

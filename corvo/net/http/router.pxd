@@ -12,7 +12,7 @@ cdef str _decode(bytes segment)
 cdef class Route:
     cdef readonly str method, pattern, name, at, needs, returned_by
     cdef readonly bint namespaced, takes_key, waits, stream, names_leader
-    cdef readonly tuple nothing
+    cdef readonly tuple nothing, query
     cdef readonly object handler
     cdef readonly RouteMetrics route_metrics
 

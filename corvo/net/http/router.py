@@ -16,6 +16,7 @@ from corvo._fast.http.exchange import Request, header_line
 from corvo._fast.metrics import RouteMetrics
 from corvo.engine.caller import ANONYMOUS
 from corvo.errors import CorvoError, MethodNotAllowed, NotFound, ValidationError
+from corvo.net.http.query import check_query
 
 # Bounds of the duration of requests: 1 ms to 10 s.
 HTTP_BOUNDS_NS: Final = tuple(
@@ -59,6 +60,7 @@ class Route:
         stream: bool = False,
         names_leader: bool = False,
         returned_by: str = "",
+        query: tuple[str, ...] = (),
         nothing: tuple[int, bytes] | None = None,
         route_metrics: RouteMetrics | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class Route:
         stream        the response stays open
         names_leader  a stream of messages opens on any node, which names the leader in it
         returned_by   the response hands out jobs; the pattern of the route that gives one back
+        query         names of the parameters that it takes in the query
         nothing       status and body of a long poll that ends without a result
         """
         self.method = method
@@ -86,6 +89,7 @@ class Route:
         self.stream = stream
         self.names_leader = names_leader
         self.returned_by = returned_by
+        self.query = query
         self.nothing = nothing
         self.route_metrics = route_metrics or RouteMetrics(HTTP_BOUNDS_NS)
 
@@ -127,6 +131,8 @@ class Router:
             request.route = route
         request.caller = ANONYMOUS
         request.route_metrics = route.route_metrics
+        if request.query:
+            check_query(request)
         if request.idempotency_key is None and request.namespace is None:
             route.handler(request)
         else:

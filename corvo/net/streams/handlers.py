@@ -40,7 +40,7 @@ class Streams:
 
     def events(self, request: Request) -> None:
         """All events, or those that match the filters, from now on or after an event."""
-        query = Query(request, "last_event_id", "from", "queues", "job_ids", "types", "format")
+        query = Query(request)
         after = _last_event_id(request, query)
         start = query.choice("from", ("now", "start"))
         if after is None and start == "start":
@@ -52,7 +52,7 @@ class Streams:
 
     def job(self, request: Request) -> None:
         """The live output of a job until it is finished."""
-        query = Query(request, "last_event_id")
+        query = Query(request)
         after = _last_event_id(request, query) or 0
         service = self._service
         job_id = service.job(check_job_id(request.params[0])).id
@@ -77,7 +77,6 @@ class Streams:
 
     def operation(self, request: Request) -> None:
         """The progress of a bulk operation until it is finished."""
-        Query(request)
         self._operations.subscribe(request, self._service.operation(request.params[0]))
 
 

@@ -243,7 +243,7 @@ class Bulk:
     def results(self, request: Request) -> None:
         """A page of the jobs with one kind of outcome."""
         operation = self._service.operation(request.params[0])
-        query = Query(request, "kind", "cursor", "limit")
+        query = Query(request)
         kind = query.text("kind") or OUTCOMES[DONE]
         if kind not in OUTCOMES:
             raise ValidationError(

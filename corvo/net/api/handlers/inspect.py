@@ -47,7 +47,7 @@ class Inspect:
 
     def wait(self, request: Request) -> None:
         """200 with the job when it is finished, 202 with its present state at the timeout."""
-        query = Query(request, "timeout")
+        query = Query(request)
         job = self._job(request)
         wait_ns = query.duration_ns("timeout", limits.END_WAIT_DEFAULT_S, limits.END_WAIT_MAX_S)
         wait_for_end(self._service, request, job.id, wait_ns, self._on_waited)
@@ -63,7 +63,7 @@ class Inspect:
 
     def events(self, request: Request) -> None:
         """A page of its timeline, from the end of it; the oldest event comes first."""
-        query = Query(request, "limit", "before")
+        query = Query(request)
         job = self._job(request)
         reads = self._service.reads
         before = query.seq("before")
@@ -90,7 +90,7 @@ class Inspect:
 
     def errors(self, request: Request) -> None:
         """A page of its error records, from the newest; the oldest of them comes first."""
-        query = Query(request, "limit", "before")
+        query = Query(request)
         job = self._job(request)
         errors = error_documents(self._service.reads, job, query.limit(), query.seq("before"))
         reply: dict[str, Any] = {"errors": errors, "error_count": job.error_count}
@@ -120,7 +120,7 @@ class Inspect:
 
     def logs(self, request: Request) -> None:
         """A page of lines after `after`, in order."""
-        query = Query(request, "attempt", "after", "limit")
+        query = Query(request)
         job = self._job(request)
         attempt = query.integer("attempt", 0, 1, limits.RETRIES_MAX)
         reads = self._service.reads
@@ -145,7 +145,7 @@ class Inspect:
 
     def locks(self, request: Request) -> None:
         """A page of the unique keys that are held."""
-        query = Query(request, "queue", "cursor", "limit")
+        query = Query(request)
         queue = query.text("queue")
         if queue:
             queue = self._service.queue(validate.queue_name(queue)).name
@@ -179,7 +179,7 @@ class Inspect:
 
     def queue_events(self, request: Request) -> None:
         """A page of the events of a queue and its jobs, from the newest; the oldest comes first."""
-        query = Query(request, "limit", "before")
+        query = Query(request)
         queue = self._service.queue(validate.queue_name(request.params[0]))
         changes, before = self._service.reads.queue_events(
             queue.name, query.seq("before"), query.limit(), limits.PAGE_SIZE_MAX
@@ -191,7 +191,7 @@ class Inspect:
 
     def all_events(self, request: Request) -> None:
         """A page of all events after `after_seq`, in order."""
-        query = Query(request, "limit", "after_seq")
+        query = Query(request)
         changes = self._service.reads.events_after(
             query.seq("after_seq"), query.limit(), limits.PAGE_SIZE_MAX
         )

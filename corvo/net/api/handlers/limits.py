@@ -60,7 +60,7 @@ class Limits:
 
     def groups(self, request: Request) -> None:
         """A page of the groups that have jobs, by key."""
-        query = Query(request, "limit", "after")
+        query = Query(request)
         name = self._service.queue(validate.queue_name(request.params[0])).name
         limit = query.limit()
         total, groups = self._service.reads.groups(name, query.text("after"), limit + 1)

@@ -58,7 +58,7 @@ class Queues:
 
     def delete(self, request: Request) -> None:
         """Delete it with all its jobs and settings."""
-        if Query(request, "confirm").text("confirm") != "true":
+        if Query(request).text("confirm") != "true":
             raise ValidationError("confirm=true is required to delete a queue", field="confirm")
         self._delete_jobs(request, ops.DELETE_QUEUE, "deleted")
 

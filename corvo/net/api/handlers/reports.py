@@ -24,12 +24,12 @@ class Reports:
 
     def throughput(self, request: Request) -> None:
         """Jobs enqueued and completed and attempts failed in each of the last 60 minutes."""
-        query = Query(request, "queue")
+        query = Query(request)
         self._ask(request, "throughput", query, {"minutes": _MINUTES_DEFAULT})
 
     def history(self, request: Request) -> None:
         """Points of charts, up to a day back."""
-        query = Query(request, "queue", "period", "step")
+        query = Query(request)
         minutes = _minutes(query, "period", "24h")
         step = _minutes(query, "step", "5m")
         if step > minutes:
@@ -38,7 +38,7 @@ class Reports:
 
     def latency(self, request: Request) -> None:
         """How long jobs waited and ran."""
-        query = Query(request, "queue", "period")
+        query = Query(request)
         period_ns = _minutes(query, "period", "1h") * _MINUTE_NS
         self._ask(request, "latency", query, {"period_ns": period_ns})
 

@@ -42,14 +42,18 @@ class Search:
             if len(page[name] or "") > limits.SEARCH_TEXT_SIZE_MAX:
                 page[name] = None  # none of ours
         limit = page["limit"]
-        if type(limit) is not int or not 1 <= limit <= limits.SEARCH_PAGE_MAX:
+        if limit is not None and type(limit) is not int:
+            raise ValidationError(
+                f"limit must be a whole number, not {shown(limit)}", field="limit"
+            )
+        if limit is None or not 1 <= limit <= limits.SEARCH_PAGE_MAX:
             limit = limits.SEARCH_PAGE_DEFAULT
         arguments = {"filter": fields, **page, "limit": limit}
         self._asking.ask(request, "search", arguments, min_index(request), reply_mirrored)
 
     def dead(self, request: Request) -> None:
         """A page of the dead jobs."""
-        query = Query(request, "queue", "limit", "cursor")
+        query = Query(request)
         fields: dict[str, Any] = {"state": ["dead"]}
         if queue := query.text("queue"):
             fields["queue"] = queue
@@ -60,19 +64,21 @@ class Search:
     def facets(self, request: Request) -> None:
         """How many jobs match a filter, and how many of them by state, queue, priority, tag."""
         body = decode_object(request.body)
-        fields = body.pop("filter", None) or {}
-        by = body.pop("by", None) or ["state"]
+        fields = body.pop("filter", None)
+        by = body.pop("by", None)
         if body:
-            raise ValidationError(f"unknown field {shown(next(iter(body)))}")
+            name = next(iter(body))
+            raise ValidationError(f"unknown field {shown(name)}", field=name)
+        fields = {} if fields is None else fields
         if not isinstance(fields, dict):
             raise ValidationError("filter must be an object", field="filter")
         filters.parse(fields)
-        arguments = {"filter": fields, "by": _dimensions(by)}
+        arguments = {"filter": fields, "by": _dimensions(["state"] if by is None else by)}
         self._asking.ask(request, "facets", arguments, min_index(request), reply_mirrored)
 
     def fulltext(self, request: Request) -> None:
         """The jobs with some words in payload, tags or queue, the best matches first."""
-        query = Query(request, "q", "limit")
+        query = Query(request)
         words = query.text("q")
         if not words.strip():
             raise ValidationError("q is required", field="q")

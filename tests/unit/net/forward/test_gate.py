@@ -14,6 +14,8 @@ from corvo.engine.fetches import Wait
 from corvo.errors import LeaseLost, Overloaded
 from corvo.net.forward.gate import Gate
 
+JOB = "/api/v1/jobs/"
+
 
 class Loop:
     """Runs callbacks and timers when told to."""
@@ -319,18 +321,18 @@ def test_a_request_that_was_passed_on_is_not_passed_on_again(rig: Rig) -> None:
 
 def test_consistent_reads(rig: Rig) -> None:
     rig.lead(False, "n2/x")
-    rig.send("GET", "/a?consistent=true")
-    rig.send("GET", "/b?x=1&consistent=true")
-    rig.send("GET", "/c?consistent=no")
-    assert rig.served == [b"/c"]
+    rig.send("GET", JOB + "a?consistent=true")
+    rig.send("GET", JOB + "b/events?limit=1&consistent=true")
+    rig.send("GET", JOB + "c?consistent=false")
+    assert rig.served == [b"/api/v1/jobs/c"]
     rig.log.reads.pop(0)(True)
-    assert rig.served == [b"/c", b"/a"]
+    assert rig.served == [b"/api/v1/jobs/c", b"/api/v1/jobs/a"]
     rig.log.reads.pop(0)(False)
     assert rig.gate.held == 1
     rig.shell.now_ns += limits.LEADER_WAIT_NS
     rig.loop.run(timers=True)
     assert rig.answers() == [b"200", b"503", b"200"]
-    rig.send("GET", "/d?consistent=true")
+    rig.send("GET", JOB + "d?consistent=%74rue")
     rig.shell.now_ns += limits.LEADER_WAIT_NS
     rig.loop.run(timers=True)
     assert rig.answers() == [b"503"]
@@ -338,14 +340,14 @@ def test_consistent_reads(rig: Rig) -> None:
 
 def test_a_read_is_asked_for_again_at_the_next_leader(rig: Rig) -> None:
     rig.lead(False, "n2/x")
-    rig.send("GET", "/a?consistent=true")
+    rig.send("GET", JOB + "a?consistent=true")
     [lost] = rig.log.reads
     rig.lead(False, "")
     assert rig.log.reads != [lost] and not rig.served
     rig.lead(True)
     assert not rig.served and len(rig.log.reads) == 1
     rig.log.reads.pop()(True)
-    assert rig.served == [b"/a"] and rig.answers() == [b"200"]
+    assert rig.served == [b"/api/v1/jobs/a"] and rig.answers() == [b"200"]
 
 
 def test_errors_of_handlers_are_answers(rig: Rig) -> None:

@@ -102,9 +102,18 @@ def make_request(line: bytes) -> tuple[H1Conn, Request]:
 
 def test_handle_sets_params_and_calls() -> None:
     CALLS.clear()
-    _, request = make_request(b"GET /api/v1/jobs/a%20b?x=%zz")
+    _, request = make_request(b"GET /api/v1/jobs/a%20b")
     ROUTER.handle(request)
     assert CALLS == [("GET /api/v1/jobs/{id}", ("a b",))]
+
+
+@pytest.mark.parametrize("query", [b"x=1", b"x", b"x=%zz", b"&", b"limit=1"])
+def test_a_query_that_the_row_does_not_name(query: bytes) -> None:
+    CALLS.clear()
+    _, request = make_request(b"GET /api/v1/jobs/a?" + query)
+    with pytest.raises(ValidationError):
+        ROUTER.handle(request)
+    assert CALLS == []
 
 
 @pytest.mark.parametrize(
