@@ -4,9 +4,10 @@ Every error names the field, the value and the limit.
 """
 
 import json
+from typing import Any
 
 from corvo import limits
-from corvo.errors import PayloadTooLarge, ValidationError
+from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.platform.durations import parse_duration
 
@@ -174,6 +175,25 @@ def length_ms(value: Duration, field: str, absent: int) -> int:
     if value is None:
         return absent
     return min(parse_duration(value, field) // limits.MS_NS, limits.DELAY_MAX_MS)
+
+
+def of_part(error: CorvoError, part: str, **place: Any) -> CorvoError:
+    """The error of a part of a request, with the name and the place of the part."""
+    return type(error)(f"{part} {error.message}", **{**error.fields, **place})
+
+
+def queue_names(names: list[str], field: str) -> list[str]:
+    """Valid queue names; an error has the index of the name."""
+    try:
+        return [queue_name(name, field) for name in names]
+    except ValidationError:
+        for index, name in enumerate(names):
+            try:
+                queue_name(name, f"{field}[{index}]")
+            except ValidationError as error:
+                error.fields |= {"field": field, "index": index}
+                raise
+        raise
 
 
 def count(value: int, field: str, count_max: int) -> int:

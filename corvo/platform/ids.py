@@ -87,15 +87,19 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
     return job_id
 
 
-def check_job_ids(ids: list[str], field: str) -> list[str]:
-    """Validate and deduplicate job ids.
+def check_job_ids(ids: list[str], field: str, start: int = 0) -> list[str]:
+    """Validate and deduplicate job ids. `start` is the index of the first one in the request.
 
     One check of all ids together is many times faster than a check of each."""
     unique = list(dict.fromkeys(ids))
     others = "".join(unique).encode(errors="surrogatepass").translate(None, _ID_LETTERS)
     if others or "" in unique or max(map(len, unique), default=0) > limits.JOB_ID_SIZE_MAX:
-        for job_id in unique:
-            check_job_id(job_id, field)
+        for index, job_id in enumerate(ids, start):
+            try:
+                check_job_id(job_id, f"{field}[{index}]")
+            except ValidationError as error:
+                error.fields |= {"field": field, "index": index}
+                raise
     return unique
 
 

@@ -185,8 +185,12 @@ class _Reader:
         elif field.repeated:
             self._count_item()
             item: dict[str, Any] = {}
-            values.setdefault(field.name, []).append(item)
-            self._read_message(field.message, end, item, depth + 1)
+            items: list[Any] = values.setdefault(field.name, [])
+            items.append(item)
+            try:
+                self._read_message(field.message, end, item, depth + 1)
+            except ProtobufError as error:
+                raise ProtobufError(f"{field.name}[{len(items) - 1}]: {error}") from None
         else:
             self._read_message(field.message, end, values.setdefault(field.name, {}), depth + 1)
 

@@ -72,9 +72,7 @@ class EnqueueCommands:
                     raise ValidationError("wait is for POST /enqueue only", field="wait")
                 queue, values = self.job_values(item, batch_id)
             except CorvoError as error:
-                raise type(error)(
-                    f"job {position} {error.message}", **{**error.fields, "index": position}
-                ) from None
+                raise validate.of_part(error, f"job {position}", index=position) from None
             queues.append(queue)
             jobs.append(values)
         return queues, jobs, batch

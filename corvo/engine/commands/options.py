@@ -9,9 +9,9 @@ from corvo.engine import validate
 from corvo.engine.commands import result_schemas
 from corvo.engine.commands.action_args import hold_values
 from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
-from corvo.errors import ValidationError
+from corvo.errors import CorvoError, ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
-from corvo.platform.ids import check_job_id
+from corvo.platform.ids import check_job_id, check_job_ids
 from corvo.records import NEW_JOB_OPTIONS, Field, names
 
 _CHAIN_STEP_MIN = -2
@@ -101,12 +101,19 @@ class OptionsEncoder:
         encoded = encode_fields(
             ops.CHAIN_LAYOUT,
             (
-                [self._follower(item, f"chain step {i}") for i, item in enumerate(steps)],
+                [self._step(item, index) for index, item in enumerate(steps)],
                 self._follower(chain.on_failure, "chain on_failure"),
                 self._follower(chain.on_exit, "chain on_exit"),
             ),
         )
         return validate.json_size(encoded, "chain", limits.CHAIN_SIZE_MAX)
+
+    def _step(self, body: FollowerBody, index: int) -> bytes:
+        try:
+            return self._follower(body, f"chain step {index}")
+        except CorvoError as error:
+            error.fields["index"] = index
+            raise
 
     def _follower(self, body: FollowerBody | None, what: str) -> bytes:
         if body is None:
@@ -135,13 +142,13 @@ def _checked(field: Field, value: Any) -> object:
 
 def depends_on(ids: list[str] | None) -> list[str]:
     """Job ids, each once."""
-    found = dict.fromkeys(job_id.strip() for job_id in ids or ())
-    found.pop("", None)
+    found = check_job_ids([job_id.strip() for job_id in ids or ()], "depends_on")
     if len(found) > limits.DEPENDENCIES_MAX:
         raise ValidationError(
-            f"depends_on has {len(found)} items (limit {limits.DEPENDENCIES_MAX})"
+            f"depends_on has {len(found)} items (limit {limits.DEPENDENCIES_MAX})",
+            field="depends_on",
         )
-    return [check_job_id(job_id, "depends_on") for job_id in found]
+    return found
 
 
 def on_dependency_failure(value: str | None) -> int:

@@ -57,7 +57,7 @@ class WorkCommands:
     def fetch_values(peer: str, body: FetchBody, count: int) -> FetchValues:
         """The values of a fetch from this address; `count` is 0 for one job outside a list."""
         validate.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
-        queues = [validate.queue_name(name, "queues") for name in body.queues]
+        queues = validate.queue_names(body.queues, "queues")
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
         if body.timeout is not None:
             wait_ns = parse_duration(body.timeout, "timeout")
@@ -102,9 +102,12 @@ class WorkCommands:
         payloads = []
         refused: dict[int, CorvoError] = {}
         for position, job_id in enumerate(ids):
-            if not job_id:
-                raise ValidationError("job_id is required for each ack")
-            check_job_id(job_id)
+            try:
+                if not job_id:
+                    raise ValidationError("job_id is required for each ack", field="job_id")
+                check_job_id(job_id)
+            except ValidationError as error:
+                raise validate.of_part(error, f"ack {position}", index=position) from None
             try:
                 values = self.ack_values(job_id, body_of(position))
             except CorvoError as error:
@@ -174,22 +177,13 @@ class WorkCommands:
         beats = []
         deltas: dict[str, str] = {}
         for job_id, beat in sorted(jobs.items()):
-            progress = json_value(beat.progress)
-            if len(progress) > limits.PROGRESS_SIZE_MAX:
-                raise PayloadTooLarge(
-                    f"progress of {validate.shown(job_id)} too large: {len(progress)} bytes "
-                    f"(max {limits.PROGRESS_SIZE_MAX})",
-                    field="progress",
-                )
-            values = (
-                check_job_id(job_id),
-                validate.lease_token(beat.lease_token),
-                progress,
-                self._checkpoint(beat.checkpoint),
-            )
-            beats.append(encode_fields(ops.BEAT_LAYOUT, values))
-            if beat.stream_delta:
-                deltas[job_id] = _delta(beat.stream_delta)
+            try:
+                beats.append(self._beat(job_id, beat))
+                if beat.stream_delta:
+                    deltas[job_id] = _delta(beat.stream_delta)
+            except CorvoError as error:
+                part = f"jobs[{validate.shown(job_id)}]"
+                raise validate.of_part(error, part, job_id=job_id) from None
 
         def on_heartbeat(argument: Any, result: Any) -> None:
             for job_id, delta in deltas.items():
@@ -198,6 +192,16 @@ class WorkCommands:
             answer(argument, result)
 
         self._service.submit(caller, ops.HEARTBEAT, (beats,), (on_heartbeat, argument))
+
+    def _beat(self, job_id: str, beat: Beat) -> bytes:
+        """The heartbeat of one job."""
+        values = (
+            check_job_id(job_id),
+            validate.lease_token(beat.lease_token),
+            validate.json_size(json_value(beat.progress), "progress", limits.PROGRESS_SIZE_MAX),
+            self._checkpoint(beat.checkpoint),
+        )
+        return encode_fields(ops.BEAT_LAYOUT, values)
 
     def release_values(self, job_id: str, body: ReleaseBody) -> tuple[Any, ...]:
         """The values of the Release layout."""

@@ -60,6 +60,12 @@ class HeartbeatBody(_Body):
     jobs: dict[str, Beat] = {}
 
 
+class _RawBeats(msgspec.Struct):
+    """A HeartbeatBody whose items are not decoded."""
+
+    jobs: dict[str, Raw] = {}
+
+
 class ScheduleBody(_Body):
     """POST /schedules and PUT /schedules/{id}: what is absent stays as it is, null is the
     default."""
@@ -265,6 +271,7 @@ _B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
+_INDEX = re.compile(r"\[(\d+)\]")
 # Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
 _LONE_SURROGATE = re.compile(
     rb"\\\\"
@@ -287,7 +294,7 @@ def decode(body: bytes, kind: type[_B]) -> _B:
         decoded: _B = decoder.decode(body)
         return decoded
     except msgspec.ValidationError as error:
-        raise _explained(str(error), kind) from None
+        raise _explained(str(error), kind, body) from None
     except msgspec.DecodeError as error:
         if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
             return _decode_lone_surrogates(body, kind, decoder)
@@ -342,7 +349,7 @@ def _decode_lone_surrogates(body: bytes, kind: type[_B], decoder: Any) -> _B:
     try:
         decoded = decoder.decode(swapped)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), kind) from None
+        raise _explained(str(error), kind, swapped) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"invalid JSON: {error}") from None
     back = {new: old for old, new in swaps.items()}
@@ -368,21 +375,47 @@ def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
     return value
 
 
-def _explained(text: str, kind: type) -> ValidationError:
-    """A decoder's message, with the member first and a hint."""
+def _explained(text: str, kind: type, body: bytes) -> ValidationError:
+    """A decoder's message about a body, with the member first and a hint; and where it is."""
     unknown = _UNKNOWN.match(text)
     if unknown is None:
         at = _AT.match(text)
-        message = f"{at.group(2)}: {at.group(1)}" if at else text
-        return ValidationError(message.replace("`", ""))
-    name, path = unknown.group(1), unknown.group(2) or ""
-    struct = _struct_at(kind, path)
-    where = f" (at {path.lstrip('.')})" if path else ""
+        if at is None:
+            return ValidationError(text.replace("`", ""))
+        path, place = _place(at.group(2), kind, body)
+        message = f"{path}: {at.group(1)}".replace("`", "")
+        name = path.rpartition(".")[2]
+        return ValidationError(message, field=name.partition("[")[0], **place)
+    name, at_path = unknown.group(1), unknown.group(2) or ""
+    struct = _struct_at(kind, at_path)
+    path, place = _place(at_path.lstrip("."), kind, body)
+    where = f" (at {path})" if path else ""
     if name in _NOT_HERE.get(struct, ()):
-        return ValidationError(f"{name} is not part of this version{where}", field=name)
+        return ValidationError(f"{name} is not part of this version{where}", field=name, **place)
     near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name)
+    return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name, **place)
+
+
+def _place(path: str, kind: type, body: bytes) -> tuple[str, dict[str, Any]]:
+    """A path in a body with the keys that the decoder leaves out, and the place of the part as
+    fields of an error."""
+    if kind is HeartbeatBody and path.startswith("jobs[...]"):
+        job_id = _refused_beat(body)
+        return path.replace("...", shown(job_id), 1), {"job_id": job_id}
+    index = _INDEX.search(path)
+    return path, {} if index is None else {"index": int(index.group(1))}
+
+
+def _refused_beat(body: bytes) -> str:
+    """The job of the first heartbeat that cannot be decoded."""
+    beats = msgspec.json.decode(body, type=_RawBeats).jobs
+    for job_id, beat in beats.items():
+        try:
+            msgspec.json.decode(beat, type=Beat)
+        except msgspec.ValidationError:
+            return job_id
+    return ""
 
 
 def _struct_at(kind: type, path: str) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 
 from corvo._fast.codec import protobuf
 from corvo._fast.codec.protobuf import Field, Message, ProtobufError
+from corvo.engine.validate import shown
 from corvo.errors import CorvoError
 from corvo.limits import SECOND_NS, TIME_MAX_NS
 from corvo.net.rpc.proto_file import TIMESTAMP
@@ -127,13 +128,25 @@ class _Reader:
             raise ProtobufError(f"{field.name} must be an object")
         self._count(len(value))
         of = _value_field(field)
-        return {key: self._value(of, item) for key, item in value.items()}
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            try:
+                found[key] = self._value(of, item)
+            except ProtobufError as error:
+                raise ProtobufError(f"{field.name}[{shown(key)}]: {error}") from None
+        return found
 
     def _list(self, field: Field, value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ProtobufError(f"{field.name} must be an array")
         self._count(len(value))
-        return [self._value(field, item) for item in value]
+        found: list[Any] = []
+        for index, item in enumerate(value):
+            try:
+                found.append(self._value(field, item))
+            except ProtobufError as error:
+                raise ProtobufError(f"{field.name}[{index}]: {error}") from None
+        return found
 
     def _count(self, items: int) -> None:
         self._items_left -= items

@@ -248,10 +248,11 @@ class WorkerCalls:
         self,
         caller: Caller,
         items: list[Values] | FastEnqueues,
-        refuse: Callable[[CorvoError], None],
+        refuse: Callable[[int, CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
-        """Propose those of the jobs that are right, all or none; whether there are any."""
+        """Propose those of the jobs that are right, all or none; whether there are any. `refuse`
+        is called with the position and the error of each of the others."""
         stamp_ns = self._service.clock.stamp()
         if isinstance(items, FastEnqueues):
             payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
@@ -259,7 +260,7 @@ class WorkerCalls:
             return True
         queues: list[str] = []
         payloads: list[bytes] = []
-        for item in items:
+        for position, item in enumerate(items):
             try:
                 payload = b""
                 if len(item) == _QUEUE_AND_PAYLOAD and "payload_json" in item and "queue" in item:
@@ -270,7 +271,7 @@ class WorkerCalls:
                     job_id = self._service.new_job_id(stamp_ns)
                     payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
             except CorvoError as error:
-                refuse(error)
+                refuse(position, error)
             else:
                 queues.append(queue)
                 payloads.append(payload)

@@ -55,14 +55,18 @@ class _Frame:
         self.overloaded = False
         self.strayed = False  # this node does not lead
 
-    def note(self, part: str, error: Exception) -> None:
-        """An error of a part."""
+    def note(self, part: str, error: Exception, item: int | None = None) -> None:
+        """An error of a part, or of one of its items."""
         self.strayed = self.strayed or isinstance(error, NoLeader)
         found = rpc_error(error)
         overloaded = found.code == _OVERLOADED
         if not self.error:
             prefix = "OVERLOADED: " if overloaded else ""
-            self.error = f"{prefix}{part}: {found.message}"
+            if item is None and part == "enqueue" and isinstance(error, CorvoError):
+                item = error.fields.get("index")  # of a refusal of all of them
+            one = len(self.values.get(part + "s", ())) == 1
+            where = "" if item is None or one else f" (item {item})"
+            self.error = f"{prefix}{part}: {found.message}{where}"
             self.overloaded = overloaded
 
     def refuse_ack(self, position: int, error: CorvoError) -> None:
@@ -172,8 +176,8 @@ class LifecycleSession:
             self._done(frame)
             return
         self._ack(frame, values.get("acks", []))
-        for item in values.get("fails", []):
-            self._fail(frame, item)
+        for number, item in enumerate(values.get("fails", [])):
+            self._fail(frame, item, number)
         self._enqueue(frame, values.get("enqueues", []))
         if values.get("fetch_count", 0) > 0:
             if self._pushes is None:
@@ -188,12 +192,14 @@ class LifecycleSession:
         part: str,
         propose: Callable[[Callable[[Any], None]], None],
         take: Callable[[Any], None] | None = None,
+        item: int | None = None,
     ) -> None:
-        """Have something proposed, of which the result belongs to the frame."""
+        """Have something proposed, of which the result belongs to the frame; `item` is its number
+        among the items of the part."""
 
         def answer(result: Any) -> None:
             if isinstance(result, CorvoError):
-                frame.note(part, result)
+                frame.note(part, result, item)
             elif take is not None:
                 take(result)
             self._done(frame)
@@ -203,7 +209,7 @@ class LifecycleSession:
             propose(answer)
         except CorvoError as error:
             frame.open -= 1
-            frame.note(part, error)
+            frame.note(part, error, item)
 
     def _next_caller(self) -> Caller:
         """The caller of the next op: an idempotency key covers the first op only."""
@@ -220,7 +226,8 @@ class LifecycleSession:
         if not isinstance(acks, FastAcks):
             items = [item for item in acks if item.get("job_id")]
             if len(items) < len(acks):
-                frame.note("ack", RpcError("invalid_argument", "job_id is required"))
+                missing = next(n for n, item in enumerate(acks) if not item.get("job_id"))
+                frame.note("ack", RpcError("invalid_argument", "job_id is required"), missing)
         if items:
             self._held = max(0, self._held - len(items))
 
@@ -235,10 +242,15 @@ class LifecycleSession:
                 take,
             )
 
-    def _fail(self, frame: _Frame, item: Values) -> None:
+    def _fail(self, frame: _Frame, item: Values, number: int) -> None:
         self._held = max(0, self._held - 1)
         caller = self._next_caller()
-        self._propose(frame, "fail", lambda answer: self._calls.fail_job(caller, item, answer))
+        self._propose(
+            frame,
+            "fail",
+            lambda answer: self._calls.fail_job(caller, item, answer),
+            item=number,
+        )
 
     def _enqueue(self, frame: _Frame, enqueues: list[Values] | FastEnqueues) -> None:
         if len(enqueues) > limits.LIFECYCLE_ENQUEUES_MAX:
@@ -253,8 +265,8 @@ class LifecycleSession:
             else:
                 frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
 
-        def refuse(error: CorvoError) -> None:
-            frame.note("enqueue", error)
+        def refuse(number: int, error: CorvoError) -> None:
+            frame.note("enqueue", error, number)
 
         caller = self._next_caller()
 

@@ -61,5 +61,6 @@ def test_many_ids_are_checked_like_one() -> None:
     assert check_job_ids([], "job_ids") == []
     assert check_job_ids(["b", "a-1_Z", "b", "x" * 128], "job_ids") == ["b", "a-1_Z", "x" * 128]
     for bad in ("", "a b", "é", "a/b", "\ud800", "x" * 129, "a\nb", "\x00"):
-        with pytest.raises(ValidationError, match="^job_ids "):
-            check_job_ids(["good", bad], "job_ids")
+        with pytest.raises(ValidationError, match=r"^job_ids\[8\] ") as refused:
+            check_job_ids(["good", bad], "job_ids", 7)
+        assert refused.value.fields == {"field": "job_ids", "index": 8}

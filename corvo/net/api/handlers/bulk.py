@@ -87,7 +87,7 @@ class Bulk:
                 self._act(request, body, action, check_job_ids(ids, "job_ids"), arguments)
             else:  # in parts, so that other requests have their turns
                 request.context = body, action, arguments
-                self._service.later(self._check, request, ids, {})
+                self._service.later(self._check, request, ids, 0, {})
             return
         given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
@@ -102,16 +102,17 @@ class Bulk:
         )
         self._select(request, selection)
 
-    def _check(self, request: Request, ids: list[str], known: dict[str, None]) -> None:
-        """Check the next part of a long list of ids; `known` are the checked ones."""
+    def _check(self, request: Request, ids: list[str], start: int, known: dict[str, None]) -> None:
+        """Check the next part of a long list of ids, which begins at `start` of the list; `known`
+        are the checked ones."""
         try:
-            known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids")))
+            known.update(dict.fromkeys(check_job_ids(ids[:_IDS_AT_ONCE], "job_ids", start)))
         except CorvoError as error:
             reply_error(request, error)
             return
         rest = ids[_IDS_AT_ONCE:]
         if rest:
-            self._service.later(self._check, request, rest, known)
+            self._service.later(self._check, request, rest, start + _IDS_AT_ONCE, known)
         else:
             self._service.later(self._on_checked, request, list(known))
 

@@ -105,7 +105,7 @@ class Inspect:
         body = decode(request.body, LogsBody)
         validate.count(len(body.lines), "lines", limits.LOG_LINES_MAX)
         now_ns = self._service.clock.stamp()
-        lines = [_encode_line(line, number, now_ns) for number, line in enumerate(body.lines)]
+        lines = _encode_lines(body.lines, now_ns)
         validate.json_size(b"".join(lines), "lines", limits.LOG_CALL_SIZE_MAX)
         job_id = check_job_id(request.params[0])
         values = (job_id, validate.lease_token(body.lease_token), lines)
@@ -198,10 +198,20 @@ class Inspect:
         reply_json(request, 200, {"events": [event_document(event) for event in changes]})
 
 
-def _encode_line(line: LineBody, number: int, now_ns: int) -> bytes:
+def _encode_lines(lines: list[LineBody], now_ns: int) -> list[bytes]:
+    encoded = []
+    for index, line in enumerate(lines):
+        try:
+            encoded.append(_encode_line(line, now_ns))
+        except CorvoError as error:
+            raise validate.of_part(error, f"line {index}", index=index) from None
+    return encoded
+
+
+def _encode_line(line: LineBody, now_ns: int) -> bytes:
     message = json_string(line.message, "message")
     if not message:
-        raise ValidationError(f"message is required (line {number})", field="message")
+        raise ValidationError("message is required", field="message")
     level = _LEVEL_ALIASES.get(line.level or "", line.level or _LEVEL_DEFAULT)
     if level not in LOG_LEVELS:
         raise ValidationError(

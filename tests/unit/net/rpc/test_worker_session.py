@@ -51,12 +51,13 @@ class Calls:
         self,
         _caller: Any,
         items: list[Values],
-        refuse: Callable[[CorvoError], None],
+        refuse: Callable[[int, CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         queues = [item["queue"] for item in items if item.get("queue")]
-        if len(queues) < len(items):
-            refuse(ValidationError("queue is required"))
+        for position, item in enumerate(items):
+            if not item.get("queue"):
+                refuse(position, ValidationError("queue is required"))
         if queues:
             self._propose("enqueue", queues, answer)
         return bool(queues)
@@ -186,7 +187,7 @@ def test_the_first_error_is_named_and_the_rest_stands() -> None:
             "request_id": 1,
             "acked": 1,
             "enqueued_job_ids": ["n"],
-            "error": "ack: job_id is required",
+            "error": "ack: job_id is required (item 1)",
         }
     ]
     stream.send(fetch_count=1)
