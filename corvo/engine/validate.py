@@ -29,16 +29,17 @@ def shown(value: object) -> str:
 def queue_name(name: str, field: str = "queue") -> str:
     """A valid queue name: 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
     if not name:
-        raise ValidationError(f"{field} is required")
+        raise ValidationError(f"{field} is required", field=field)
     size = len(name) if name.isascii() else len(name.encode())
     if size > limits.QUEUE_NAME_SIZE_MAX:
         raise ValidationError(
-            f"{field} {shown(name)} has {size} bytes (limit {limits.QUEUE_NAME_SIZE_MAX})"
+            f"{field} {shown(name)} has {size} bytes (limit {limits.QUEUE_NAME_SIZE_MAX})",
+            field=field,
         )
     if name in (".", ".."):
-        raise ValidationError(f"{field} {shown(name)} is not allowed")
+        raise ValidationError(f"{field} {shown(name)} is not allowed", field=field)
     if not name.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
-        raise ValidationError(f"{field} {shown(name)} contains a control character")
+        raise ValidationError(f"{field} {shown(name)} contains a control character", field=field)
     return name
 
 
@@ -48,13 +49,23 @@ def text(value: str | None, field: str, size_max: int) -> str:
         return ""
     size = len(value) if value.isascii() else len(value.encode())
     if size > size_max:
-        raise ValidationError(f"{field} has {size} bytes (limit {size_max})")
+        raise ValidationError(f"{field} has {size} bytes (limit {size_max})", field=field)
     return value
 
 
+def key(value: str | None, field: str, size_max: int) -> str:
+    """An optional id, token, key or name of bounded size. Absent is empty, so an empty one is
+    refused: the client meant a value."""
+    if value is None:
+        return ""
+    if not value:
+        raise ValidationError(f"{field} must not be empty", field=field)
+    return text(value, field, size_max)
+
+
 def name(value: str | None, field: str, size_max: int) -> str:
-    """An optional text that becomes part of a key: bounded, no control characters."""
-    value = text(value, field, size_max)
+    """An optional name that becomes part of a key: bounded, no control characters."""
+    value = key(value, field, size_max)
     if not value.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
         raise ValidationError(f"{field} {shown(value)} contains a control character", field=field)
     return value
@@ -80,10 +91,11 @@ def priority(value: str | int | None) -> int:
         if value in PRIORITY_NAMES:
             return PRIORITY_NAMES.index(value)
         raise ValidationError(
-            f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)"
+            f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)",
+            field="priority",
         )
     if not 0 <= value < PRIORITIES:
-        raise ValidationError(f"priority {value} is out of range (0-2)")
+        raise ValidationError(f"priority {value} is out of range (0-2)", field="priority")
     return value
 
 
@@ -92,7 +104,9 @@ def max_retries(value: int | None) -> int:
     if value is None:
         return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
-        raise ValidationError(f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})")
+        raise ValidationError(
+            f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})", field="max_retries"
+        )
     return value
 
 
@@ -102,7 +116,8 @@ def backoff(value: str | None) -> int:
         return _EXPONENTIAL
     if value not in BACKOFFS:
         raise ValidationError(
-            f"retry_backoff {shown(value)} is unknown (use {', '.join(BACKOFFS)})"
+            f"retry_backoff {shown(value)} is unknown (use {', '.join(BACKOFFS)})",
+            field="retry_backoff",
         )
     return BACKOFFS.index(value)
 
@@ -112,7 +127,7 @@ def jitter_ppm(value: float | None) -> int:
     if value is None:
         return limits.RETRY_JITTER_DEFAULT_PPM
     if not 0 <= value <= 1:
-        raise ValidationError(f"retry_jitter {value} is out of range (0-1)")
+        raise ValidationError(f"retry_jitter {value} is out of range (0-1)", field="retry_jitter")
     return round(value * 1_000_000)
 
 
@@ -123,14 +138,15 @@ def unique_until(value: str | None) -> int:
     name = _UNIQUE_ALIASES.get(value, value)
     if name not in UNIQUE_UNTIL:
         raise ValidationError(
-            f"unique_until {shown(value)} is unknown (use {', '.join(UNIQUE_UNTIL)})"
+            f"unique_until {shown(value)} is unknown (use {', '.join(UNIQUE_UNTIL)})",
+            field="unique_until",
         )
     return UNIQUE_UNTIL.index(name)
 
 
 def lease_token(value: str | None) -> str:
     """An optional lease token of bounded size."""
-    return text(value, "lease_token", limits.JOB_ID_SIZE_MAX)
+    return key(value, "lease_token", limits.JOB_ID_SIZE_MAX)
 
 
 def lease_ns(value: Duration) -> int:
@@ -143,7 +159,8 @@ def lease_ns(value: Duration) -> int:
     if not low <= value_ns <= high:
         raise ValidationError(
             f"lease_duration {value_ns / 1e9:g} s is out of range "
-            f"({limits.LEASE_MIN_S}-{limits.LEASE_MAX_S} s)"
+            f"({limits.LEASE_MIN_S}-{limits.LEASE_MAX_S} s)",
+            field="lease_duration",
         )
     return value_ns
 
@@ -199,7 +216,7 @@ def queue_names(names: list[str], field: str) -> list[str]:
 def count(value: int, field: str, count_max: int) -> int:
     """A number of items, at least one and at most the limit."""
     if value == 0:
-        raise ValidationError(f"{field} is required and must not be empty")
+        raise ValidationError(f"{field} is required and must not be empty", field=field)
     if value > count_max:
-        raise ValidationError(f"{field} has {value} items (limit {count_max})")
+        raise ValidationError(f"{field} has {value} items (limit {count_max})", field=field)
     return value

@@ -127,4 +127,4 @@ def _scaled(whole: str, fraction: str | None, unit_ns: int) -> int:
 def _refused(field: str, value: object, wanted: str) -> ValidationError:
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         value = value[:_SHOWN_MAX] + "..."
-    return ValidationError(f"{field} must be {wanted}, not {json.dumps(value)}")
+    return ValidationError(f"{field} must be {wanted}, not {json.dumps(value)}", field=field)

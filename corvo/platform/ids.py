@@ -77,12 +77,13 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
     """Validate a job id from a client; ids of other generators are accepted, too."""
     if len(job_id) > limits.JOB_ID_SIZE_MAX:
         raise ValidationError(
-            f"{field} has {len(job_id)} characters (limit {limits.JOB_ID_SIZE_MAX})"
+            f"{field} has {len(job_id)} characters (limit {limits.JOB_ID_SIZE_MAX})", field=field
         )
     letters = job_id.replace("_", "").replace("-", "")
     if not job_id or not job_id.isascii() or (letters and not letters.isalnum()):
         raise ValidationError(
-            f"{field} must consist of letters, digits, '_' and '-', not {json.dumps(job_id)}"
+            f"{field} must consist of letters, digits, '_' and '-', not {json.dumps(job_id)}",
+            field=field,
         )
     return job_id
 

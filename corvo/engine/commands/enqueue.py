@@ -63,10 +63,11 @@ class EnqueueCommands:
         self, body: EnqueueBatchBody
     ) -> tuple[list[str], list[tuple[Any, ...]], bytes]:
         """The queue and the values of each job of a batch, and the definition of a new batch."""
-        validate.count(len(body.jobs), "jobs", limits.ENQUEUE_BATCH_MAX)
+        items = body.jobs or []
+        validate.count(len(items), "jobs", limits.ENQUEUE_BATCH_MAX)
         batch_id, batch = self._batch(body)
         queues, jobs = [], []
-        for position, item in enumerate(body.jobs):
+        for position, item in enumerate(items):
             try:
                 if item.wait is not None:
                     raise ValidationError("wait is for POST /enqueue only", field="wait")
@@ -80,16 +81,18 @@ class EnqueueCommands:
     def _batch(self, body: EnqueueBatchBody) -> tuple[str, bytes]:
         """The batch that all jobs join, and its definition if it is new."""
         if body.batch is None:
-            return check_job_id(body.batch_id, "batch_id") if body.batch_id else "", b""
-        if body.batch_id:
-            raise ValidationError("batch (a new one) and batch_id exclude each other")
+            return _optional_id(body.batch_id, "batch_id"), b""
+        if body.batch_id is not None:
+            raise ValidationError(
+                "batch (a new one) and batch_id exclude each other", field="batch_id"
+            )
         batch_id = self._service.new_batch_id()
         return batch_id, self._options.encode_batch(batch_id, body.batch)
 
     def job_values(self, body: EnqueueBody, batch_id: str = "") -> tuple[str, tuple[Any, ...]]:
         """The queue, and the values of the Enqueue layout after the id."""
         config = self._service.config
-        if body.scheduled_at and body.delay is not None:
+        if body.scheduled_at is not None and body.delay is not None:
             raise ValidationError("delay and scheduled_at exclude each other", field="delay")
         queue = validate.queue_name(body.queue or "")
         has_options = batch_id != "" or astuple(body)[_FIRST_OPTION:] != _NO_OPTIONS
@@ -113,7 +116,7 @@ class EnqueueCommands:
             if body.checkpoint
             else b"",
             validate.name(body.parent_id, "parent_id", limits.JOB_ID_SIZE_MAX),
-            validate.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
+            validate.key(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX).encode(),
             validate.unique_until(body.unique_until),
             validate.length_ns(body.unique_period, "unique_period"),
             self._options.encode(body, batch_id) if has_options else b"",
@@ -122,10 +125,15 @@ class EnqueueCommands:
     def _due_ns(self, body: EnqueueBody) -> int:
         """The time at which a job is due; 0 = now. A delay counts from the stamp of the leader, so
         that the clock of the client does not matter."""
-        if body.scheduled_at:
+        if body.scheduled_at is not None:
             return parse_time(body.scheduled_at, "scheduled_at")
         delay_ns = validate.length_ns(body.delay, "delay")
         return min(self._service.clock.stamp() + delay_ns, limits.TIME_MAX_NS) if delay_ns else 0
+
+
+def _optional_id(value: str | None, field: str) -> str:
+    """An id, empty if it is absent."""
+    return "" if value is None else check_job_id(value, field)
 
 
 def _encode_part(first: int, end: int, values: tuple[Any, ...]) -> bytes:

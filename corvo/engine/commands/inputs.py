@@ -32,7 +32,7 @@ class FollowerBody(_Body):
 class ChainBody(_Body):
     """A chain of an enqueue."""
 
-    steps: list[FollowerBody] = []
+    steps: list[FollowerBody] | None = None
     on_failure: FollowerBody | None = None
     on_exit: FollowerBody | None = None
 
@@ -97,7 +97,7 @@ class EnqueueBody(JobBody):
 class EnqueueBatchBody(_Body):
     """POST /enqueue/batch."""
 
-    jobs: list[EnqueueBody] = []
+    jobs: list[EnqueueBody] | None = None
     batch: BatchBody | None = None
     batch_id: Text = None
 
@@ -105,7 +105,7 @@ class EnqueueBatchBody(_Body):
 class FetchBody(_Body):
     """POST /fetch and POST /fetch/batch."""
 
-    queues: list[str] = []
+    queues: list[str] | None = None
     worker_id: Text = None
     hostname: Text = None
     timeout: Duration = None
@@ -137,7 +137,7 @@ class FailBody(_Body):
     backtrace: Raw = NOTHING
     retry: bool | None = None
     retry_after: Duration = None
-    provider_error: bool = False
+    provider_error: bool | None = None
 
 
 class Beat(_Body):

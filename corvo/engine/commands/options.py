@@ -28,9 +28,9 @@ class OptionsEncoder:
 
     def encode(self, body: EnqueueBody, batch_id: str = "") -> bytes:
         """The `options` of an Enqueue; `batch_id` is that of the whole request."""
-        if body.batch_id:
+        if body.batch_id is not None:
             if batch_id:
-                raise ValidationError("batch_id: the request names a batch")
+                raise ValidationError("batch_id: the request names a batch", field="batch_id")
             batch_id = check_job_id(body.batch_id, "batch_id")
         chain_id, chain_step, chain = self._chain(body)
         held, hold_reason, hold_timeout_ns, hold_action = _hold(body)
@@ -55,13 +55,19 @@ class OptionsEncoder:
     def encode_batch(self, batch_id: str, body: BatchBody) -> bytes:
         """The batch of an EnqueueBatch."""
         on_complete = b""
-        if body.callback_queue:
+        if body.callback_queue is not None:
             if body.on_complete is not None:
-                raise ValidationError("batch: callback_queue and on_complete are the same thing")
-            complete = FollowerBody(queue=body.callback_queue, payload=body.callback_payload)
+                raise ValidationError(
+                    "batch: callback_queue and on_complete are the same thing",
+                    field="callback_queue",
+                )
+            queue = validate.queue_name(body.callback_queue, "callback_queue")
+            complete = FollowerBody(queue=queue, payload=body.callback_payload)
             on_complete = self._follower(complete, "batch callback")
         elif json_value(body.callback_payload):
-            raise ValidationError("batch: callback_payload needs a callback_queue")
+            raise ValidationError(
+                "batch: callback_payload needs a callback_queue", field="callback_payload"
+            )
         values = (
             batch_id,
             self._follower(body.on_success, "batch on_success"),
@@ -74,25 +80,29 @@ class OptionsEncoder:
         """Chain id, step and definition: a new chain, a place in a given one, or a mere link."""
         if body.chain is not None:
             return self._new_chain_id(), 0, self._definition(body.chain, 0, body.queue)
-        chain_id = check_job_id(body.chain_id, "chain_id") if body.chain_id else ""
+        chain_id = "" if body.chain_id is None else check_job_id(body.chain_id, "chain_id")
         step = body.chain_step or 0
         steps_max = limits.CHAIN_STEPS_MAX
         if not _CHAIN_STEP_MIN <= step < steps_max:
-            raise ValidationError(f"chain_step {step} is out of range (-2 to {steps_max - 1})")
+            raise ValidationError(
+                f"chain_step {step} is out of range (-2 to {steps_max - 1})", field="chain_step"
+            )
         if body.chain_config is not None:
             chain = self._definition(body.chain_config, step, body.queue)
             return chain_id or self._new_chain_id(), step, chain
         if body.chain_step is not None and not chain_id:
-            raise ValidationError("chain_step needs a chain_id")
+            raise ValidationError("chain_step needs a chain_id", field="chain_step")
         return chain_id, step, b""
 
     def _definition(self, chain: ChainBody, step: int, queue: str | None) -> bytes:
-        steps = chain.steps
+        steps = chain.steps or []
         if len(steps) < 2:
-            raise ValidationError(f"chain has {len(steps)} steps (at least 2)")
+            raise ValidationError(f"chain has {len(steps)} steps (at least 2)", field="steps")
         validate.count(len(steps), "chain steps", limits.CHAIN_STEPS_MAX)
         if step >= len(steps):
-            raise ValidationError(f"chain_step {step} is out of range (the chain: {len(steps)})")
+            raise ValidationError(
+                f"chain_step {step} is out of range (the chain: {len(steps)})", field="chain_step"
+            )
         if step >= 0 and steps[step].queue != queue:
             raise ValidationError(
                 f"chain step {step} has the queue {validate.shown(steps[step].queue)}, "
@@ -119,7 +129,7 @@ class OptionsEncoder:
         if body is None:
             return b""
         if not body.queue:
-            raise ValidationError(f"{what} needs a queue")
+            raise ValidationError(f"{what} needs a queue", field="queue")
         payload = json_value(body.payload)
         values = (
             validate.queue_name(body.queue, f"queue of {what}"),
@@ -131,12 +141,14 @@ class OptionsEncoder:
 def _checked(field: Field, value: Any) -> object:
     """An option that is checked by its kind and bound alone."""
     if field.kind == "s":
-        return validate.text(value, field.name, field.max)
+        return validate.key(value, field.name, field.max)
     if field.kind == "b":
         return validate.json_size(json_value(value), field.name, field.max)
     number = value or 0
     if not 0 <= number <= field.max:
-        raise ValidationError(f"{field.name} {number} is out of range (0 to {field.max})")
+        raise ValidationError(
+            f"{field.name} {number} is out of range (0 to {field.max})", field=field.name
+        )
     return number
 
 
@@ -158,7 +170,8 @@ def on_dependency_failure(value: str | None) -> int:
     if value not in ON_DEPENDENCY_FAILURE:
         raise ValidationError(
             f"on_dependency_failure {validate.shown(value)} is unknown "
-            f"(use {', '.join(ON_DEPENDENCY_FAILURE)})"
+            f"(use {', '.join(ON_DEPENDENCY_FAILURE)})",
+            field="on_dependency_failure",
         )
     return ON_DEPENDENCY_FAILURE.index(value)
 
@@ -169,7 +182,7 @@ def _hold(body: EnqueueBody) -> tuple[bool, str, int, int]:
     if hold is None:
         return False, "", 0, 0
     for name, given in (("scheduled_at", body.scheduled_at), ("delay", body.delay)):
-        if given:
+        if given is not None:
             raise ValidationError(f"hold and {name} exclude each other", field="hold")
     reason = validate.text(hold.reason, "reason", limits.HOLD_TEXT_SIZE_MAX)
     timeout_ns, action = hold_values(hold.timeout, hold.timeout_action)

@@ -56,14 +56,15 @@ class WorkCommands:
     @staticmethod
     def fetch_values(peer: str, body: FetchBody, count: int) -> FetchValues:
         """The values of a fetch from this address; `count` is 0 for one job outside a list."""
-        validate.count(len(body.queues), "queues", limits.FETCH_QUEUES_MAX)
-        queues = validate.queue_names(body.queues, "queues")
+        names = body.queues or []
+        validate.count(len(names), "queues", limits.FETCH_QUEUES_MAX)
+        queues = validate.queue_names(names, "queues")
         wait_ns = limits.FETCH_WAIT_DEFAULT_S * limits.SECOND_NS
         if body.timeout is not None:
             wait_ns = parse_duration(body.timeout, "timeout")
-        worker_id = validate.text(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
+        worker_id = validate.key(body.worker_id, "worker_id", limits.WORKER_ID_SIZE_MAX)
         worker_id = worker_id or f"anonymous-{peer}"
-        hostname = validate.text(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX)
+        hostname = validate.key(body.hostname, "hostname", limits.HOSTNAME_SIZE_MAX)
         lease_ns = validate.lease_ns(body.lease_duration)
         values = (queues, worker_id, hostname, lease_ns, limits.FETCH_REPLY_SIZE_MAX)
         if count:
@@ -126,7 +127,7 @@ class WorkCommands:
             why = check_result(schema, result)
             if why:
                 self._log_unchecked(job_id, why)
-        step = _step(body) if body.step_status or body.exit_reason else b""
+        step = _step(body) if body.step_status is not None or body.exit_reason else b""
         return job_id, token, result, self._checkpoint(body.checkpoint), step
 
     def _log_unchecked(self, job_id: str, why: str) -> None:
@@ -161,7 +162,7 @@ class WorkCommands:
             ),
             body.retry is False,
             validate.length_ns(body.retry_after, "retry_after", absent=-1),
-            body.provider_error,
+            bool(body.provider_error),
         )
 
     def heartbeat(
@@ -227,10 +228,11 @@ def _delta(text: str) -> str:
 
 def _step(body: AckBody) -> bytes:
     """The instruction of an ack to its chain."""
-    status = body.step_status or "continue"
+    status = "continue" if body.step_status is None else body.step_status
     if status not in ("continue", "exit"):
         raise ValidationError(
-            f"step_status {validate.shown(status)} is unknown (use continue, exit)"
+            f"step_status {validate.shown(status)} is unknown (use continue, exit)",
+            field="step_status",
         )
     reason = validate.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
     return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))

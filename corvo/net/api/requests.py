@@ -51,13 +51,13 @@ class _Tags(_Body):
 class AckBatchBody(_Body):
     """POST /ack/batch."""
 
-    acks: list[AckItem] = []
+    acks: list[AckItem] | None = None
 
 
 class HeartbeatBody(_Body):
     """POST /heartbeat."""
 
-    jobs: dict[str, Beat] = {}
+    jobs: dict[str, Beat] | None = None
 
 
 class _RawBeats(msgspec.Struct):
@@ -95,7 +95,7 @@ class ScheduleBody(_Body):
 class CancelBody(_Body):
     """POST /jobs/{id}/cancel."""
 
-    force: bool = False
+    force: bool | None = None
 
 
 class ApproveBody(_Body):
@@ -110,7 +110,7 @@ class RejectBody(_Body):
 
     rejected_by: Text = None
     reason: Text = None
-    revise: bool = False
+    revise: bool | None = None
     feedback: Raw = NOTHING
 
 
@@ -118,8 +118,8 @@ class MoveBody(_Body):
     """POST /jobs/{id}/move."""
 
     queue: Text = None
-    reset_attempts: bool = False
-    keep_priority: bool = True
+    reset_attempts: bool | None = None
+    keep_priority: bool | None = None
 
 
 class PriorityBody(_Body):
@@ -131,7 +131,7 @@ class PriorityBody(_Body):
 class UndoBody(_Body, rename={"async_": "async"}):
     """POST /bulk/{id}/undo."""
 
-    async_: bool = False
+    async_: bool | None = None
 
 
 class BulkBody(_Body, rename={"async_": "async"}):
@@ -140,19 +140,19 @@ class BulkBody(_Body, rename={"async_": "async"}):
     action: Text = None
     job_ids: list[str] | None = None
     filter: dict[str, Raw] | None = None
-    all: bool = False
-    dry_run: bool = False
-    async_: bool = False
+    all: bool | None = None
+    dry_run: bool | None = None
+    async_: bool | None = None
     move_to_queue: Text = None
-    reset_attempts: bool = False
-    keep_priority: bool = True
+    reset_attempts: bool | None = None
+    keep_priority: bool | None = None
     priority: str | int | None = None
-    force: bool = False
+    force: bool | None = None
     reason: Text = None
     by: Text = None
     note: Text = None
     feedback: Raw = NOTHING
-    revise: bool = False
+    revise: bool | None = None
     timeout: Duration = None
     timeout_action: Text = None
 
@@ -178,7 +178,7 @@ class LogsBody(_Body):
     """POST /jobs/{id}/logs."""
 
     lease_token: Text = None
-    lines: list[LineBody] = []
+    lines: list[LineBody] | None = None
 
 
 class ReleaseLockBody(_Body):
@@ -192,7 +192,7 @@ class ReleaseLockBody(_Body):
 class ConcurrencyBody(_Body):
     """POST /queues/{name}/concurrency."""
 
-    max: int = 0
+    max: int | None = None
 
 
 class ThrottleBody(_Body):
@@ -228,7 +228,7 @@ class JoinBody(_Body):
 class MemberBody(_Body):
     """POST /cluster/remove, promote, transfer: which node."""
 
-    node_id: str = ""
+    node_id: Text = None
 
 
 class ClockBody(_Body):

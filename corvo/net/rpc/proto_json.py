@@ -104,8 +104,6 @@ class _Reader:
         self._items_max = items_max
 
     def read(self, message: Message, document: Any) -> dict[str, Any]:
-        if message.name == TIMESTAMP:
-            return _read_time(document)
         if not isinstance(document, dict):
             raise ProtobufError(f"{message.name} must be an object")
         values: dict[str, Any] = {}
@@ -155,6 +153,10 @@ class _Reader:
 
     def _value(self, field: Field, value: Any) -> Any:
         if field.message is not None:
+            if field.message.name == TIMESTAMP:
+                return _read_time(field.name, value)
+            if not isinstance(value, dict):
+                raise ProtobufError(f"{field.name} must be an object")
             return self.read(field.message, value)
         if field.kind == protobuf.STRING:
             if isinstance(value, str):
@@ -211,11 +213,11 @@ def _is_default(value: Any) -> bool:
     return not value and not _is_minus_zero(value)
 
 
-def _read_time(value: Any) -> dict[str, Any]:
+def _read_time(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, str):
-        raise ProtobufError("a time must be a string")
+        raise ProtobufError(f"{name} must be a time as a string")
     try:
-        at_ns = parse_time(value, "a time")
+        at_ns = parse_time(value, name)
     except CorvoError as error:
         raise ProtobufError(error.message) from None
     seconds, nanos = divmod(at_ns, SECOND_NS)

@@ -163,7 +163,7 @@ class Bulk:
             except CorvoError as error:
                 reply_error(request, error)
         else:  # complete, or it is the operation of an earlier request
-            in_background = selection.body.async_ or result.total > _ASYNC_ABOVE
+            in_background = bool(selection.body.async_) or result.total > _ASYNC_ABOVE
             request.context = in_background
             self._on_accepted(request, result)
 
@@ -195,7 +195,7 @@ class Bulk:
 
             self._count(request, action, ids, 0, sample, counted)
             return
-        in_background = body.async_ or len(ids) > _ASYNC_ABOVE
+        in_background = bool(body.async_) or len(ids) > _ASYNC_ABOVE
         if body.all and not in_background:
             in_background = self._service.reads.matching(action, 0)[0] > _ASYNC_ABOVE
         with_key = request.caller.idempotency is not None
@@ -203,7 +203,7 @@ class Bulk:
             ids, self._service.new_operation_id(), in_background, with_key
         )
         part, more = given.part()
-        values = (given.operation_id, part, body.all, action, arguments, more)
+        values = (given.operation_id, part, bool(body.all), action, arguments, more)
         self._service.submit(request.caller, ops.BULK_ACTION, values, (self._on_part, request))
 
     def _on_part(self, request: Request, result: Any) -> None:
@@ -236,7 +236,7 @@ class Bulk:
         """Undo a bulk operation, for jobs that did not change since."""
         body = decode(request.body or b"{}", UndoBody)
         operation = self._service.operation(request.params[0])
-        in_background = body.async_ or operation.counts[DONE] > _ASYNC_ABOVE
+        in_background = bool(body.async_) or operation.counts[DONE] > _ASYNC_ABOVE
         request.context = in_background
         values = (self._service.new_operation_id(), operation.id)
         self._service.submit(request.caller, ops.BULK_UNDO, values, (self._on_accepted, request))
@@ -341,23 +341,23 @@ def _arguments(action: int, body: BulkBody, states: tuple[str, ...]) -> bytes:
         raise ValidationError("priority is required for change_priority action", field="priority")
     target = body.move_to_queue
     return encode_arguments(
-        target=validate.queue_name(target, "move_to_queue") if target else "",
-        reset_attempts=body.reset_attempts,
-        keep_priority=body.keep_priority,
+        target="" if target is None else validate.queue_name(target, "move_to_queue"),
+        reset_attempts=bool(body.reset_attempts),
+        keep_priority=body.keep_priority is not False,
         priority=validate.priority(body.priority),
-        force=body.force,
+        force=bool(body.force),
         reason=body.reason,
         by=body.by,
         note=body.note,
         feedback=json_value(body.feedback),
-        revise=body.revise,
+        revise=bool(body.revise),
         hold=hold_values(body.timeout, body.timeout_action),
         states=sum(1 << STATES.index(state) for state in states),
     )
 
 
 def _one_of_three(body: BulkBody) -> None:
-    given = [body.job_ids is not None, body.filter is not None, body.all]
+    given = [body.job_ids is not None, body.filter is not None, bool(body.all)]
     if sum(given) != 1:
         raise ValidationError("give exactly one of job_ids, filter, and all: true")
 

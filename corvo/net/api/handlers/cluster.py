@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from corvo import limits
 from corvo._fast.http.exchange import Request, reply_error
+from corvo.engine import validate
 from corvo.engine.leadership import Membership
 from corvo.errors import CorvoError, Unsupported
 from corvo.net.api.requests import JoinBody, MemberBody, decode, decode_optional
@@ -40,19 +42,23 @@ class ClusterVerbs:
 
     def remove(self, request: Request) -> None:
         """200 when the node is out."""
-        body = decode(request.body, MemberBody)
-        self._members.remove(body.node_id, lambda error: _reply(request, error))
+        node_id = _node_id(decode(request.body, MemberBody))
+        self._members.remove(node_id, lambda error: _reply(request, error))
 
     def promote(self, request: Request) -> None:
         """200 when the node votes."""
-        body = decode(request.body, MemberBody)
-        self._members.promote(body.node_id, lambda error: _reply(request, error))
+        node_id = _node_id(decode(request.body, MemberBody))
+        self._members.promote(node_id, lambda error: _reply(request, error))
 
     def transfer(self, request: Request) -> None:
         """202: the node, or the best one, gets a request to lead."""
-        body = decode_optional(request.body, MemberBody)
-        name = self._members.transfer(body.node_id)
+        node_id = _node_id(decode_optional(request.body, MemberBody))
+        name = self._members.transfer(node_id)
         reply_json(request, 202, {"status": "ok", "node_id": name})
+
+
+def _node_id(body: MemberBody) -> str:
+    return validate.key(body.node_id, "node_id", limits.JOB_ID_SIZE_MAX)
 
 
 def _reply(request: Request, error: CorvoError | None) -> None:

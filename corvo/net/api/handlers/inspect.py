@@ -103,9 +103,10 @@ class Inspect:
     def append_logs(self, request: Request) -> None:
         """Add lines to the attempt that runs."""
         body = decode(request.body, LogsBody)
-        validate.count(len(body.lines), "lines", limits.LOG_LINES_MAX)
+        given = body.lines or []
+        validate.count(len(given), "lines", limits.LOG_LINES_MAX)
         now_ns = self._service.clock.stamp()
-        lines = _encode_lines(body.lines, now_ns)
+        lines = _encode_lines(given, now_ns)
         validate.json_size(b"".join(lines), "lines", limits.LOG_CALL_SIZE_MAX)
         job_id = check_job_id(request.params[0])
         values = (job_id, validate.lease_token(body.lease_token), lines)
@@ -161,10 +162,10 @@ class Inspect:
         """Take a unique key from the job that holds it."""
         body = decode(request.body, ReleaseLockBody)
         queue = validate.queue_name(body.queue or "")
-        key = validate.text(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX)
+        key = validate.key(body.unique_key, "unique_key", limits.UNIQUE_KEY_SIZE_MAX)
         if not key:
             raise ValidationError("unique_key is required", field="unique_key")
-        job_id = check_job_id(body.job_id) if body.job_id else ""
+        job_id = "" if body.job_id is None else check_job_id(body.job_id)
         values = (queue, key.encode(), job_id)
         self._service.submit(request.caller, ops.RELEASE_LOCK, values, (self._on_released, request))
 
@@ -212,12 +213,13 @@ def _encode_line(line: LineBody, now_ns: int) -> bytes:
     message = json_string(line.message, "message")
     if not message:
         raise ValidationError("message is required", field="message")
-    level = _LEVEL_ALIASES.get(line.level or "", line.level or _LEVEL_DEFAULT)
+    level = _LEVEL_DEFAULT if line.level is None else line.level
+    level = _LEVEL_ALIASES.get(level, level)
     if level not in LOG_LEVELS:
         raise ValidationError(
             f"level {validate.shown(level)} is unknown (use {', '.join(LOG_LEVELS)})", field="level"
         )
-    at_ns = parse_time(line.at, "at") if line.at else now_ns
+    at_ns = now_ns if line.at is None else parse_time(line.at, "at")
     return encode_fields(ops.LINE_LAYOUT, (LOG_LEVELS.index(level), at_ns, message))
 
 

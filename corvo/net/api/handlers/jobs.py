@@ -40,7 +40,7 @@ class Jobs:
     def cancel(self, request: Request) -> None:
         """Cancel it; the worker of an active job gets a request to stop, unless forced."""
         body = decode_optional(request.body, CancelBody)
-        values = (check_job_id(request.params[0]), body.force)
+        values = (check_job_id(request.params[0]), bool(body.force))
         self._service.submit(request.caller, ops.CANCEL_JOB, values, (self._on_cancelled, request))
 
     def hold(self, request: Request) -> None:
@@ -60,7 +60,7 @@ class Jobs:
         arguments = encode_arguments(
             by=body.rejected_by,
             reason=body.reason,
-            revise=body.revise,
+            revise=bool(body.revise),
             feedback=json_value(body.feedback),
         )
         self._act(request, "reject", arguments)
@@ -71,8 +71,8 @@ class Jobs:
         values = (
             check_job_id(request.params[0]),
             validate.queue_name(body.queue or ""),
-            body.reset_attempts,
-            body.keep_priority,
+            bool(body.reset_attempts),
+            body.keep_priority is not False,
         )
         request.context = "moved"
         self._service.submit(request.caller, ops.MOVE_JOB, values, (on_done, request))

@@ -11,7 +11,6 @@ from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import AgingBody, GroupsBody, ThrottleBody, decode
 from corvo.net.api.responses import group_document, reply_json
 from corvo.net.http.query import Query
-from corvo.platform.durations import parse_duration
 
 
 class Limits:
@@ -29,7 +28,7 @@ class Limits:
         if body.window_ms is not None:
             window_ns = body.window_ms * limits.MS_NS
         else:
-            window_ns = parse_duration(body.period or 0, "period")
+            window_ns = validate.length_ns(body.period, "period")
         if body.rate is None or body.rate <= 0 or window_ns <= 0:
             raise ValidationError("rate and window_ms (or period) must be positive")
         if body.rate > limits.RATE_MAX:

@@ -98,10 +98,13 @@ class Queues:
     def concurrency(self, request: Request) -> None:
         """Limit the active jobs over all workers; 0 or less removes the limit."""
         body = decode(request.body, ConcurrencyBody)
-        if body.max > CONCURRENCY_MAX:
-            raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")
+        limit = body.max or 0
+        if limit > CONCURRENCY_MAX:
+            raise ValidationError(
+                f"max {limit} is out of range (limit {CONCURRENCY_MAX})", field="max"
+            )
         request.context = "ok"
-        values = (validate.queue_name(request.params[0]), max(0, body.max))
+        values = (validate.queue_name(request.params[0]), max(0, limit))
         self._service.submit(request.caller, ops.SET_CONCURRENCY, values, (on_done, request))
 
     def _propose(self, request: Request, op: ops.Op, word: str) -> None:

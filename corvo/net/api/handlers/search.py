@@ -39,6 +39,8 @@ class Search:
         for name in ("sort", "order", "cursor"):
             if not isinstance(page[name], str | None):
                 raise ValidationError(f"{name} must be a string", field=name)
+            if page[name] == "" and name != "cursor":  # an empty position is the start
+                raise ValidationError(f"{name} must not be empty", field=name)
             if len(page[name] or "") > limits.SEARCH_TEXT_SIZE_MAX:
                 page[name] = None  # none of ours
         limit = page["limit"]

@@ -93,8 +93,9 @@ class WorkerVerbs:
     def ack_batch(self, request: Request) -> None:
         """200 with the number of completed jobs and why the others were refused."""
         body = decode(request.body, AckBatchBody)
-        ids = [ack.job_id for ack in body.acks]
-        payloads, refused = self._commands.ack_payloads(ids, body.acks.__getitem__)
+        acks = body.acks or []
+        ids = [ack.job_id for ack in acks]
+        payloads, refused = self._commands.ack_payloads(ids, acks.__getitem__)
         request.context = ids, refused
         completion = self._on_batch_acked, request
         self._service.submit(request.caller, ops.ACK_BATCH, (payloads,), completion)
@@ -137,7 +138,7 @@ class WorkerVerbs:
     def heartbeat(self, request: Request) -> None:
         """200 with `ok`, `cancel` or `lost` per job."""
         body = decode(request.body, HeartbeatBody)
-        self._commands.heartbeat(request.caller, body.jobs, self._on_heartbeat, request)
+        self._commands.heartbeat(request.caller, body.jobs or {}, self._on_heartbeat, request)
 
     @staticmethod
     def _on_heartbeat(request: Request, result: Any) -> None:
