@@ -71,13 +71,16 @@ def name(value: str | None, field: str, size_max: int) -> str:
     return value
 
 
-def json_size(value: bytes, field: str, size_max: int) -> bytes:
-    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes."""
-    if len(value) > size_max:
+def json_size(value: bytes, field: str, size_max: int, size: int = -1) -> bytes:
+    """A JSON value of bounded size; the reply is 413 because the limit is one of bytes. `size` is
+    given where it is not that of the JSON."""
+    if size < 0:
+        size = len(value)
+    if size > size_max:
         raise PayloadTooLarge(
-            f"{field} too large: {len(value)} bytes (max {size_max})",
+            f"{field} too large: {size} bytes (max {size_max})",
             field=field,
-            size=len(value),
+            size=size,
             limit=size_max,
         )
     return value

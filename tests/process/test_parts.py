@@ -61,7 +61,7 @@ BAD: dict[str, list[Any]] = {
     "fetch": [5, None, {}, ".", "", "a\u0001", LONG],
     "fetch/batch": [5, None, {}, ".", "", "a\u0001", LONG],
     "bulk": [5, None, {}, "a b", "", LONG],
-    "depends_on": [5, None, {}, "a b", "", LONG],
+    "depends_on": [5, None, {}, "a b", LONG],
     "chain": [*OBJECTS, {"queue": 1}, {"queue": "."}, {}, {"queue": LONG}],
     "chain_config": [*OBJECTS, {"queue": 1}, {"queue": "."}, {}, {"queue": LONG}],
 }
@@ -141,7 +141,7 @@ RPC_LISTS = {
         {"jobId": "job_x"},
         [5, [], {"jobId": 1}, {"jobId": "a b"}, {}, {"leaseToken": 1}],
     ),
-    "Enqueue": ("dependsOn", "job_x", [5, {}, "a b", ""]),
+    "Enqueue": ("dependsOn", "job_x", [5, {}, "a b"]),
 }
 
 

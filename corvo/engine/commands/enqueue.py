@@ -103,9 +103,7 @@ class EnqueueCommands:
             queue,
             validate.priority(body.priority),
             validate.json_size(bytes(body.payload), "payload", config.max_payload_size) or b"{}",
-            validate.json_size(tags_object(body.tags), "tags", limits.TAGS_SIZE_MAX)
-            if body.tags
-            else b"",
+            tags_object(body.tags),
             validate.max_retries(body.max_retries),
             validate.backoff(body.retry_backoff),
             validate.length_ms(body.retry_base_delay, "retry_base_delay", base_default_ms),

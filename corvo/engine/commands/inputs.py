@@ -6,10 +6,13 @@ messages. A member that may be any JSON is kept as `Raw`, the bytes received.
 This module is never compiled: Structs need their annotations as Python objects.
 """
 
+import json
+
 import msgspec
 from msgspec import Raw
 
 from corvo import limits
+from corvo.engine import validate
 from corvo.engine.validate import Duration, shown
 from corvo.errors import ValidationError
 
@@ -169,23 +172,64 @@ def json_string(raw: Raw, field: str) -> bytes:
     if not value or value == b"null":
         return b""
     if value[:1] != b'"':
-        raise ValidationError(f"{field} must be a string")
+        raise ValidationError(f"{field} must be a string", field=field)
     return value
 
 
+def bounded_text(raw: Raw, field: str, size_max: int) -> bytes:
+    """The bytes of an optional JSON string whose text has a bounded size."""
+    value = json_string(raw, field)
+    if len(value) - 2 <= size_max:  # decoding never makes a text longer
+        return value
+    validate.json_size(value, field, size_max, text_size(value))
+    return shortened(value)
+
+
+def text_size(value: bytes) -> int:
+    """The size in UTF-8 of the text of a JSON string. Half of a surrogate pair counts 3 bytes."""
+    if b"\\" not in value:
+        return len(value) - 2
+    return len(json.loads(value).encode(errors="surrogatepass"))
+
+
+def shortened(value: bytes) -> bytes:
+    """A JSON string of the same text with as few escapes as possible. One with half of a surrogate
+    pair stays as it is."""
+    if b"\\u" not in value:
+        return value
+    try:
+        return msgspec.json.encode(json.loads(value))
+    except UnicodeEncodeError:
+        return value
+
+
 def tags_object(tags: dict[str, Raw] | None) -> bytes:
-    """Tags as a JSON object of strings: numbers and booleans become text as they were written."""
+    """Tags as a JSON object of strings: numbers and booleans become text as they were written.
+    Their size is that of the texts of keys and values."""
     if not tags:
         return b""
     if len(tags) > limits.TAGS_COUNT_MAX:
-        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
-    parts = []
+        raise ValidationError(
+            f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})", field="tags"
+        )
+    strings: list[tuple[bytes, bytes]] = []
     for key, raw in tags.items():
         value = bytes(raw)
         first = value[:1]
         if first != b'"':
             if first in b"{[" or value == b"null":
-                raise ValidationError(f"tags: {shown(key)} must be a string, number or boolean")
+                raise ValidationError(
+                    f"tags: {shown(key)} must be a string, number or boolean", field="tags"
+                )
             value = b'"' + value + b'"'
-        parts.append(msgspec.json.encode(key) + b":" + value)
-    return b"{" + b",".join(parts) + b"}"
+        strings.append((msgspec.json.encode(key), value))
+    encoded = _object(strings)
+    if len(encoded) <= limits.TAGS_SIZE_MAX:
+        return encoded
+    size = sum(text_size(text) for pair in strings for text in pair)
+    validate.json_size(encoded, "tags", limits.TAGS_SIZE_MAX, size)
+    return _object([(key, shortened(value)) for key, value in strings])
+
+
+def _object(strings: list[tuple[bytes, bytes]]) -> bytes:
+    return b"{" + b",".join([key + b":" + value for key, value in strings]) + b"}"

@@ -153,8 +153,15 @@ def _checked(field: Field, value: Any) -> object:
 
 
 def depends_on(ids: list[str] | None) -> list[str]:
-    """Job ids, each once."""
-    found = check_job_ids([job_id.strip() for job_id in ids or ()], "depends_on")
+    """Job ids, each once; blank entries are left out."""
+    given = [job_id.strip() for job_id in ids or ()]
+    try:
+        found = check_job_ids([job_id for job_id in given if job_id], "depends_on")
+    except ValidationError:
+        for index, job_id in enumerate(given):
+            if job_id:
+                check_job_ids([job_id], "depends_on", index)
+        raise
     if len(found) > limits.DEPENDENCIES_MAX:
         raise ValidationError(
             f"depends_on has {len(found)} items (limit {limits.DEPENDENCIES_MAX})",

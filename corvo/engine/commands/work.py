@@ -16,7 +16,7 @@ from corvo.engine.commands.inputs import (
     FailBody,
     FetchBody,
     ReleaseBody,
-    json_string,
+    bounded_text,
     json_value,
 )
 from corvo.engine.commands.result_schemas import check_result
@@ -156,10 +156,8 @@ class WorkCommands:
         return (
             check_job_id(job_id),
             validate.lease_token(body.lease_token),
-            validate.json_size(json_string(body.error, "error"), "error", limits.ERROR_SIZE_MAX),
-            validate.json_size(
-                json_string(body.backtrace, "backtrace"), "backtrace", limits.BACKTRACE_SIZE_MAX
-            ),
+            bounded_text(body.error, "error", limits.ERROR_SIZE_MAX),
+            bounded_text(body.backtrace, "backtrace", limits.BACKTRACE_SIZE_MAX),
             body.retry is False,
             validate.length_ns(body.retry_after, "retry_after", absent=-1),
             bool(body.provider_error),

@@ -6,7 +6,7 @@ from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
-from corvo.engine.commands.inputs import json_string
+from corvo.engine.commands.inputs import json_string, shortened, text_size
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import ENDED, LOG_LEVELS, Job, Logged
@@ -107,7 +107,6 @@ class Inspect:
         validate.count(len(given), "lines", limits.LOG_LINES_MAX)
         now_ns = self._service.clock.stamp()
         lines = _encode_lines(given, now_ns)
-        validate.json_size(b"".join(lines), "lines", limits.LOG_CALL_SIZE_MAX)
         job_id = check_job_id(request.params[0])
         values = (job_id, validate.lease_token(body.lease_token), lines)
         self._service.submit(request.caller, ops.APPEND_LOGS, values, (self._on_logged, request))
@@ -201,16 +200,19 @@ class Inspect:
 
 def _encode_lines(lines: list[LineBody], now_ns: int) -> list[bytes]:
     encoded = []
+    size = 0
     for index, line in enumerate(lines):
         try:
-            encoded.append(_encode_line(line, now_ns))
+            message = json_string(line.message, "message")
+            size += text_size(message) if message else 0
+            encoded.append(_encode_line(line, shortened(message), now_ns))
         except CorvoError as error:
             raise validate.of_part(error, f"line {index}", index=index) from None
+    validate.json_size(b"", "lines", limits.LOG_CALL_SIZE_MAX, size)
     return encoded
 
 
-def _encode_line(line: LineBody, now_ns: int) -> bytes:
-    message = json_string(line.message, "message")
+def _encode_line(line: LineBody, message: bytes, now_ns: int) -> bytes:
     if not message:
         raise ValidationError("message is required", field="message")
     level = _LEVEL_DEFAULT if line.level is None else line.level
