@@ -220,6 +220,7 @@ OUTBOX_DROPPED_MAX: Final = 100  # rows per flush
 IPC_CALLS_MAX: Final = 256
 IPC_FRAME_SIZE_MAX: Final = 64 * MIB
 SIDECAR_SILENT_NS: Final = 15 * SECOND_NS
+READY_SEARCH_WAIT_NS: Final = 5 * SECOND_NS  # after a start, /readyz waits that long for search
 SIDECAR_BACKOFF_MIN_NS: Final = 100 * MS_NS
 SIDECAR_BACKOFF_MAX_NS: Final = 10 * SECOND_NS
 
@@ -281,8 +282,7 @@ RPC_TIMEOUT_DIGITS_MAX: Final = 10
 LIFECYCLE_ENQUEUES_MAX: Final = 1_000
 LIFECYCLE_STRIKES_MAX: Final = 10
 LIFECYCLE_STRIKE_NS: Final = 5 * MS_NS
-LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # wait of an empty fetch while the worker has jobs to ack
-LIFECYCLE_IDLE_FREE_NS: Final = 5 * SECOND_NS  # while it has none
+LIFECYCLE_IDLE_NS: Final = 100 * MS_NS  # longest wait of a fetch that finds nothing
 # Lifecycle streams: open streams, frames in progress over all streams, frames per second of one
 # stream, how long a frame waits to be started, and maximum credit (jobs) of a worker.
 LIFECYCLE_OPEN_MAX: Final = 4_096

@@ -1,12 +1,12 @@
 """Requests that wait until a deadline at most. One timer serves all of them: their deadlines are
-kept in buckets of a tenth of a second, so that a request costs no timer and no task.
+kept in buckets of a hundredth of a second, so that a request costs no timer and no task.
 """
 
 from heapq import heappop, heappush
 
 from corvo.limits import MS_NS
 
-_BUCKET_NS = 100 * MS_NS
+_BUCKET_NS = 10 * MS_NS
 
 # States of a fetch (`corvo.engine.fetches.Wait`).
 PARKED = 0
@@ -25,7 +25,7 @@ class Parked:
 
 
 class Deadlines:
-    """Deadlines of parked requests, to a tenth of a second."""
+    """Deadlines of parked requests, to a hundredth of a second."""
 
     def __init__(self) -> None:
         # Requests by bucket: deadline_ns // _BUCKET_NS. All of them are `listed`.

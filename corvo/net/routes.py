@@ -53,7 +53,7 @@ _RPC: Final = "/corvo.v1.WorkerService/"
 _RPC_NAME: Final = _RPC + "{method}"  # all methods share one metric
 LIFECYCLE_PATH: Final = b"/corvo.v1.WorkerService/StreamLifecycle"
 # Health checks of load balancers may name any host.
-PROBES: Final = frozenset((b"/healthz", b"/readyz"))
+PROBES: Final = frozenset((b"/healthz", b"/readyz", b"/api/v1/healthz"))
 _RELEASE: Final = _API + "/release/{job_id}"
 _PROGRESS: Final = "/bulk/{id}/progress"
 
@@ -203,10 +203,15 @@ def _methods(rpc: Rpc) -> list[Route]:
 
 def _probes(admin: Admin) -> list[Route]:
     """Endpoints outside the API, served without credentials."""
-    probes = (("/healthz", admin.healthz), ("/readyz", admin.readyz), ("/", _welcome))
+    probes: list[tuple[str, Handler, tuple[str, ...]]] = [
+        ("/healthz", admin.healthz, ()),
+        (_API + "/healthz", admin.healthz, ()),
+        ("/readyz", admin.readyz, ("mirror",)),
+        ("/", _welcome, ()),
+    ]
     return [
-        Route("GET", path, handler, path, at=THIS_NODE, needs=PUBLIC, namespaced=False)
-        for path, handler in probes
+        Route("GET", path, handler, path, at=THIS_NODE, needs=PUBLIC, namespaced=False, query=query)
+        for path, handler, query in probes
     ]
 
 

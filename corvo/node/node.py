@@ -246,7 +246,9 @@ class Node:
     async def listen(self) -> None:
         """Open the HTTP port."""
         report, cluster = self.report, self.cluster
-        admin = Admin(self.service, report.status, report.metrics, report.state)
+        admin = Admin(
+            self.service, report.status, report.metrics, report.state, report.search_trouble
+        )
         members = None if cluster is None else cluster.members
         table = routes(self.service, admin, self.hub, self.config.test_clock, members)
         router = Router(table, handle_once)

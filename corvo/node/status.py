@@ -9,7 +9,7 @@ from corvo.consensus.cluster.divergence import DivergenceCheck
 from corvo.consensus.log import Log
 from corvo.engine.pipeline import ENTRY_BOUNDS_NS, Pipeline
 from corvo.fsm.machine import Machine
-from corvo.limits import WORKER_OFFLINE_NS
+from corvo.limits import READY_SEARCH_WAIT_NS, WORKER_OFFLINE_NS
 from corvo.model import PENDING, PRIORITIES, STATES, Queue
 from corvo.net.api import prometheus
 from corvo.net.http.router import Route
@@ -44,6 +44,9 @@ class Status:
         self._server: Server | None = None
         self._routes: Sequence[Route] = ()
         self._address = config.bind
+        # Until when a node that has started is not ready because search is not open, by the
+        # monotonic clock; 0 = search was open, or that time has passed.
+        self._search_due_ns = clock.monotonic_ns() + READY_SEARCH_WAIT_NS
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # its status; None = no cluster
         self.divergence: DivergenceCheck | None = None  # None = no cluster
@@ -53,6 +56,7 @@ class Status:
         self._server = server
         self._routes = routes
         self._address = address
+        self._search_due_ns = self._clock.monotonic_ns() + READY_SEARCH_WAIT_NS
 
     def state(self) -> tuple[str, str]:
         """The role of this node, and the reason why it cannot serve; empty if it can."""
@@ -65,6 +69,20 @@ class Status:
         if status["state_is_wrong"]:
             trouble = "the state of this node differs from that of the other nodes"
         return status["state"].lower(), trouble
+
+    def search_trouble(self, required: bool) -> str:
+        """The reason why search cannot answer; empty if it can. Without `required` it counts only
+        for a while after the start, until search was open once."""
+        sidecar = self._sidecar
+        if sidecar is not None and sidecar.available:
+            self._search_due_ns = 0
+            return ""
+        if required:
+            return "the mirror is off" if sidecar is None else "search is not available"
+        if sidecar is None or self._clock.monotonic_ns() >= self._search_due_ns:
+            self._search_due_ns = 0
+            return ""
+        return "search is not open yet"
 
     def status(self) -> dict[str, Any]:
         """The body of /cluster/status."""

@@ -177,6 +177,11 @@ class Supervisor:
                 os.kill(transport.get_pid(), signal.SIGKILL)
 
     @property
+    def available(self) -> bool:
+        """Whether search can answer."""
+        return self._channel is not None and bool(self.state.get("ready"))
+
+    @property
     def pid(self) -> int:
         """Process id of the sidecar; 0 = it does not run."""
         return self._transport.get_pid() if self._transport is not None else 0

@@ -17,6 +17,7 @@ from lib.harness import (
     post_bytes,
     refused,
     rfc3339,
+    until,
 )
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -97,6 +98,8 @@ def test_replies_carry_request_id_and_time(api: Api) -> None:
 
 def test_small_documents(api: Api) -> None:
     assert api.ok("GET", "//healthz") == {"status": "ok", "raft_state": "leader", "leader": True}
+    assert api.ok("GET", "/healthz") == api.ok("GET", "//healthz")
+    until(lambda: api.get("//readyz")[0] == 200, "search never opens")
     assert api.ok("GET", "//readyz") == {"status": "ready", "leader_known": True}
     assert {"server_version", "api_version"} <= api.ok("GET", "/info").keys()
     assert {"cpu_user_ns", "cpu_sys_ns", "heap_inuse_bytes"} <= api.ok(

@@ -258,8 +258,7 @@ def test_reads_on_followers(tmp_path: Path) -> None:
             reply = node.api().raw("GET", f"/jobs/{job_id}?consistent=true")
             assert reply.status == 200
             assert int(reply.headers["X-Corvo-Index"]) > 0
-            ready = node.api().raw("GET", "//readyz")
-            assert ready.status == 200
+            until(lambda node=node: node.api().get("//readyz")[0] == 200, "it is never ready")
 
 
 def test_without_a_majority(tmp_path: Path) -> None:

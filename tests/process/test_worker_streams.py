@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from lib.clusters import running_cluster
-from lib.harness import Api, ServerProcess, running_server, until
+from lib.harness import Api, ServerProcess, frozen_clock, running_server, set_clock, until
 from lib.stream_peer import (
     PATH,
     ConnectStream,
@@ -96,10 +96,24 @@ def test_frames_sent_ahead_are_answered_in_order(opened: Open, queue: str) -> No
 
 def test_a_fetch_waits_for_work(opened: Open, api: Api, queue: str) -> None:
     stream = opened()
-    stream.send(queues=[queue], worker_id="w", fetch_count=1)
-    api.wait_parked(1)
-    job_id = api.enqueue(queue)
-    assert jobs_of(stream.receive()) == [job_id]
+    with frozen_clock(api):  # else the wait is over soon
+        stream.send(queues=[queue], worker_id="w", fetch_count=1)
+        api.wait_parked(1)
+        job_id = api.enqueue(queue)
+        assert jobs_of(stream.receive()) == [job_id]
+
+
+def test_a_fetch_that_finds_nothing_is_answered_after_a_tenth_of_a_second(
+    opened: Open, api: Api, queue: str
+) -> None:
+    stream = opened()
+    with frozen_clock(api) as now_ns:
+        stream.send(request_id=1, queues=[queue], worker_id="w", fetch_count=1)
+        api.wait_parked(1)
+        set_clock(api, now_ns + 99 * 10**6)
+        assert api.ok("GET", "/cluster/status")["waiting_fetches"] == 1
+        set_clock(api, now_ns + 120 * 10**6)
+        assert stream.receive() == {"request_id": 1}
 
 
 def test_errors_are_in_band_and_too_many_end_the_stream(opened: Open, queue: str) -> None:
@@ -132,10 +146,13 @@ def test_an_invalid_ack_leaves_the_other_acks_of_a_frame(
 
 def test_a_worker_that_leaves_takes_no_jobs(opened: Open, api: Api, queue: str) -> None:
     stream = opened()
-    stream.send(queues=[queue], worker_id="w", fetch_count=5)
-    api.wait_parked(1)
-    stream.close()
-    until(lambda: b"corvo_fetches_waiting 0" in api.raw("GET", "/metrics").body, "not forgotten")
+    with frozen_clock(api):
+        stream.send(queues=[queue], worker_id="w", fetch_count=5)
+        api.wait_parked(1)
+        stream.close()
+        until(
+            lambda: b"corvo_fetches_waiting 0" in api.raw("GET", "/metrics").body, "not forgotten"
+        )
     ids = api.enqueue_many(queue, 3)
     assert [job["job_id"] for job in api.take_many(queue, count=3)] == ids
 
@@ -188,7 +205,9 @@ def test_the_time_of_a_call(opened: Open, kind: str, queue: str) -> None:
     stream = opened(**names)
     stream.send(queues=[queue], worker_id="w", fetch_count=1)
     with pytest.raises(Ended) as ended:
-        stream.receive()
+        for _ in range(9):
+            stream.receive()
+            stream.send(queues=[queue], worker_id="w", fetch_count=1)
     assert ended.value.code == "deadline_exceeded"
 
 
@@ -236,11 +255,12 @@ def test_limits_of_streams(data_dir: Path) -> None:
 
 
 def test_a_stop_ends_streams(data_dir: Path) -> None:
-    with running_server(data_dir) as server:
+    with running_server(data_dir, "--test-clock", "--stream-max-fps", "0") as server:
         stream = open_stream(server.port, "grpc")  # h2 takes the first GOAWAY for the end
         assert stream.exchange(request_id=1) == {"request_id": 1}
-        stream.send(request_id=2, queues=["q"], worker_id="w", fetch_count=1)
         api = server.api()
+        api.ok("POST", "/test/clock", {"freeze": True})
+        stream.send(request_id=2, queues=["q"], worker_id="w", fetch_count=1)
         api.wait_parked(1)
         api.close()
         assert server.stop() == 0

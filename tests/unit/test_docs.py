@@ -515,7 +515,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (metrics_exist, "`corvo_raft_applied`", "`corvo_raft_applied_total`"),
     (routes_exist, "`GET /job/{id}`", "`GET /jobs/{job_id}`"),
     (routes_exist, "`POST /queues`", "`POST /api/v1/queues/mail/pause`"),
-    (routes_exist, "https://x/api/v1/healthz", "`GET /healthz`, https://x/healthz"),
+    (routes_exist, "https://x/api/v1/readyz", "`GET /healthz`, https://x/healthz"),
     (routes_exist, "curl localhost:8080/api/v1/que", "curl localhost:8080/api/v1/queues"),
     (messages_exist, '**"the log is gone".**', '**"the log is damaged" and "damaged job ...".**'),
     (headers_exist, "`X-Corvo-Fast`", "`X-Corvo-Index`"),

@@ -4,7 +4,7 @@ A frame carries acks, fails, a fetch and enqueues. All of them are proposed at o
 land in one log entry, together with those of all other streams of that turn; there the acks come
 first, so that the slots they free are there for the fetch. The response goes out when the last
 result is in. A fetch that finds nothing waits a moment for work, unless the frame had other work
-to do: long only if the worker has no jobs to acknowledge, since it sends nothing while it waits.
+to do. The moment is short, since a worker sends nothing on the stream while it waits.
 
 Errors of a part are named in the response, the first of them only, and the other parts stand.
 After too many frames in a row with errors the stream ends, and so it does when this node leads no
@@ -105,7 +105,6 @@ class LifecycleSession:
         self._end = end
         self._frames: deque[_Frame] = deque()
         self._sent: list[Wait] = []  # their jobs are in transit to the worker
-        self._held = 0  # estimate of the jobs that the worker has not acknowledged
         self.strikes = 0  # frames in a row with errors
         self._input_ended = False
         self._closed = False
@@ -229,7 +228,6 @@ class LifecycleSession:
                 missing = next(n for n, item in enumerate(acks) if not item.get("job_id"))
                 frame.note("ack", RpcError("invalid_argument", "job_id is required"), missing)
         if items:
-            self._held = max(0, self._held - len(items))
 
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
@@ -243,7 +241,6 @@ class LifecycleSession:
             )
 
     def _fail(self, frame: _Frame, item: Values, number: int) -> None:
-        self._held = max(0, self._held - 1)
         caller = self._next_caller()
         self._propose(
             frame,
@@ -278,9 +275,7 @@ class LifecycleSession:
 
     def _fetch(self, frame: _Frame) -> None:
         values = frame.values
-        wait_ns = limits.LIFECYCLE_IDLE_NS if self._held else limits.LIFECYCLE_IDLE_FREE_NS
-        if frame.open > 1 or frame.error:
-            wait_ns = 0
+        wait_ns = 0 if frame.open > 1 or frame.error else limits.LIFECYCLE_IDLE_NS
         count = min(values["fetch_count"], limits.FETCH_BATCH_MAX)
         caller = self._next_caller()
 
@@ -289,7 +284,6 @@ class LifecycleSession:
             frame.wait = self._calls.fetch_for(caller, self._recipient, body, count, answer)
 
         def take(result: list[Fetched]) -> None:
-            self._held += len(result)
             if result:
                 frame.response["jobs"] = self._shape(result)
 

@@ -17,6 +17,7 @@ OPEN = {
     "/",
     "/healthz",
     "/readyz",
+    "/api/v1/healthz",
     "/api/v1/info",
     "/corvo.v1.WorkerService/GetServerInfo",
     "/corvo.v1.WorkerService/{method}",

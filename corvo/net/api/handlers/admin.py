@@ -13,6 +13,7 @@ from corvo.errors import NotFound, NotReady, ValidationError
 from corvo.net.api import prometheus
 from corvo.net.api.requests import ClockBody, decode_optional
 from corvo.net.api.responses import reply_json, worker_document
+from corvo.net.http.query import Query
 from corvo.platform.clock import TestClock
 from corvo.platform.durations import format_time, parse_duration, parse_time
 
@@ -26,12 +27,15 @@ class Admin:
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], bytes],
         state: Callable[[], tuple[str, str]],
+        search_trouble: Callable[[bool], str],
     ) -> None:
-        """`state` gives the role of this node, and why it is not ready."""
+        """`state` gives the role of this node, and why it is not ready; `search_trouble` why search
+        is not open, if that is required or this node has just started."""
         self._service = service
         self._status = status
         self._metrics = metrics
         self._state = state
+        self._search_trouble = search_trouble
 
     def workers(self, request: Request) -> None:
         """All workers, the one seen last first."""
@@ -63,10 +67,13 @@ class Admin:
         reply_json(request, 200, reply)
 
     def readyz(self, request: Request) -> None:
-        """Ready: what was stored is applied and writes are taken."""
+        """Ready: what was stored is applied, writes are taken, and after a start search is open;
+        with `mirror=true` search is open now."""
+        mirror = Query(request).flag("mirror")
         if self._service.draining:
             raise NotReady("the server is stopping")
         _, trouble = self._state()
+        trouble = trouble or self._search_trouble(mirror)
         if trouble:
             raise NotReady(trouble)
         reply_json(request, 200, {"status": "ready", "leader_known": True})
