@@ -90,7 +90,7 @@ LEASE_GRACE_NS: Final = 15 * SECOND_NS
 STAMP_STEP_MAX_NS: Final = 5 * SECOND_NS
 TIME_MAX_NS: Final = 253_402_300_799_999_999_999
 DUE_MAX_NS: Final = (1 << 63) - 1
-PAUSE_NOTICED_NS: Final = 5 * SECOND_NS
+PAUSE_NOTICED_NS: Final = SECOND_NS  # at least twice the time between two ticks of the clock
 
 # Bulk operations run in steps of STEP_JOBS jobs, one log entry per step. The results of the newest
 # operations are kept for a day.

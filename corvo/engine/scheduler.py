@@ -4,9 +4,12 @@ One timer, set to the next due time, serves all of them (within 100 ms). The ops
 schedules that are due; apply checks each again, so a stale proposal does no harm.
 
 Leases get a grace period of 15 s after a start, a leader change or a pause of this process: a lease
-granted before that does not expire during it, because its worker could not reach the server.
+granted before that does not expire during it, because its worker could not reach the server. A
+pause too short to be noticed needs no grace, but the heartbeats that came during it are read first:
+an expiry is proposed some turns of the loop after it is due, after what these turns have read.
 """
 
+from functools import partial
 from typing import Any
 
 from corvo import limits, ops
@@ -25,6 +28,12 @@ _SLEEP_MAX_S = 3600.0
 _HOUSEKEEPING_NS = 60 * limits.SECOND_NS
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001
+# Turns of the loop in which sockets are read before a lease expires: after a wake-up that was more
+# than a moment late, enough for all connections that wait to be accepted.
+_READ_TURNS_MIN = 4
+_READ_TURNS_MAX = 1_024 + _READ_TURNS_MIN
+_LATE_NS = 10 * limits.MS_NS
+_READ_NS = 50 * limits.MS_NS
 
 
 class Scheduler:
@@ -52,6 +61,7 @@ class Scheduler:
         self._grace_fencing = 0
         self._grace_until_ns = 0  # stamp at which the grace period ends
         self._running = False  # between `start` and `close`
+        self._reading = False  # leases are due, and the sockets are read first
         clock.on_jump.append(self._wake)
         clock.on_pause.append(self.grant_grace)
         pipeline.on_applied.append(self.check)
@@ -123,8 +133,7 @@ class Scheduler:
         if ops.PROMOTE_DUE.number not in self._proposed:
             self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_IDS_MAX))
         if ops.EXPIRE_LEASES.number not in self._proposed:
-            ids = machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
-            self._propose(ops.EXPIRE_LEASES, ids)
+            self._expire_leases(now_ns)
         if ops.FIRE_SCHEDULE.number not in self._proposed:
             self._propose(ops.FIRE_SCHEDULE, self._schedule_runs(now_ns))
         if machine.pending_dependents:
@@ -134,6 +143,30 @@ class Scheduler:
             # Items that are due now were just proposed, and their result wakes this again. A stamp
             # that runs slower than the loop's timer may still be a moment before the due time.
             self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
+
+    def _expire_leases(self, now_ns: int) -> None:
+        """Propose the expiry of leases that are due, once their heartbeats are read."""
+        if self._reading or not self._due_leases(now_ns):
+            return
+        self._reading = True
+        late_ns = min(now_ns - self._machine.next_due(), limits.PAUSE_NOTICED_NS)
+        turns = _READ_TURNS_MAX if late_ns > _LATE_NS else _READ_TURNS_MIN
+        self._read_on(now_ns, turns, now_ns + max(late_ns, _READ_NS))
+
+    def _read_on(self, due_ns: int, turns: int, until_ns: int) -> None:
+        """Let the loop read its sockets: one connection is accepted in a turn, and read in the
+        third one after that. A busy loop is given as much time as the wake-up was late."""
+        over = turns <= _READ_TURNS_MAX - _READ_TURNS_MIN and self._clock.stamp() >= until_ns
+        if turns and not over:
+            self._loop.call_soon(partial(self._read_on, due_ns, turns - 1, until_ns))
+            return
+        self._reading = False
+        if self._running and ops.EXPIRE_LEASES.number not in self._proposed:
+            # Those that were due before the sockets were read: a pause may have come since.
+            self._propose(ops.EXPIRE_LEASES, self._due_leases(due_ns))
+
+    def _due_leases(self, now_ns: int) -> list[str]:
+        return self._machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
 
     def _schedule_runs(self, now_ns: int) -> list[bytes]:
         """As many due runs as fit into one op; the rest is still due when that is applied."""

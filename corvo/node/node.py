@@ -46,6 +46,7 @@ from corvo.platform import failpoints, logging_setup
 from corvo.platform.clock import Clock, TestClock
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
+from corvo.platform.periodic import Periodic
 from corvo.platform.systemd import Notifier
 from corvo.sidecar.supervisor import Supervisor
 from corvo.storage.data_dir import DataDir, Identity, has_identity
@@ -54,6 +55,7 @@ from corvo.storage.lmdb import StateStore
 logger = logging.getLogger(__name__)
 
 _STOP_POLL_S = 0.01
+_CLOCK_TICK_S = limits.PAUSE_NOTICED_NS / limits.SECOND_NS / 2
 _SETTLE_POLLS_MAX = 100
 _EPOCH_SIZE = 8
 EXIT_ENTRY_FAILED = 3  # a restart does not help
@@ -76,6 +78,7 @@ class Node:
         self.exit_status = 0
         _arm_failpoints(config)
         self.clock: Clock = TestClock() if config.test_clock else Clock()
+        self._clock_ticker = Periodic(loop, _CLOCK_TICK_S, self.clock.tick)
         self.notifier = Notifier(os.environ)
         self.data_dir = self._lock_data_dir(cluster_id)
         self.log = self._cluster_log() if config.clustered else self._single_log()
@@ -221,6 +224,7 @@ class Node:
             "state is loaded",
             extra={"fields": {"replayed_entries": replayed, "took_ms": took_ms}},
         )
+        self._clock_ticker.start()
         if self.cluster is None:
             self.pipeline.start()
             self.scheduler.start()
@@ -419,6 +423,7 @@ class Node:
             self.handshakes.close()
         if self.sidecar is not None:
             self.sidecar.close()
+        self._clock_ticker.close()
         self.scheduler.close()
         self.housekeeping.close()
         self.pipeline.close()

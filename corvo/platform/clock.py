@@ -11,7 +11,7 @@ back:
   counts as a pause;
 - a *pause* is a time in which this process did not run, so heartbeats of workers may be unread:
   leases get a grace period after it. Pauses are detected because the event loop calls `tick` every
-  second.
+  half a second.
 """
 
 import os
@@ -58,7 +58,7 @@ class Clock(MonotonicClock):
         self._stamp_ns = max(self._stamp_ns, stamp_ns)
 
     def tick(self) -> None:
-        """Record that the event loop runs; must be called every second."""
+        """Record that the event loop runs; must be called every half a second."""
         self.stamp()
         self._tick_ns = self._last_ns
 

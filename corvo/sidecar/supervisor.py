@@ -21,6 +21,7 @@ from corvo.engine.pipeline import Pipeline
 from corvo.errors import MirrorUnavailable
 from corvo.fsm.state.outbox import Outbox
 from corvo.platform.clock import Clock
+from corvo.platform.loop import after_reading
 from corvo.platform.noop import noop
 from corvo.platform.periodic import Periodic
 from corvo.sidecar.channel import Channel, Completion
@@ -163,12 +164,17 @@ class Supervisor:
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
         if self._transport is not None and now_ns - self._heard_ns > limits.SIDECAR_SILENT_NS:
-            logger.warning("the sidecar is silent and is killed")
-            self._heard_ns = now_ns
-            self._kill()
+            after_reading(self._loop, self._kill_if_silent)  # this process may have stood still
         if now_ns - self._readers_checked_ns > _READERS_CHECK_NS:
             self._readers_checked_ns = now_ns
             self._state_store.reader_check()
+
+    def _kill_if_silent(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._transport is not None and now_ns - self._heard_ns > limits.SIDECAR_SILENT_NS:
+            logger.warning("the sidecar is silent and is killed")
+            self._heard_ns = now_ns
+            self._kill()
 
     def _kill(self) -> None:
         transport = self._transport

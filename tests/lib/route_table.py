@@ -22,7 +22,7 @@ def route_table() -> list[Route]:
     clock, machine, log = Clock(), Machine(MemoryStore()), SimpleNamespace()
     pipeline = Pipeline(nothing, clock, log, machine, nothing, 1)  # type: ignore[arg-type]
     service = Service(load({}, {}), clock, machine, pipeline, JobIds(bytes))
-    admin = Admin(nothing, nothing, nothing, nothing, nothing)
+    admin = Admin(nothing, nothing, nothing, nothing)
     hub = StreamHub(nothing, service)
     return routes(service, admin, hub, test_clock=True)
 

@@ -666,7 +666,7 @@ LIMITS_STATED = [
     ("docs/operate.md", f"| {amount(limits.BALLAST_SIZE)} that are released"),
     ("docs/operate.md", f"below {amount(limits.DISK_FREE_REFUSE)} of free space"),
     ("docs/operate.md", f"get {seconds(limits.LEASE_GRACE_NS)} seconds of grace"),
-    ("docs/operate.md", f"still for {seconds(limits.PAUSE_NOTICED_NS)} seconds or more"),
+    ("docs/operate.md", f"still for {seconds(limits.PAUSE_NOTICED_NS)} second or more"),
     ("docs/operate.md", f"| bytes of writes in flight | {amount(limits.PENDING_SIZE_MAX)} |"),
     (
         "docs/operate.md",

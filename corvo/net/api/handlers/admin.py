@@ -27,7 +27,7 @@ class Admin:
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], bytes],
         state: Callable[[], tuple[str, str]],
-        search_trouble: Callable[[bool], str],
+        search_trouble: Callable[[bool], str] = lambda _required: "",
     ) -> None:
         """`state` gives the role of this node, and why it is not ready; `search_trouble` why search
         is not open, if that is required or this node has just started."""
