@@ -162,7 +162,7 @@ class Scheduler:
             return
         self._reading = False
         if self._running and ops.EXPIRE_LEASES.number not in self._proposed:
-            # Those that were due before the sockets were read: a pause may have come since.
+            # Those that were due before the sockets were read: there may have been a pause since.
             self._propose(ops.EXPIRE_LEASES, self._due_leases(due_ns))
 
     def _due_leases(self, now_ns: int) -> list[str]:

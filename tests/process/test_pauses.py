@@ -79,7 +79,7 @@ def test_heartbeats_that_wait_are_read_first(server: ServerProcess, pause_s: flo
 
 @pytest.mark.parametrize("pause_s", [1.5, 4.5])
 def test_a_worker_that_is_late_after_a_pause(server: ServerProcess, pause_s: float) -> None:
-    """Its heartbeat could not be sent in the pause; there is grace (D8)."""
+    """Its heartbeat could not be sent in the pause; there is a grace period."""
     api = server.api()
     api.enqueue("q")
     job = api.take("q", lease_duration=LEASE_S)
