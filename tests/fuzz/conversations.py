@@ -92,7 +92,7 @@ class Calls:
         self,
         _caller: Any,
         items: list[Values] | FastEnqueues,
-        refuse: Callable[[CorvoError], None],
+        refuse: Callable[[int, CorvoError], None],
         answer: Callable[[Any], None],
     ) -> bool:
         jobs: list[Any] = []
@@ -102,12 +102,12 @@ class Calls:
             jobs = [SimpleNamespace(job_id=job_id) for job_id in ids]
             self._made += items.count
             items = []
-        for item in items:
+        for position, item in enumerate(items):
             if item.get("queue"):
                 self._made += 1
                 jobs.append(SimpleNamespace(job_id=f"job_{self._made}"))
             else:
-                refuse(ValidationError("queue is required"))
+                refuse(position, ValidationError("queue is required"))
         if jobs:
             self._loop.call_soon(answer, EnqueuedBatch(jobs, ""))
         return bool(jobs)
