@@ -3,26 +3,18 @@
 Every error names the field, the value and the limit.
 """
 
-import json
-
 from corvo import limits
 from corvo.errors import PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.platform.durations import parse_duration
+from corvo.platform.echoes import shown
 
 Duration = str | int | float | None
 
-_SHOWN_MAX = 64
 _NORMAL = PRIORITY_NAMES.index("normal")
 _EXPONENTIAL = BACKOFFS.index("exponential")
 _FINAL = UNIQUE_UNTIL.index("final")
 _UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
-
-
-def shown(value: object) -> str:
-    """A value as an error message shows it: quoted, short, without control characters."""
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 
 def queue_name(name: str, field: str = "queue") -> str:
@@ -82,7 +74,7 @@ def priority(value: str | int | None) -> int:
             f"priority {shown(value)} is unknown (use {', '.join(PRIORITY_NAMES)} or 0-2)"
         )
     if not 0 <= value < PRIORITIES:
-        raise ValidationError(f"priority {value} is out of range (0-2)")
+        raise ValidationError(f"priority {shown(value)} is out of range (0-2)")
     return value
 
 
@@ -91,7 +83,9 @@ def max_retries(value: int | None) -> int:
     if value is None:
         return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
-        raise ValidationError(f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})")
+        raise ValidationError(
+            f"max_retries {shown(value)} is out of range (0-{limits.RETRIES_MAX})"
+        )
     return value
 
 
@@ -111,7 +105,7 @@ def jitter_ppm(value: float | None) -> int:
     if value is None:
         return limits.RETRY_JITTER_DEFAULT_PPM
     if not 0 <= value <= 1:
-        raise ValidationError(f"retry_jitter {value} is out of range (0-1)")
+        raise ValidationError(f"retry_jitter {shown(value)} is out of range (0-1)")
     return round(value * 1_000_000)
 
 

@@ -6,6 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import corvo.net
+from corvo.limits import HEAD_SIZE_MAX, TARGET_SIZE_MAX
+from corvo.model import ACTIVE
+from corvo.net.http.router import Route
+from corvo.net.rpc.envelopes import envelope
+from corvo.net.rpc.status import TYPES
 from lib.loop_costs import CostRig, decoded_kinds, request
 from lib.request_shapes import (
     HEADERS,
@@ -18,13 +24,6 @@ from lib.request_shapes import (
     of_struct,
     targets,
 )
-
-import corvo.net
-from corvo.limits import HEAD_SIZE_MAX, TARGET_SIZE_MAX
-from corvo.model import ACTIVE
-from corvo.net.http.router import Route
-from corvo.net.rpc.envelopes import envelope
-from corvo.net.rpc.status import TYPES
 
 _RPC: Final = "/corvo.v1.WorkerService/"
 _TARGET_ROOM: Final = TARGET_SIZE_MAX - 200
@@ -102,7 +101,9 @@ def cases(rig: CostRig) -> Iterator[Case]:
 
         for name, shape, lines in _bodies(rig, things, route):
             yield body_case(name, shape, lines)
-        for name, target in targets(route.pattern, things.of(route.pattern), queries[number % 4 :: 4]):
+        for name, target in targets(
+            route.pattern, things.of(route.pattern), queries[number % 4 :: 4]
+        ):
             yield Case(label, name, _target_case(route, target), _TARGET_ROOM)
         for name, shape in heads(list(HEADERS[number % 8 :: 8])):
             yield Case(label, name, _head_case(route, things, shape), _HEAD_ROOM)
@@ -132,8 +133,10 @@ def _messages(method: str) -> Iterator[tuple[str, Shape, bytes]]:
     message = TYPES[f"{name}Request"]
     in_stream = method == "Subscribe"
     for label, shape in bodies(of_message(message)):
-        yield f"json {label}", _enveloped(shape) if in_stream else shape, (
-            _STREAM if in_stream else _JSON
+        yield (
+            f"json {label}",
+            _enveloped(shape) if in_stream else shape,
+            (_STREAM if in_stream else _JSON),
         )
     if method not in ("StreamLifecycle", "Subscribe"):
         for label, shape in binary(message):

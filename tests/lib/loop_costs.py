@@ -176,7 +176,9 @@ class CostRig:
         connection.connection_lost(None)
         self.loop.run()
         response = b"".join(transport.written)
-        found = re.match(rb"HTTP/1.1 (\d+)", response.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n"))
+        found = re.match(
+            rb"HTTP/1.1 (\d+)", response.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        )
         return Cost(seconds, len(data), int(found[1]) if found else 0, response)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:

@@ -88,7 +88,9 @@ NUMBERS: Final[Shapes] = {
     "long zeros": lambda size: b"0." + repeated(b"0", size) + b"1",
     "long exponent": lambda size: b"1e" + repeated(b"9", size),
     "small exponent": lambda size: b"1e-" + repeated(b"9", size),
-    "large fraction": lambda size: b"1" + repeated(b"0", size // 2) + b"." + repeated(b"1", size // 2),
+    "large fraction": lambda size: (
+        b"1" + repeated(b"0", size // 2) + b"." + repeated(b"1", size // 2)
+    ),
 }
 
 
@@ -99,7 +101,9 @@ def _listed(item: Callable[[int], bytes], size: int) -> bytes:
 
 CONTAINERS: Final[Shapes] = {
     "deep lists": lambda size: repeated(b"[", size // 2) + repeated(b"]", size // 2),
-    "deep objects": lambda size: repeated(b'{"a":', size * 5 // 6) + b"1" + repeated(b"}", size // 6),
+    "deep objects": lambda size: (
+        repeated(b'{"a":', size * 5 // 6) + b"1" + repeated(b"}", size // 6)
+    ),
     "lists of some depth": lambda size: b"[" + repeated(b"[" * 50 + b"]" * 50 + b",", size) + b"1]",
     "numbers": lambda size: b"[" + _listed(lambda n: b"%d" % n, size) + b"]",
     "texts": lambda size: b"[" + _listed(lambda n: b'"a%d"' % n, size) + b"]",
@@ -364,10 +368,24 @@ def _repeat(piece: bytes) -> Shape:
 
 # ---- targets and heads ----
 
-PIECES: Final = (b"a", b"1", b"-", b".", b",", b"%41", b"%C3%A9", b"%F0%9F%98%80", b"%00", b"1h", b"%25")
+PIECES: Final = (
+    b"a",
+    b"1",
+    b"-",
+    b".",
+    b",",
+    b"%41",
+    b"%C3%A9",
+    b"%F0%9F%98%80",
+    b"%00",
+    b"1h",
+    b"%25",
+)
 
 
-def targets(pattern: str, parameters: dict[str, str], queries: list[str]) -> Iterator[tuple[str, Shape]]:
+def targets(
+    pattern: str, parameters: dict[str, str], queries: list[str]
+) -> Iterator[tuple[str, Shape]]:
     """Long paths and queries of a route; `parameters` are the values that exist."""
     path = pattern
     for name, value in parameters.items():
@@ -382,7 +400,10 @@ def targets(pattern: str, parameters: dict[str, str], queries: list[str]) -> Ite
             yield f"segment of {piece!r}", _wrapped(frame, _repeat(piece))
         yield f"unknown parameter {piece!r}", _wrapped(base + b"?%b=1", _repeat(piece))
         for query in queries:
-            yield f"{query} of {piece!r}", _wrapped(base + b"?%b=%%b" % query.encode(), _repeat(piece))
+            yield (
+                f"{query} of {piece!r}",
+                _wrapped(base + b"?%b=%%b" % query.encode(), _repeat(piece)),
+            )
     for piece in (b"a&", b"a=1&", b"&", b"=", b"a=%41&", b";", b"+"):
         yield f"query of {piece!r}", _wrapped(base + b"?%b", _repeat(piece))
     yield "segments", _wrapped(base + b"%b", _repeat(b"/a"))
@@ -397,12 +418,27 @@ HEADERS: Final = (
     *("x-api-key", "x-corvo-min-index", "x-corvo-namespace", "x-forwarded-for", "x-request-id"),
     *("x-corvo-forwarded", "connection", "trailer", "http2-settings", "via", "x-unknown"),
 )
-_HEADER_PIECES: Final = (b"a", b"1", b",", b", a;q=0.1", b"=", b";", b'"', b"\\", b"a=1; ", b"-", b" ")
+_HEADER_PIECES: Final = (
+    b"a",
+    b"1",
+    b",",
+    b", a;q=0.1",
+    b"=",
+    b";",
+    b'"',
+    b"\\",
+    b"a=1; ",
+    b"-",
+    b" ",
+)
 
 
 def heads(names: list[str]) -> Iterator[tuple[str, Shape]]:
     """Large lines of a head."""
     for name, piece in chain(product(names, _HEADER_PIECES)):
         yield f"{name}: {piece!r}", _wrapped(name.encode() + b": %b\r\n", _repeat(piece))
-    yield "many fields", lambda size: b"".join(b"x-%d: a\r\n" % n for n in range(min(99, size // 9)))
+    yield (
+        "many fields",
+        lambda size: b"".join(b"x-%d: a\r\n" % n for n in range(min(99, size // 9))),
+    )
     yield "a long name", _wrapped(b"%b: a\r\n", _repeat(b"a"))

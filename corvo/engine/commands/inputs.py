@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Raw
 
 from corvo import limits
-from corvo.engine.validate import Duration, shown
+from corvo.engine.validate import Duration
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 Text = str | None
 Number = int | float

@@ -11,6 +11,7 @@ from corvo.engine.commands.action_args import hold_values
 from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.errors import ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id
 from corvo.records import NEW_JOB_OPTIONS, Field, names
 
@@ -78,7 +79,9 @@ class OptionsEncoder:
         step = body.chain_step or 0
         steps_max = limits.CHAIN_STEPS_MAX
         if not _CHAIN_STEP_MIN <= step < steps_max:
-            raise ValidationError(f"chain_step {step} is out of range (-2 to {steps_max - 1})")
+            raise ValidationError(
+                f"chain_step {shown(step)} is out of range (-2 to {steps_max - 1})"
+            )
         if body.chain_config is not None:
             chain = self._definition(body.chain_config, step, body.queue)
             return chain_id or self._new_chain_id(), step, chain
@@ -95,8 +98,8 @@ class OptionsEncoder:
             raise ValidationError(f"chain_step {step} is out of range (the chain: {len(steps)})")
         if step >= 0 and steps[step].queue != queue:
             raise ValidationError(
-                f"chain step {step} has the queue {validate.shown(steps[step].queue)}, "
-                f"the job {validate.shown(queue)}: they must be the same"
+                f"chain step {step} has the queue {shown(steps[step].queue)}, "
+                f"the job {shown(queue)}: they must be the same"
             )
         encoded = encode_fields(
             ops.CHAIN_LAYOUT,
@@ -129,7 +132,7 @@ def _checked(field: Field, value: Any) -> object:
         return validate.json_size(json_value(value), field.name, field.max)
     number = value or 0
     if not 0 <= number <= field.max:
-        raise ValidationError(f"{field.name} {number} is out of range (0 to {field.max})")
+        raise ValidationError(f"{field.name} {shown(number)} is out of range (0 to {field.max})")
     return number
 
 
@@ -150,7 +153,7 @@ def on_dependency_failure(value: str | None) -> int:
         return 0
     if value not in ON_DEPENDENCY_FAILURE:
         raise ValidationError(
-            f"on_dependency_failure {validate.shown(value)} is unknown "
+            f"on_dependency_failure {shown(value)} is unknown "
             f"(use {', '.join(ON_DEPENDENCY_FAILURE)})"
         )
     return ON_DEPENDENCY_FAILURE.index(value)

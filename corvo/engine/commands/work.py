@@ -24,6 +24,7 @@ from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.platform.durations import parse_duration
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id
 
 logger = logging.getLogger(__name__)
@@ -177,7 +178,7 @@ class WorkCommands:
             progress = json_value(beat.progress)
             if len(progress) > limits.PROGRESS_SIZE_MAX:
                 raise PayloadTooLarge(
-                    f"progress of {validate.shown(job_id)} too large: {len(progress)} bytes "
+                    f"progress of {shown(job_id)} too large: {len(progress)} bytes "
                     f"(max {limits.PROGRESS_SIZE_MAX})",
                     field="progress",
                 )
@@ -225,8 +226,6 @@ def _step(body: AckBody) -> bytes:
     """The instruction of an ack to its chain."""
     status = body.step_status or "continue"
     if status not in ("continue", "exit"):
-        raise ValidationError(
-            f"step_status {validate.shown(status)} is unknown (use continue, exit)"
-        )
+        raise ValidationError(f"step_status {shown(status)} is unknown (use continue, exit)")
     reason = validate.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)
     return encode_fields(ops.STEP_LAYOUT, (status == "exit", reason))

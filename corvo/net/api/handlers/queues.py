@@ -15,6 +15,7 @@ from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ConcurrencyBody, RetentionBody, decode
 from corvo.net.api.responses import queue_document, reply_json
 from corvo.net.http.query import Query
+from corvo.platform.echoes import shown
 
 
 class Queues:
@@ -99,7 +100,9 @@ class Queues:
         """Limit the active jobs over all workers; 0 or less removes the limit."""
         body = decode(request.body, ConcurrencyBody)
         if body.max > CONCURRENCY_MAX:
-            raise ValidationError(f"max {body.max} is out of range (limit {CONCURRENCY_MAX})")
+            raise ValidationError(
+                f"max {shown(body.max)} is out of range (limit {CONCURRENCY_MAX})"
+            )
         request.context = "ok"
         values = (validate.queue_name(request.params[0]), max(0, body.max))
         self._service.submit(request.caller, ops.SET_CONCURRENCY, values, (on_done, request))
