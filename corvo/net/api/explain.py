@@ -109,8 +109,7 @@ def _finding(code: str, message: str, following: str = "", **facts: Any) -> Find
 def _dependency(scene: Scene) -> Finding | None:
     if not scene.blocked:
         return None
-    assert scene.job.options is not None
-    open_ids = scene.job.options.open_dependencies
+    open_ids = scene.reads.open_dependencies(scene.job)
     jobs = "1 job" if len(open_ids) == 1 else f"{len(open_ids)} jobs"
     first = [scene.reads.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
     return _finding(

@@ -3,14 +3,19 @@
 Names are lowerCamelCase, and those of the file are read as well; numbers of 64 bits are texts;
 times are RFC 3339; what has its default value is left out, and null is nothing. Unknown members are
 ignored, as unknown fields are on the wire.
+
+A JSON text is decoded into Structs made of the fields, so that members that are unknown or of
+another type are never built: nested lists take far more time and memory than their text.
 """
 
+import functools
 import math
 import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from corvo._fast.codec import protobuf
 from corvo._fast.codec.protobuf import Field, Message, ProtobufError
@@ -20,7 +25,6 @@ from corvo.net.rpc.proto_file import TIMESTAMP
 from corvo.platform.durations import parse_time
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_DECODE: Final = msgspec.json.Decoder().decode
 _RANGES: Final = {
     protobuf.INT32: (-(1 << 31), (1 << 31) - 1),
     protobuf.INT64: (-(1 << 63), (1 << 63) - 1),
@@ -39,7 +43,9 @@ def encode(message: Message, values: dict[str, Any]) -> bytes:
 def decode(message: Message, data: bytes, items_max: int) -> dict[str, Any]:
     """The message in a JSON text; ProtobufError if there is none."""
     try:
-        document = _DECODE(data)
+        document = _decoder(message).decode(data)
+    except msgspec.ValidationError as error:
+        raise ProtobufError(str(error).replace("`", "")) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtobufError(f"invalid JSON: {error}") from None
     except RecursionError:
@@ -97,6 +103,44 @@ def _time_text(values: dict[str, Any]) -> str:
 # ---- in ----
 
 
+@functools.cache
+def _decoder(message: Message) -> msgspec.json.Decoder[Any]:
+    """The decoder of a message."""
+    return msgspec.json.Decoder(_type(message))
+
+
+@functools.cache
+def _type(message: Message) -> Any:
+    """The type of a message in JSON: a Struct with each field by both of its names."""
+    if message.name == TIMESTAMP:
+        return str
+    members = []
+    for field, name, other in _rows(message):
+        kind = _kind(_value_field(field) if field.is_map else field)
+        if field.is_map:
+            kind = dict[str, kind]  # type: ignore[valid-type]
+        elif field.repeated:
+            kind = list[kind]  # type: ignore[valid-type]
+        for spelled in filter(None, (name, other)):
+            members.append((spelled, kind | UnsetType | None, UNSET))
+    return msgspec.defstruct(message.name, members)
+
+
+def _kind(field: Field) -> Any:
+    if field.message is not None:
+        return _type(field.message)
+    if field.kind == protobuf.STRING:
+        return str
+    return bool if field.kind == protobuf.BOOL else int | float | str
+
+
+@functools.cache
+def _rows(message: Message) -> list[tuple[Field, str, str]]:
+    """The fields of a message with their names in JSON, and in the file if that is another one."""
+    rows = [(field, _camel(field.name)) for field in message.fields]
+    return [(field, name, "" if name == field.name else field.name) for field, name in rows]
+
+
 class _Reader:
     def __init__(self, items_max: int) -> None:
         self._items_left = items_max
@@ -105,12 +149,14 @@ class _Reader:
     def read(self, message: Message, document: Any) -> dict[str, Any]:
         if message.name == TIMESTAMP:
             return _read_time(document)
-        if not isinstance(document, dict):
-            raise ProtobufError(f"{message.name} must be an object")
         values: dict[str, Any] = {}
-        for field in message.fields:
-            value = _member(document, field.name)
-            if value is None:
+        for field, name, other in _rows(message):
+            value = getattr(document, name)
+            if other and (value is UNSET or getattr(document, other) is not UNSET):
+                if value is not UNSET:
+                    raise ProtobufError(f"{field.name} is repeated")
+                value = getattr(document, other)
+            if value is None or value is UNSET:
                 continue
             if field.is_map:
                 values[field.name] = self._map(field, value)
@@ -122,16 +168,12 @@ class _Reader:
                     values[field.name] = found
         return {name: value for name, value in values.items() if value != []}
 
-    def _map(self, field: Field, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ProtobufError(f"{field.name} must be an object")
+    def _map(self, field: Field, value: dict[str, Any]) -> dict[str, Any]:
         self._count(len(value))
         of = _value_field(field)
         return {key: self._value(of, item) for key, item in value.items()}
 
-    def _list(self, field: Field, value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise ProtobufError(f"{field.name} must be an array")
+    def _list(self, field: Field, value: list[Any]) -> list[Any]:
         self._count(len(value))
         return [self._value(field, item) for item in value]
 
@@ -143,33 +185,18 @@ class _Reader:
     def _value(self, field: Field, value: Any) -> Any:
         if field.message is not None:
             return self.read(field.message, value)
-        if field.kind == protobuf.STRING:
-            if isinstance(value, str):
-                return value
-        elif field.kind == protobuf.BOOL:
-            if isinstance(value, bool):
-                return value
-        elif isinstance(value, int | float | str) and not isinstance(value, bool):
-            number = _number(field, value)
-            if number is not None:
-                return number
-        raise ProtobufError(f"{field.name} has a value of another type, or out of range")
+        if field.kind in (protobuf.STRING, protobuf.BOOL):
+            return value
+        number = _number(field, value)
+        if number is None:
+            raise ProtobufError(f"{field.name} has a value of another type, or out of range")
+        return number
 
 
 def _value_field(field: Field) -> Field:
     """The field that describes the values of a map."""
     assert field.message is not None
     return field.message.fields[1]
-
-
-def _member(document: dict[str, Any], name: str) -> Any:
-    camel = _camel(name)
-    value = document.get(camel)
-    if camel == name or name not in document:
-        return value
-    if camel in document:
-        raise ProtobufError(f"{name} is repeated")
-    return document[name]
 
 
 def _number(field: Field, value: int | float | str) -> int | float | None:
@@ -198,9 +225,7 @@ def _is_default(value: Any) -> bool:
     return not value and not _is_minus_zero(value)
 
 
-def _read_time(value: Any) -> dict[str, Any]:
-    if not isinstance(value, str):
-        raise ProtobufError("a time must be a string")
+def _read_time(value: str) -> dict[str, Any]:
     try:
         at_ns = parse_time(value, "a time")
     except CorvoError as error:
@@ -210,6 +235,7 @@ def _read_time(value: Any) -> dict[str, Any]:
     return {name: number for name, number in found.items() if number}
 
 
+@functools.cache
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.title() for part in rest)

@@ -34,9 +34,7 @@ def complete(driver: Driver, job_id: str) -> None:
 
 
 def waits_for(driver: Driver, job_id: str) -> list[str]:
-    options = driver.job(job_id).options
-    assert options is not None
-    return options.open_dependencies
+    return driver.machine.open_dependencies(driver.job(job_id))
 
 
 def checked(driver: Driver) -> None:
