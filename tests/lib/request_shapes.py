@@ -389,13 +389,13 @@ def targets(
     """Long paths and queries of a route; `parameters` are the values that exist."""
     path = pattern
     for name, value in parameters.items():
-        path = path.replace("{%s}" % name, value)
+        path = path.replace("{" + name + "}", value)
     base = path.encode()
     for piece in PIECES:
         if "{" in pattern:
             head, rest = pattern[: pattern.index("{")], pattern[pattern.index("}") + 1 :]
             for name, value in parameters.items():
-                rest = rest.replace("{%s}" % name, value)
+                rest = rest.replace("{" + name + "}", value)
             frame = head.encode() + b"%b" + rest.encode()
             yield f"segment of {piece!r}", _wrapped(frame, _repeat(piece))
         yield f"unknown parameter {piece!r}", _wrapped(base + b"?%b=1", _repeat(piece))

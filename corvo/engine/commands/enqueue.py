@@ -64,6 +64,13 @@ class EnqueueCommands:
     ) -> tuple[list[str], list[tuple[Any, ...]], bytes]:
         """The queue and the values of each job of a batch, and the definition of a new batch."""
         validate.count(len(body.jobs), "jobs", limits.ENQUEUE_BATCH_MAX)
+        links = sum(len(item.depends_on) for item in body.jobs if item.depends_on)
+        if links > limits.BATCH_DEPENDENCIES_MAX:
+            raise ValidationError(
+                f"depends_on has {links} items in all jobs "
+                f"(limit {limits.BATCH_DEPENDENCIES_MAX})",
+                field="depends_on",
+            )
         batch_id, batch = self._batch(body)
         queues, jobs = [], []
         for position, item in enumerate(body.jobs):

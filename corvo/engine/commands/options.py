@@ -12,7 +12,7 @@ from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, Foll
 from corvo.errors import ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
 from corvo.platform.echoes import shown
-from corvo.platform.ids import check_job_id
+from corvo.platform.ids import check_job_id, check_job_ids
 from corvo.records import NEW_JOB_OPTIONS, Field, names
 
 _CHAIN_STEP_MIN = -2
@@ -144,7 +144,7 @@ def depends_on(ids: list[str] | None) -> list[str]:
         raise ValidationError(
             f"depends_on has {len(found)} items (limit {limits.DEPENDENCIES_MAX})"
         )
-    return [check_job_id(job_id, "depends_on") for job_id in found]
+    return check_job_ids(list(found), "depends_on")
 
 
 def on_dependency_failure(value: str | None) -> int:

@@ -1,0 +1,113 @@
+"""The CPU time of the loop for one request grows with its bytes, whatever they are.
+
+Every route of the table and every method of the worker service gets inputs of every shape
+(tests/lib/request_shapes.py). A request may cost 50 ms for each MB, and no more than six times as
+much when it is four times as large; an error never carries more than a part of its input back.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from lib.cost_cases import Case, cases
+from lib.loop_costs import Cost, CostRig, server_memory
+
+from corvo._fast.http import http1
+from corvo.errors import ECHO_SIZE_MAX, MESSAGE_SIZE_MAX
+from corvo.limits import KIB, MIB
+
+# Interpreted code is so much slower; what is compiled runs over each byte in some cases.
+_SLOWER: Final = 1 if str(http1.__file__).endswith(".so") else 12
+_PER_MB_S: Final = 0.050 * _SLOWER
+_PER_JOB_S: Final = 0.000_040 * _SLOWER  # that the response names: batches have bounds of their own
+_FLOOR_S: Final = 0.008 * _SLOWER
+_GROWTH_MAX: Final = 6
+_TRIES: Final = 4
+_SHOWN_AT_ONCE: Final = 20
+# Members of errors that are more than a piece of input, with their largest size in JSON.
+_FIELDS: Final = {
+    "error": MESSAGE_SIZE_MAX,
+    "message": MESSAGE_SIZE_MAX,
+    "details": 8 * KIB,
+    "validation_errors": 8 * KIB,
+}
+_REPEATED: Final = re.compile(rf"(\S)\1{{{ECHO_SIZE_MAX}}}")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[CostRig]:
+    with server_memory():
+        rig = CostRig(tmp_path)
+        yield rig
+        rig.log.close()
+
+
+def excess(rig: CostRig, case: Case, size: int) -> str:
+    """What is wrong with the cost of a case, and with its response."""
+    cost = _cheapest(rig, case, size, _FLOOR_S)
+    wrong = _echo(cost)
+    if cost.seconds <= _FLOOR_S:
+        return wrong
+    jobs = cost.text.count('"job_')
+    if cost.seconds > _FLOOR_S + _PER_MB_S * cost.size / MIB + _PER_JOB_S * jobs:
+        wrong += f" {cost.seconds * 1e3:.0f} ms for {cost.size} bytes"
+    quarter = _cheapest(rig, case, size // 4, 0)
+    if cost.seconds > _FLOOR_S + _GROWTH_MAX * quarter.seconds:
+        wrong += f" {quarter.seconds * 1e3:.1f} ms become {cost.seconds * 1e3:.1f} ms"
+    return wrong
+
+
+def _cheapest(rig: CostRig, case: Case, size: int, enough_s: float) -> Cost:
+    """The cost without the disturbances of a shared machine."""
+    best: Cost | None = None
+    for _ in range(_TRIES):
+        cost = rig.send(case.build(size))
+        if best is None or cost.seconds < best.seconds:
+            best = cost
+        if best.seconds <= enough_s:
+            break
+    assert best is not None
+    return best
+
+
+def _echo(cost: Cost) -> str:
+    """A text of an error that carries more of its input than it may."""
+    if cost.status == 500:
+        return f" 500 {cost.response[-200:]!r}"
+    if cost.status < 400 or b"json" not in cost.response.partition(b"\r\n\r\n")[0]:
+        return ""
+    document = json.loads(cost.text or "{}")
+    long = [name for name, value in document.items() if _size(value) > _FIELDS.get(name, ECHO_SIZE_MAX)]
+    again = _REPEATED.search(str(document.get("error", "")))
+    return f" echo in {', '.join(long) or 'error'}: {cost.text[:300]}" if long or again else ""
+
+
+def _size(value: object) -> int:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return len(text.encode("utf-8", "replace"))
+
+
+def walk(rig: CostRig, size: int, step: int) -> None:
+    """Measure every `step`th case; the steps of different routes begin at different cases."""
+    wrong, seen = [], set()
+    for number, case in enumerate(cases(rig)):
+        if number % step == 0:
+            seen.add(case.route)
+            found = excess(rig, case, min(size, case.size_max or size))
+            if found:
+                wrong.append(f"{case.label}:{found}")
+    assert len(seen) == len({f"{r.method} {r.pattern}" for r in rig.routes})
+    assert not wrong, "\n".join([f"{len(wrong)} cases", *wrong[:_SHOWN_AT_ONCE]])
+
+
+def test_requests_of_every_shape(rig: CostRig) -> None:
+    walk(rig, 64 * KIB, 41)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("size", "step"), [(64 * KIB, 2), (MIB, 5), (12 * MIB, 199)])
+def test_large_requests_of_every_shape(rig: CostRig, size: int, step: int) -> None:
+    walk(rig, size, step)
