@@ -77,6 +77,8 @@ def _priority(name: str, value: Any) -> int:
 def _tags(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not value:
         raise _refused(name, "an object with at least one tag", value)
+    if len(value) > limits.TAGS_COUNT_MAX:
+        raise ValidationError(f"tags has {len(value)} pairs (limit {limits.TAGS_COUNT_MAX})")
     tags = {}
     for key, item in value.items():
         if isinstance(item, bool | int | float):
@@ -84,8 +86,6 @@ def _tags(name: str, value: Any) -> dict[str, str]:
         if not isinstance(item, str):
             raise _refused(f"{name}: {shown(key)}", "a string, number or boolean", item)
         tags[_text(name, key)] = item if item == "" else _text(name, item)
-    if len(tags) > limits.TAGS_COUNT_MAX:
-        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
     return tags
 
 
