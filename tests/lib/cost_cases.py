@@ -12,7 +12,7 @@ from corvo.model import ACTIVE
 from corvo.net.http.router import Route
 from corvo.net.rpc.envelopes import envelope
 from corvo.net.rpc.status import TYPES
-from lib.loop_costs import CostRig, decoded_kinds, request
+from lib.loop_costs import Cost, CostRig, decoded_kinds, request
 from lib.request_shapes import (
     HEADERS,
     Node,
@@ -41,6 +41,11 @@ class Case(NamedTuple):
     name: str
     build: Callable[[int], bytes]
     size_max: int = 0
+    in_stream: bool = False  # a binary frame of a stream instead of a request
+
+    def cost(self, rig: CostRig, size: int) -> Cost:
+        data = self.build(size)
+        return rig.frame(data) if self.in_stream else rig.send(data)
 
     @property
     def label(self) -> str:
@@ -87,6 +92,8 @@ class Things:
 
 def cases(rig: CostRig) -> Iterator[Case]:
     """All cases. A route that is new has its cases without a row here."""
+    for name, shape in binary(TYPES["LifecycleStreamRequest"]):
+        yield Case("frame", name, shape, in_stream=True)
     things = Things(rig)
     queries = _query_names()
     for number, route in enumerate(rig.routes):

@@ -8,15 +8,19 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from corvo._fast.codec.protobuf import ProtobufError
 from corvo.config import load
 from corvo.consensus.single_log import SingleLog
 from corvo.consensus.wal.inline_thread import InlineSync
+from corvo.engine.caller import ANONYMOUS
+from corvo.engine.commands.enqueue import EnqueueCommands
+from corvo.engine.commands.work import WorkCommands
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.service import Service
 from corvo.fsm.machine import Machine
@@ -27,6 +31,9 @@ from corvo.net.http.router import Route, Router
 from corvo.net.http.server import Server
 from corvo.net.hub import StreamHub
 from corvo.net.routes import routes
+from corvo.net.rpc.codecs import CODECS
+from corvo.net.rpc.worker_service import WorkerCalls
+from corvo.net.rpc.worker_session import LifecycleSession
 from corvo.platform.clock import Clock
 from corvo.platform.files import Files
 from corvo.platform.ids import JobIds
@@ -126,7 +133,7 @@ class Cost(NamedTuple):
     @property
     def text(self) -> str:
         """The body of the response."""
-        return self.response.partition(b"\r\n\r\n")[2].decode()
+        return self.response.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
 
 
 class CostRig:
@@ -155,23 +162,23 @@ class CostRig:
         admin = Admin(service, dict, bytes, lambda: ("leader", ""))
         members: Any = _Members()
         hub = StreamHub(loop, service)
+        work = WorkCommands(service, hub.job_output)
+        self._calls = WorkerCalls(service, EnqueueCommands(service), work)
         self.routes: list[Route] = routes(service, admin, hub, True, members)
         self.server = Server(Router(self.routes).handle, clock, None, loop)
         self.pipeline.on_applied.append(self.server.flush)
         self.loop.run()
 
-    def send(self, data: bytes) -> Cost:
-        """A request on a connection of its own."""
+    def send(self, data: bytes, read_size: int = _READ_SIZE) -> Cost:
+        """A request on a connection of its own, in reads of this size."""
         connection: Any = self.server.protocol()
         transport = _Transport()
         began = time.thread_time()
         connection.connection_made(transport)
-        for at in range(0, len(data), _READ_SIZE):
-            connection.data_received(data[at : at + _READ_SIZE])
+        for at in range(0, len(data), read_size):
+            connection.data_received(data[at : at + read_size])
             self.loop.run()
-        if self.machine.write_buffer_records:
-            self.pipeline.flusher.flush()
-            self.loop.run()
+        self._flush()
         seconds = time.thread_time() - began
         connection.connection_lost(None)
         self.loop.run()
@@ -180,6 +187,33 @@ class CostRig:
             rb"HTTP/1.1 (\d+)", response.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
         )
         return Cost(seconds, len(data), int(found[1]) if found else 0, response)
+
+    def frame(self, data: bytes) -> Cost:
+        """A frame of a lifecycle stream, in the binary form."""
+        codec = CODECS["proto"]
+        sent: list[bytes] = []
+        session = LifecycleSession(
+            self._calls,
+            ANONYMOUS,
+            "127.0.0.1",
+            lambda values: sent.append(codec.encode("LifecycleStreamResponse", values)),
+            lambda error: None,
+            codec.jobs,
+        )
+        began = time.thread_time()
+        with suppress(ProtobufError):
+            session.receive(self._calls.read_frame(codec, data))
+            self.loop.run()
+        self._flush()
+        seconds = time.thread_time() - began
+        session.close()
+        self.loop.run()
+        return Cost(seconds, len(data), 200 if sent else 400, b"\r\n\r\n" + b"".join(sent))
+
+    def _flush(self) -> None:
+        if self.machine.write_buffer_records:
+            self.pipeline.flusher.flush()
+            self.loop.run()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """A request of /api/v1 that must succeed; its document."""

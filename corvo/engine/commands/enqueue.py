@@ -67,8 +67,7 @@ class EnqueueCommands:
         links = sum(len(item.depends_on) for item in body.jobs if item.depends_on)
         if links > limits.BATCH_DEPENDENCIES_MAX:
             raise ValidationError(
-                f"depends_on has {links} items in all jobs "
-                f"(limit {limits.BATCH_DEPENDENCIES_MAX})",
+                f"depends_on has {links} items in all jobs (limit {limits.BATCH_DEPENDENCIES_MAX})",
                 field="depends_on",
             )
         batch_id, batch = self._batch(body)

@@ -6,18 +6,21 @@ much when it is four times as large; an error never carries more than a part of 
 """
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from lib.cost_cases import Case, cases
-from lib.loop_costs import Cost, CostRig, server_memory
+from lib.loop_costs import Cost, CostRig, request, server_memory
 
 from corvo._fast.http import http1
 from corvo.errors import ECHO_SIZE_MAX, MESSAGE_SIZE_MAX
-from corvo.limits import KIB, MIB
+from corvo.limits import DEPENDENCIES_MAX, KIB, MIB
+from corvo.net.rpc.envelopes import Envelopes, envelope
 
 # Interpreted code is so much slower; what is compiled runs over each byte in some cases.
 _SLOWER: Final = 1 if str(http1.__file__).endswith(".so") else 12
@@ -64,7 +67,7 @@ def _cheapest(rig: CostRig, case: Case, size: int, enough_s: float) -> Cost:
     """The cost without the disturbances of a shared machine."""
     best: Cost | None = None
     for _ in range(_TRIES):
-        cost = rig.send(case.build(size))
+        cost = case.cost(rig, size)
         if best is None or cost.seconds < best.seconds:
             best = cost
         if best.seconds <= enough_s:
@@ -80,7 +83,9 @@ def _echo(cost: Cost) -> str:
     if cost.status < 400 or b"json" not in cost.response.partition(b"\r\n\r\n")[0]:
         return ""
     document = json.loads(cost.text or "{}")
-    long = [name for name, value in document.items() if _size(value) > _FIELDS.get(name, ECHO_SIZE_MAX)]
+    long = [
+        name for name, value in document.items() if _size(value) > _FIELDS.get(name, ECHO_SIZE_MAX)
+    ]
     again = _REPEATED.search(str(document.get("error", "")))
     return f" echo in {', '.join(long) or 'error'}: {cost.text[:300]}" if long or again else ""
 
@@ -99,12 +104,67 @@ def walk(rig: CostRig, size: int, step: int) -> None:
             found = excess(rig, case, min(size, case.size_max or size))
             if found:
                 wrong.append(f"{case.label}:{found}")
-    assert len(seen) == len({f"{r.method} {r.pattern}" for r in rig.routes})
+    assert seen == {"frame"} | {f"{r.method} {r.pattern}" for r in rig.routes}
     assert not wrong, "\n".join([f"{len(wrong)} cases", *wrong[:_SHOWN_AT_ONCE]])
 
 
 def test_requests_of_every_shape(rig: CostRig) -> None:
     walk(rig, 64 * KIB, 41)
+
+
+BODY = b'{"queue":"q","payload":"' + b"a" * (200 * KIB) + b'"}'
+
+
+def in_chunks(body: bytes) -> bytes:
+    """A request with its body in the smallest chunks that are taken."""
+    step = len(body) // 9_000 + 1
+    chunks = [body[at : at + step] for at in range(0, len(body), step)]
+    coded = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    head = request(b"POST", b"/api/v1/enqueue", b"", b"Transfer-Encoding: chunked\r\n")
+    return head.replace(b"Content-Length: 0\r\n", b"") + coded + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_in_small_pieces(rig: CostRig, chunked: bool) -> None:
+    """A body that comes in many reads costs no more than their number."""
+    data = in_chunks(BODY) if chunked else request(b"POST", b"/api/v1/enqueue", BODY)
+    cost = min((rig.send(data, 256) for _ in range(_TRIES)), key=lambda cost: cost.seconds)
+    assert cost.status == 201, cost.response
+    assert cost.seconds < _SLOWER * (0.050 + len(data) / 256 * 0.000_020)
+
+
+def test_messages_in_small_pieces() -> None:
+    """A message of a stream is copied once, not once for each piece of it."""
+
+    def feed(size: int) -> float:
+        best = math.inf
+        data = envelope(b"a" * size)
+        for _ in range(_TRIES):
+            envelopes = Envelopes(size, gzip=False)
+            began = time.thread_time()
+            found = [envelopes.feed(data[at : at + 256]) for at in range(0, len(data), 256)]
+            best = min(best, time.thread_time() - began)
+            assert found[-1] == [b"a" * size] and not any(found[:-1])
+        return best
+
+    assert feed(MIB) < _GROWTH_MAX * feed(256 * KIB) + 0.005
+
+
+def test_many_dependencies(rig: CostRig) -> None:
+    """A job with all the dependencies that it may have, and a batch with more than that."""
+    jobs = {"jobs": [{"queue": "first"}] * DEPENDENCIES_MAX}
+    ids = rig.call("POST", "/enqueue/batch", jobs)["job_ids"]
+    body = {"queue": "second", "depends_on": ids}
+    rig.call("POST", "/enqueue", body)
+    for target, document, status, seconds in (
+        (b"/api/v1/enqueue", body, 201, 0.015),
+        (b"/api/v1/enqueue/batch", {"jobs": [body] * 5}, 201, 0.050),
+        (b"/api/v1/enqueue/batch", {"jobs": [body] * 50}, 400, 0.050),
+    ):
+        data = request(b"POST", target, json.dumps(document).encode())
+        cost = min((rig.send(data) for _ in range(2)), key=lambda cost: cost.seconds)
+        assert cost.status == status
+        assert cost.seconds < _SLOWER * seconds
 
 
 @pytest.mark.full
