@@ -43,6 +43,10 @@ class Case(NamedTuple):
     size_max: int = 0
     in_stream: bool = False  # a binary frame of a stream instead of a request
 
+    @property
+    def binary(self) -> bool:
+        return self.in_stream or self.name.startswith("proto ")
+
     def cost(self, rig: CostRig, size: int) -> Cost:
         data = self.build(size)
         return rig.frame(data) if self.in_stream else rig.send(data)

@@ -1,9 +1,10 @@
 r"""Escapes of single surrogates (`\ud800` without a partner) in JSON texts.
 
-JSON's grammar allows them and users send them in backtraces, but the decoder refuses them. So the
-first hex digit of each is swapped for a digit that no other escape of the same form has: `\ud800`
-becomes `\ue800`, which is a character of its own. Values that are kept as bytes get their digits
-back. The texts are only searched and replaced as a whole, so the time grows with their size alone.
+JSON's grammar allows them and users send them in backtraces, but the decoder refuses them. So in a
+body that it has refused, the first hex digit of all surrogates is swapped for one that no other
+character of the body begins with: `\ud800` becomes `\ue800`, a character like any other. Values that
+are kept as bytes get their digits back, and so do decoded texts, which cannot hold a single
+surrogate. Everything is searched and replaced as a whole, so the time grows with the size alone.
 """
 
 import re
@@ -14,81 +15,66 @@ from corvo.errors import ParseError
 # A pair of backslashes begins no escape. It is set aside as bytes that no JSON text has.
 _PAIR: Final = rb"\\"
 _ASIDE: Final = b"\0\0"
-_HEX: Final = b"[0-9a-fA-F]"
-_HIGH: Final = rb"[dD][89abAB]" + _HEX * 2
-_LOW: Final = b"[c-fC-F]" + _HEX * 2
-
-
-def _lone(digit: bytes) -> re.Pattern[bytes]:
-    r"""Finds the `\ud` of single surrogates. A literal beginning makes the search fast."""
-    begin = rb"\\u" + digit
-    high = b"[89abAB]" + _HEX * 2 + rb"(?!\\u[dD]" + _LOW + b")"
-    return re.compile(
-        begin + b"(?:(?=" + high + b")|(?<!" + rb"\\u" + _HIGH + begin + b")(?=" + _LOW + b"))"
-    )
-
-
-_LONE: Final = [(digit, _lone(digit)) for digit in (b"d", b"D")]
-# Digits that stand for `d` and `D`, the rarest first: private use, then other blocks of characters.
-_DIGITS: Final = b"efcba9876543210"
+# Digits that stand for `d` and `D`: that of private characters first.
+_DIGITS: Final = "efcba987"
 
 
 class Halves:
-    """A body whose single surrogates are swapped for other escapes."""
+    """A body whose surrogates are swapped for other characters."""
 
     def __init__(self, body: bytes, swaps: list[tuple[bytes, bytes]]) -> None:
-        """`swaps` has the digit of some surrogates and the one that stands for it."""
+        """`swaps` has the beginnings of escapes and those that stand for them."""
         self.body = body
-        self._back = [
-            (rb"\u" + new, re.compile(rb"\\u" + new + b"(?=[89a-fA-F])"), rb"\\u" + old)
-            for old, new in swaps
-        ]
-        stands = "".join(f"\\u{new.decode()}800-\\u{new.decode()}fff" for _, new in swaps)
-        self._inside = re.compile(f"[{stands}]")
+        self._swaps = swaps
+        digits = [new[-1:].decode() for _, new in swaps]
+        blocks = "".join(rf"\u{digit}000-\u{digit}fff" for digit in digits)
+        self._found = re.compile(f"[{blocks}]")
+        high = list(range(256))
+        for digit in digits:
+            first = int(digit, 16) << 4
+            high[first : first + 16] = range(0xD0, 0xE0)
+        self._high = bytes(high)
 
     def restore(self, data: bytes) -> bytes:
         """Part of the body as it was."""
-        for begin, pattern, old in self._back:
-            if begin in data:
-                data = _unset(pattern.sub(old, _set_aside(data)))
+        for old, new in self._swaps:
+            if new in data:
+                data = data.replace(_PAIR, _ASIDE).replace(new, old).replace(_ASIDE, _PAIR)
         return data
 
-    def inside(self, text: str) -> bool:
-        """Whether a text that was decoded holds half of a pair."""
-        return self._inside.search(text) is not None
+    def restore_text(self, text: str) -> str:
+        """A decoded text as it was meant; ParseError if it holds half of a pair."""
+        if self._found.search(text) is None:
+            return text
+        data = bytearray(text.encode("utf-16-be"))
+        data[::2] = data[::2].translate(self._high)
+        try:
+            return data.decode("utf-16-be")
+        except UnicodeDecodeError:
+            message = "invalid JSON: a name or key contains half of a surrogate pair"
+            raise ParseError(message) from None
 
 
 def find_halves(body: bytes) -> Halves | None:
-    """The body with its single surrogates swapped; None if it has none, or is no JSON anyway."""
-    if rb"\u" not in body or b"\0" in body:
+    """The body with its surrogates swapped; None if it has none, or is no JSON anyway."""
+    if b"\0" in body or not (rb"\ud" in body or rb"\uD" in body):
         return None
-    text = _set_aside(body)
-    swaps: list[tuple[bytes, bytes]] = []
+    text = body.replace(_PAIR, _ASIDE)
     free = (digit for digit in _DIGITS if not _is_used(text, digit))
-    for old, pattern in _LONE:
-        if pattern.search(text) is None:
+    swaps: list[tuple[bytes, bytes]] = []
+    for old in (rb"\ud", rb"\uD"):
+        if old not in text:
             continue
-        digit = next(free, None)
-        if digit is None:
+        digit = next(free, "")
+        if not digit:
             raise ParseError("invalid JSON: half of a surrogate pair among characters of all kinds")
-        new = bytes((digit,))
-        text = pattern.sub(rb"\\u" + new, text)
+        new = rb"\u" + digit.encode()
+        text = text.replace(old, new)
         swaps.append((old, new))
-    return Halves(_unset(text), swaps) if swaps else None
+    return Halves(text.replace(_ASIDE, _PAIR), swaps) if swaps else None
 
 
-def _is_used(text: bytes, digit: int) -> bool:
-    """Whether a text has a character from the upper half of this block, escaped or not."""
-    for spelled in {chr(digit), chr(digit).upper()}:
-        if re.search(rb"\\u" + spelled.encode() + b"[89a-fA-F]", text):
-            return True
-    lead = 0xE0 | int(chr(digit), 16)
-    return re.search(re.escape(bytes((lead,))) + b"[\xa0-\xbf]", text) is not None
-
-
-def _set_aside(data: bytes) -> bytes:
-    return data.replace(_PAIR, _ASIDE)
-
-
-def _unset(data: bytes) -> bytes:
-    return data.replace(_ASIDE, _PAIR)
+def _is_used(text: bytes, digit: str) -> bool:
+    """Whether a text has a character whose code begins with this digit, escaped or not."""
+    escapes = rb"\u" + digit.encode(), rb"\u" + digit.upper().encode()
+    return any(escape in text for escape in escapes) or 0xE0 | int(digit, 16) in text

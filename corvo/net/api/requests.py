@@ -330,8 +330,8 @@ def plain_value(raw: Raw, field: str) -> Any:
 
 
 def _decode_halves(body: bytes, kind: type[_B], decoder: Any) -> _B | None:
-    """Decode a body with halves of surrogate pairs, see `corvo.net.api.halves`; None if it has
-    none."""
+    """Decode a body with halves of surrogate pairs, see `corvo.net.api.halves`; None if it has no
+    surrogates."""
     halves = find_halves(body)
     if halves is None:
         return None
@@ -346,15 +346,13 @@ def _decode_halves(body: bytes, kind: type[_B], decoder: Any) -> _B | None:
 
 
 def _restore(value: Any, halves: Halves) -> Any:
-    """A decoded value with its halves again. Kept bytes can hold them, texts cannot."""
+    """A decoded value as it was meant. Kept bytes can hold halves, texts cannot."""
     if isinstance(value, Raw):
         data = bytes(value)
         restored = halves.restore(data)
         return value if restored is data else Raw(restored)
     if isinstance(value, str):
-        if halves.inside(value):
-            raise ParseError("invalid JSON: a name or key contains half of a surrogate pair")
-        return value
+        return halves.restore_text(value)
     if isinstance(value, list):
         return [_restore(item, halves) for item in value]
     if isinstance(value, dict):
