@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from corvo._fast.codec import protobuf
 from corvo._fast.codec.protobuf import Field, Message, ProtobufError
@@ -43,14 +43,13 @@ def encode(message: Message, values: dict[str, Any]) -> bytes:
 def decode(message: Message, data: bytes, items_max: int) -> dict[str, Any]:
     """The message in a JSON text; ProtobufError if there is none."""
     try:
-        document = _decoder(message).decode(data)
+        return _Reader(items_max).read(message, _decoder(message).decode(data))
     except msgspec.ValidationError as error:
         raise ProtobufError(str(error).replace("`", "")) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtobufError(f"invalid JSON: {error}") from None
     except RecursionError:
         raise ProtobufError("invalid JSON: nested too deeply") from None
-    return _Reader(items_max).read(message, document)
 
 
 # ---- out ----
@@ -116,7 +115,9 @@ def _type(message: Message) -> Any:
         return str
     members = []
     for field, name, other in _rows(message):
-        kind = _kind(_value_field(field) if field.is_map else field)
+        # Messages in lists and maps are counted before they are decoded.
+        item = _value_field(field) if field.is_map else field
+        kind = Raw if item.message is not None and field.repeated else _kind(item)
         if field.is_map:
             kind = dict[str, kind]  # type: ignore[valid-type]
         elif field.repeated:
@@ -184,6 +185,8 @@ class _Reader:
 
     def _value(self, field: Field, value: Any) -> Any:
         if field.message is not None:
+            if isinstance(value, Raw):
+                value = _decoder(field.message).decode(value)
             return self.read(field.message, value)
         if field.kind in (protobuf.STRING, protobuf.BOOL):
             return value

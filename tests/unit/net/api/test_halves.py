@@ -91,7 +91,7 @@ def test_a_body_with_characters_of_all_kinds() -> None:
     assert find_halves(b'"' + others + b'"') is None  # there are no surrogates
     with pytest.raises(ParseError, match="characters of all kinds"):
         decode(b'{"error":"' + others + rb'\ud800"}', FailBody)
-    two = re.sub(rb"\\u[e1]\w+", b"", others)
+    two = re.sub(rb"\\u[e9]\w+", b"", others)
     text = b'"' + two + rb'\ud800\uD800"'
     assert bytes(decode(b'{"error":%b}' % text, FailBody).error) == text
 
