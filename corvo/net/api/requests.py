@@ -6,6 +6,7 @@ the nearest known name; members of features that this version does not have are 
 This module is never compiled: Structs need their annotations as Python objects.
 """
 
+import contextlib
 import functools
 import re
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from corvo import limits
+from corvo.engine import validate
 from corvo.engine.commands.inputs import (
     NOTHING,
     AckBody,
@@ -60,6 +63,12 @@ class HeartbeatBody(_Body):
     """POST /heartbeat."""
 
     jobs: dict[str, Beat] = {}
+
+
+class _CountedJobs(msgspec.Struct):
+    """POST /enqueue/batch, for the number of its jobs."""
+
+    jobs: list[Raw] = []
 
 
 class ScheduleBody(_Body):
@@ -274,6 +283,7 @@ _Scalar = str | int | float | bool | None
 _SHALLOW = msgspec.json.Decoder(_Scalar | list[_Scalar] | dict[str, _Scalar])
 _B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
+_OBJECTS_MANY = 4 * limits.ENQUEUE_BATCH_MAX
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 
@@ -282,7 +292,7 @@ def decode(body: bytes, kind: type[_B]) -> _B:
     """Decode a request body. Raises ParseError (not JSON) or ValidationError (wrong members)."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        decoder = _DECODERS[kind] = _new_decoder(kind)
     if not body.isascii():
         try:
             str(body, "utf-8")
@@ -300,6 +310,28 @@ def decode(body: bytes, kind: type[_B]) -> _B:
         raise ParseError(f"invalid JSON: {error}" if body else "the body is empty") from None
     except RecursionError:
         raise ParseError("invalid JSON: nested too deeply") from None
+
+
+class _BatchDecoder:
+    """The decoder of a batch. A list that is far too long is refused before its jobs are built, as
+    each of them takes a hundred times the memory of its text."""
+
+    def __init__(self) -> None:
+        self._whole = msgspec.json.Decoder(EnqueueBatchBody)
+        self._counted = msgspec.json.Decoder(_CountedJobs)
+
+    def decode(self, body: bytes) -> EnqueueBatchBody:
+        """See `msgspec.json.Decoder`."""
+        if body.count(b"{") > _OBJECTS_MANY:
+            with contextlib.suppress(msgspec.ValidationError):  # the whole decoder names the member
+                jobs = len(self._counted.decode(body).jobs)
+                if jobs > limits.ENQUEUE_BATCH_MAX:
+                    validate.count(jobs, "jobs", limits.ENQUEUE_BATCH_MAX)
+        return self._whole.decode(body)
+
+
+def _new_decoder(kind: type) -> Any:
+    return _BatchDecoder() if kind is EnqueueBatchBody else msgspec.json.Decoder(kind)
 
 
 def decode_optional(body: bytes, kind: type[_B]) -> _B:
