@@ -2,8 +2,8 @@ r"""Escapes of single surrogates (`\ud800` without a partner) in JSON texts.
 
 JSON's grammar allows them and users send them in backtraces, but the decoder refuses them. So in a
 body that it has refused, the first hex digit of all surrogates is swapped for one that no other
-character of the body begins with: `\ud800` becomes `\ue800`, a character like any other. Values that
-are kept as bytes get their digits back, and so do decoded texts, which cannot hold a single
+character of the body begins with: `\ud800` becomes `\ue800`, a character like any other. Values
+that are kept as bytes get their digits back, and so do decoded texts, which cannot hold a single
 surrogate. Everything is searched and replaced as a whole, so the time grows with the size alone.
 """
 
