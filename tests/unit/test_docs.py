@@ -30,7 +30,7 @@ from corvo._fast.metrics import Histogram
 from corvo.cli import root
 from corvo.config import load
 from corvo.engine.commands import inputs
-from corvo.errors import ConfigError
+from corvo.errors import ECHO_SIZE_MAX, ConfigError
 from corvo.net.api import requests
 from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
 from corvo.platform import failpoints

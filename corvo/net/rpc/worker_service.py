@@ -160,7 +160,6 @@ class WorkerCalls:
         items = values.get("items", [])
         if not items:
             raise ValidationError("items is required", field="items")
-        validate.count(len(items), "items", limits.ACK_BATCH_MAX)
         payloads, refused = self._ack_payloads(items)
 
         def answer(result: Acked) -> Values:
