@@ -12,7 +12,7 @@ MESSAGE_SIZE_MAX: Final = 1024
 
 
 def cut(text: str, size_max: int = ECHO_SIZE_MAX) -> str:
-    """The text, or as much of it as fits in so many bytes of UTF-8 together with an ellipsis."""
+    """The text, or as much of it as fits in `size_max` bytes of UTF-8 together with an ellipsis."""
     if 4 * len(text) <= size_max:
         return text
     data = text[: size_max + 1].encode("utf-8", "replace")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import corvo.net
 from corvo.limits import HEAD_SIZE_MAX, TARGET_SIZE_MAX
 from corvo.model import ACTIVE
+from corvo.net.http import query
 from corvo.net.http.router import Route
 from corvo.net.rpc.envelopes import envelope
 from corvo.net.rpc.status import TYPES
@@ -177,7 +177,7 @@ def _filled(pattern: str, parameters: dict[str, str]) -> bytes:
 def _query_names() -> list[str]:
     """The names of query parameters that any handler reads."""
     names: set[str] = set()
-    for path in Path(corvo.net.__path__[0]).rglob("*.py"):
+    for path in Path(query.__file__).parents[1].rglob("*.py"):
         for found in re.findall(r"Query\(request((?:, \"\w+\")+)\)", path.read_text("utf-8")):
             names.update(re.findall(r"\w+", found))
     assert "limit" in names
