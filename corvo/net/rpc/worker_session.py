@@ -172,8 +172,8 @@ class LifecycleSession:
             self._done(frame)
             return
         self._ack(frame, values.get("acks", []))
-        for item in values.get("fails", []):
-            self._fail(frame, item)
+        if "fails" in values:
+            self._fail_all(frame, values["fails"])
         self._enqueue(frame, values.get("enqueues", []))
         if values.get("fetch_count", 0) > 0:
             if self._pushes is None:
@@ -234,6 +234,13 @@ class LifecycleSession:
                 lambda answer: self._calls.ack_items(caller, items, frame.refuse_ack, answer),
                 take,
             )
+
+    def _fail_all(self, frame: _Frame, items: list[Values]) -> None:
+        if len(items) > limits.ACK_BATCH_MAX:
+            frame.note("fail", RpcError("invalid_argument", "too many items"))
+            return
+        for item in items:
+            self._fail(frame, item)
 
     def _fail(self, frame: _Frame, item: Values) -> None:
         self._held = max(0, self._held - 1)

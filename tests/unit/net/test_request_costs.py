@@ -19,7 +19,7 @@ from lib.loop_costs import Cost, CostRig, request, server_memory
 
 from corvo._fast.http import http1
 from corvo.errors import ECHO_SIZE_MAX, MESSAGE_SIZE_MAX
-from corvo.limits import DEPENDENCIES_MAX, KIB, MIB, RPC_ITEMS_MAX
+from corvo.limits import ACK_BATCH_MAX, DEPENDENCIES_MAX, KIB, MIB, RPC_ITEMS_MAX
 from corvo.net.rpc.envelopes import Envelopes, envelope
 
 _COMPILED: Final = str(http1.__file__).endswith(".so")
@@ -191,3 +191,10 @@ def test_many_dependencies(rig: CostRig) -> None:
 @pytest.mark.parametrize(("size", "step"), [(64 * KIB, 1), (MIB, 5), (12 * MIB, 199)])
 def test_large_requests_of_every_shape(rig: CostRig, size: int, step: int) -> None:
     walk(rig, size, step)
+
+
+def test_a_frame_with_too_many_fails_is_refused(rig: CostRig) -> None:
+    item = b"\x4a\x02\x0a\x00"  # a fail with an empty job id
+    cost = rig.frame(item * (ACK_BATCH_MAX + 1))
+    assert b"fail: too many items" in cost.response
+    assert b"too many" not in rig.frame(item * ACK_BATCH_MAX).response
