@@ -6,7 +6,6 @@ environment (`CORVO_DATA_DIR=x`), TOML file (`data-dir = "x"`; the file is named
 with a message that names the setting, its source and the value.
 """
 
-import difflib
 import functools
 import ipaddress
 import socket
@@ -16,9 +15,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from corvo import limits
-from corvo.errors import ConfigError, ValidationError
+from corvo.errors import ConfigError, ValidationError, cut
 from corvo.platform import environment
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.echoes import hint
 from corvo.platform.origins import parse_hosts, parse_origins
 from corvo.platform.sizes import parse_size
 
@@ -559,9 +559,7 @@ def _from_file(path: str) -> dict[str, tuple[str, str]]:
     given = {}
     for name, value in table.items():
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"unknown setting {name!a} in {path}{hint}")
+            raise ConfigError(f"unknown setting {cut(name)!a} in {path}{hint(name, NAMES)}")
         if name in _REPEATABLE and isinstance(value, list):
             value = ",".join(map(str, value))
         if not isinstance(value, str | int | float):

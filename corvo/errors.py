@@ -6,17 +6,44 @@ else it is an exception. `fields` are extra members of the JSON body.
 
 from typing import Any, Final
 
+# Bytes of a piece of input in an error, and of a whole message.
+ECHO_SIZE_MAX: Final = 200
+MESSAGE_SIZE_MAX: Final = 1024
+
+
+def cut(text: str, size_max: int = ECHO_SIZE_MAX) -> str:
+    """The text, or as much of it as fits in `size_max` bytes of UTF-8 together with an ellipsis."""
+    if 4 * len(text) <= size_max:
+        return text
+    data = text[: size_max + 1].encode("utf-8", "replace")
+    if len(data) <= size_max:
+        return text
+    return data[: size_max - 3].decode("utf-8", "ignore") + "…"
+
+
+def _cut_all(value: Any) -> Any:
+    """A field of an error with all of its texts cut."""
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, list):
+        return [_cut_all(item) for item in value]
+    if isinstance(value, dict):
+        return {cut(name): _cut_all(item) for name, item in value.items()}
+    return value
+
 
 class CorvoError(Exception):
-    """Base class of all errors that a user can see."""
+    """Base class of all errors that a user can see. No error carries long input back: its message
+    and the texts in its fields are cut here."""
 
     code = "INTERNAL_ERROR"
     status = 500
 
     def __init__(self, message: str, **fields: Any) -> None:
+        message = cut(message, MESSAGE_SIZE_MAX)
         super().__init__(message)
         self.message = message
-        self.fields = fields
+        self.fields = {name: _cut_all(value) for name, value in fields.items()}
 
 
 class ParseError(CorvoError):

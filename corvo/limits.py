@@ -123,6 +123,7 @@ CATCH_UP_LIMIT_MAX: Final = 1_000
 
 # Composition.
 DEPENDENCIES_MAX: Final = 1_000
+BATCH_DEPENDENCIES_MAX: Final = 10_000  # of all jobs of one request
 CHAIN_STEPS_MAX: Final = 1_000
 CHAIN_SIZE_MAX: Final = 256 * KIB
 EXIT_REASON_SIZE_MAX: Final = KIB

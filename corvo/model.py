@@ -104,7 +104,8 @@ class JobOptions:
         self.hold_ends_ns: int = 0  # time at which `hold_action` is taken; 0 = never
         self.hold_action: int = 0  # an index of HOLD_ACTIONS
         self.feedback: bytes = b""  # JSON text: feedback of the person who rejected the job
-        self.open_dependencies: list[str] = []  # members of `depends_on` that have not finished
+        # members of `depends_on`; see corvo.fsm.ops.dependencies
+        self.open_dependencies: list[str] = []
         self.has_dependents: bool = False  # rows name jobs that depend on this one, or once did
         self.has_logs: bool = False
         # </generated>

@@ -155,7 +155,7 @@ JOB_OPTIONS: Final[Record] = (
     Field("hold_ends_ns", "t", "time at which `hold_action` is taken; 0 = never"),
     Field("hold_action", "u", "an index of HOLD_ACTIONS"),
     Field("feedback", "b", "JSON text: feedback of the person who rejected the job"),
-    Field("open_dependencies", "S", "members of `depends_on` that have not finished"),
+    Field("open_dependencies", "S", "members of `depends_on`; see corvo.fsm.ops.dependencies"),
     Field("has_dependents", "f", "rows name jobs that depend on this one, or once did"),
     Field("has_logs", "f"),
 )

@@ -14,6 +14,8 @@ from typing import Any
 import click
 import msgspec
 
+from corvo.errors import MESSAGE_SIZE_MAX, cut
+
 # C0 and C1 controls, DEL, and invisible characters that change the text direction.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _UNSAFE_IN_JSON = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
@@ -76,6 +78,7 @@ def error(
 
     `hint` suggests a next step; it is printed in plain text only.
     """
+    message = cut(message, MESSAGE_SIZE_MAX)
     if wants_json(words):
         body = {"error": message, "code": code, **(fields or {})}
         click.echo(json_text(msgspec.json.encode(body)), err=True)

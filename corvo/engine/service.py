@@ -20,12 +20,12 @@ from corvo.engine.fetches import Wait
 from corvo.engine.pipeline import Completion, Pipeline
 from corvo.engine.reads import Reads
 from corvo.engine.results import ResultWait
-from corvo.engine.validate import shown
 from corvo.errors import MirrorUnavailable, NotFound, ValidationError
 from corvo.fsm.machine import Machine
 from corvo.limits import MS_NS
 from corvo.model import ACTIONS, ENDED, Batch, BulkOperation, Job, Queue, Schedule
 from corvo.platform.clock import Clock
+from corvo.platform.echoes import shown
 from corvo.platform.ids import (
     BATCH_PREFIX,
     BULK_PREFIX,

@@ -3,27 +3,20 @@
 Every error names the field, the value and the limit.
 """
 
-import json
 from typing import Any
 
 from corvo import limits
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.model import BACKOFFS, HOLD_ACTIONS, PRIORITIES, PRIORITY_NAMES, UNIQUE_UNTIL
 from corvo.platform.durations import parse_duration
+from corvo.platform.echoes import shown
 
 Duration = str | int | float | None
 
-_SHOWN_MAX = 64
 _NORMAL = PRIORITY_NAMES.index("normal")
 _EXPONENTIAL = BACKOFFS.index("exponential")
 _FINAL = UNIQUE_UNTIL.index("final")
 _UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
-
-
-def shown(value: object) -> str:
-    """A value as an error message shows it: quoted, short, without control characters."""
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 
 def queue_name(name: str, field: str = "queue") -> str:
@@ -98,7 +91,7 @@ def priority(value: str | int | None) -> int:
             field="priority",
         )
     if not 0 <= value < PRIORITIES:
-        raise ValidationError(f"priority {value} is out of range (0-2)", field="priority")
+        raise ValidationError(f"priority {shown(value)} is out of range (0-2)", field="priority")
     return value
 
 
@@ -108,7 +101,8 @@ def max_retries(value: int | None) -> int:
         return limits.RETRIES_DEFAULT
     if not 0 <= value <= limits.RETRIES_MAX:
         raise ValidationError(
-            f"max_retries {value} is out of range (0-{limits.RETRIES_MAX})", field="max_retries"
+            f"max_retries {shown(value)} is out of range (0-{limits.RETRIES_MAX})",
+            field="max_retries",
         )
     return value
 
@@ -130,7 +124,9 @@ def jitter_ppm(value: float | None) -> int:
     if value is None:
         return limits.RETRY_JITTER_DEFAULT_PPM
     if not 0 <= value <= 1:
-        raise ValidationError(f"retry_jitter {value} is out of range (0-1)", field="retry_jitter")
+        raise ValidationError(
+            f"retry_jitter {shown(value)} is out of range (0-1)", field="retry_jitter"
+        )
     return round(value * 1_000_000)
 
 

@@ -17,6 +17,7 @@ from corvo.fsm.ops import (
     after_finish,
     batches,
     bulk,
+    dependencies,
     due,
     idempotency,
     jobs,
@@ -367,6 +368,10 @@ class Machine:
     def children(self, job_id: str, limit: int) -> list[str]:
         """Return the first ids, in order, of jobs that name this job as their parent."""
         return self._buffer.children.members(job_id, limit)
+
+    def open_dependencies(self, job: Job) -> list[str]:
+        """Return the ids of the jobs that this job waits for."""
+        return dependencies.still_open(self._state, job)
 
     def blocked_count(self, queue: str) -> int:
         """Return how many pending jobs of a queue wait for dependencies."""

@@ -4,7 +4,6 @@ A filter is a JSON object; a job matches if all members match. `parse` validates
 values: times to unix nanoseconds, names to their stored form.
 """
 
-import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from corvo.errors import ValidationError
 from corvo.mirror import jq
 from corvo.model import PRIORITY_NAMES, STATES
 from corvo.platform.durations import parse_time
+from corvo.platform.echoes import hint, shown
 
 _NUMBER_MAX: Final = (1 << 63) - 1
-_SHOWN_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,7 @@ def parse(fields: Mapping[str, Any]) -> Filter:
     for name, value in fields.items():
         parser = PARSERS.get(name)
         if parser is None:
-            near = difflib.get_close_matches(name, PARSERS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValidationError(f"unknown filter {_shown(name)}{hint}", field=name)
+            raise ValidationError(f"unknown filter {shown(name)}{hint(name, PARSERS)}", field=name)
         if value is not None:
             values[name] = parser(name, value)
     return Filter(values)
@@ -80,15 +77,15 @@ def _priority(name: str, value: Any) -> int:
 def _tags(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not value:
         raise _refused(name, "an object with at least one tag", value)
+    if len(value) > limits.TAGS_COUNT_MAX:
+        raise ValidationError(f"tags has {len(value)} pairs (limit {limits.TAGS_COUNT_MAX})")
     tags = {}
     for key, item in value.items():
         if isinstance(item, bool | int | float):
             item = json.dumps(item)
         if not isinstance(item, str):
-            raise _refused(f"{name}: {_shown(key)}", "a string, number or boolean", item)
+            raise _refused(f"{name}: {shown(key)}", "a string, number or boolean", item)
         tags[_text(name, key)] = item if item == "" else _text(name, item)
-    if len(tags) > limits.TAGS_COUNT_MAX:
-        raise ValidationError(f"tags has {len(tags)} pairs (limit {limits.TAGS_COUNT_MAX})")
     return tags
 
 
@@ -117,12 +114,7 @@ def _jq(name: str, value: Any) -> tuple[jq.Condition, ...]:
 
 
 def _refused(name: str, wanted: str, value: Any) -> ValidationError:
-    return ValidationError(f"{name} must be {wanted}, not {_shown(value)}", field=name)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
+    return ValidationError(f"{name} must be {wanted}, not {shown(value)}", field=name)
 
 
 PARSERS: Final[dict[str, Callable[[str, Any], Any]]] = {

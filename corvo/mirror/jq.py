@@ -21,6 +21,7 @@ from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 Literal = str | int | float | bool | None
 
@@ -84,12 +85,12 @@ class _Parser:
             op = self.op()
             literal = self.literal()
             if isinstance(literal, bool | str) or literal is None:
-                raise _refused(f"invalid payload_jq literal: {json.dumps(literal)}")
+                raise _refused(f"invalid payload_jq literal: {shown(literal)}")
             return Condition(path, name, op, literal)
         self.expect("(")
         literal = self.literal()
         if not isinstance(literal, str):
-            raise _refused(f"invalid payload_jq literal: {json.dumps(literal)}")
+            raise _refused(f"invalid payload_jq literal: {shown(literal)}")
         self.expect(")")
         return Condition(path, name, "", literal)
 
@@ -125,7 +126,7 @@ class _Parser:
         key = self.literal()
         assert isinstance(key, str)
         if _UNSUPPORTED_KEY.search(key):
-            raise _refused(f"payload_jq does not support the key {json.dumps(key)}")
+            raise _refused(f"payload_jq does not support the key {shown(key)}")
         self.expect("]", skip=False)
         return key
 
@@ -140,9 +141,9 @@ class _Parser:
         try:
             value, size = _DECODER.raw_decode(rest)
         except (ValueError, RecursionError):
-            raise _refused(f"invalid payload_jq literal: {json.dumps(rest[:64])}") from None
+            raise _refused(f"invalid payload_jq literal: {shown(rest[:64])}") from None
         if isinstance(value, list | dict):
-            raise _refused(f"invalid payload_jq literal: {json.dumps(rest[:64])}")
+            raise _refused(f"invalid payload_jq literal: {shown(rest[:64])}")
         self.at += size
         self.skip()
         literal: Literal = value

@@ -3,6 +3,7 @@
 clock          entry stamps from wall and monotonic time; the settable clock of tests
 ids            ULIDs for jobs, prefixes of other ids, validation of ids
 durations      parser and formatter of times (RFC 3339) and durations (`1h30m`)
+echoes         input in error messages: cut values, and known names that resemble others
 cron           next runs of a cron expression in a time zone
 files          file operations of the log, replaceable for tests
 failing_files  the same operations with failpoints around them

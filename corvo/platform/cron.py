@@ -20,7 +20,6 @@ compute the same occurrences.
 
 import copy
 import functools
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -33,6 +32,7 @@ from cronsim import CronSim, CronSimError
 from corvo.errors import ScheduleError, ValidationError
 from corvo.limits import CRON_SIZE_MAX, EVERY_MAX_NS, EVERY_MIN_NS, SECOND_NS
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.echoes import shown
 
 ALIASES: Final = {
     "@hourly": "0 * * * *",
@@ -50,7 +50,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 _MINUTE_NS: Final = 60 * SECOND_NS
-_SHOWN_MAX: Final = 64
 
 
 class Cron:
@@ -227,6 +226,4 @@ def _read_zone(name: str) -> ZoneInfo:
 
 
 def _refused(field: str, value: str, wanted: str) -> ScheduleError:
-    text = json.dumps(value)
-    shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
-    return ScheduleError(f"{field} must be {wanted}, not {shown}", field=field)
+    return ScheduleError(f"{field} must be {wanted}, not {shown(value)}", field=field)

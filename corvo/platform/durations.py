@@ -4,13 +4,13 @@ A leap second (`:60`) is rejected, because unix time has no number for it. Times
 rejected, because 0 means "unset" in every record.
 """
 
-import json
 import re
 from datetime import UTC, date, datetime
 from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,32}))?"
@@ -18,7 +18,6 @@ _TIME: Final = re.compile(
     re.ASCII,
 )
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_SHOWN_MAX: Final = 64
 
 DURATION_MAX_NS: Final = limits.DELAY_MAX_MS * limits.MS_NS
 _DURATION_RANGE: Final = f"a duration from 0 to {DURATION_MAX_NS // limits.SECOND_NS} seconds"
@@ -125,6 +124,4 @@ def _scaled(whole: str, fraction: str | None, unit_ns: int) -> int:
 
 
 def _refused(field: str, value: object, wanted: str) -> ValidationError:
-    if isinstance(value, str) and len(value) > _SHOWN_MAX:
-        value = value[:_SHOWN_MAX] + "..."
-    return ValidationError(f"{field} must be {wanted}, not {json.dumps(value)}", field=field)
+    return ValidationError(f"{field} must be {wanted}, not {shown(value)}", field=field)

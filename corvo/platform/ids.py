@@ -5,7 +5,6 @@ Within one millisecond the random part is incremented, so ids sort in creation o
 keeps writes of new jobs close together in the B-tree of the state store.
 """
 
-import json
 from collections.abc import Callable
 from hashlib import blake2b
 from string import ascii_letters, digits
@@ -13,6 +12,7 @@ from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 PREFIX: Final = "job_"
 SCHEDULE_PREFIX: Final = "sched_"
@@ -82,7 +82,7 @@ def check_job_id(job_id: str, field: str = "job_id") -> str:
     letters = job_id.replace("_", "").replace("-", "")
     if not job_id or not job_id.isascii() or (letters and not letters.isalnum()):
         raise ValidationError(
-            f"{field} must consist of letters, digits, '_' and '-', not {json.dumps(job_id)}",
+            f"{field} must consist of letters, digits, '_' and '-', not {shown(job_id)}",
             field=field,
         )
     return job_id

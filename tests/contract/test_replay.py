@@ -1103,7 +1103,7 @@ class Program(ModelQueues, RuleBasedStateMachine):
             assert stored is not None
             if job.open and job.state not in OVER:
                 assert stored.options is not None
-                assert set(stored.options.open_dependencies) == job.open
+                assert set(self.lived.open_dependencies(stored)) == job.open
 
     @invariant()
     def reads_agree(self) -> None:

@@ -285,8 +285,13 @@ def check_dependencies(state_store: Rows, jobs: dict[str, Job], queues: dict[int
             continue
         assert job.state != ACTIVE or not job.options.open_dependencies
         assert set(job.options.open_dependencies) <= set(job.options.depends_on)
-        for job_id in job.options.open_dependencies:
-            assert (job_id, job.id) in dependents or pending_deletion(job, queues[job.queue_number])
+        listed = job.options.open_dependencies
+        rows = [job_id for job_id in listed if (job_id, job.id) in dependents]
+        assert bool(rows) == bool(listed) or pending_deletion(job, queues[job.queue_number])
+    for owner, member in dependents:
+        job = jobs[member]
+        assert job.options is not None and owner in job.options.open_dependencies
+        assert not ENDED[job.state]
     children = {(job.parent_id, job.id) for job in jobs.values() if job.parent_id}
     assert links(state_store, keys.CHILD) == children
 

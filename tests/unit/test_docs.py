@@ -30,7 +30,7 @@ from corvo._fast.metrics import Histogram
 from corvo.cli import root
 from corvo.config import load
 from corvo.engine.commands import inputs
-from corvo.errors import ConfigError
+from corvo.errors import ECHO_SIZE_MAX, ConfigError
 from corvo.net.api import requests
 from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
 from corvo.platform import failpoints
@@ -616,6 +616,8 @@ LIMITS_STATED = [
     ("docs/api.md", f"up to {limits.HTTP2.streams_max:,} requests in flight"),
     ("docs/api.md", f"at most {amount(limits.GROUP_KEY_SIZE_MAX)}"),
     ("docs/api.md", f"Ids of up to {limits.DEPENDENCIES_MAX:,} jobs"),
+    ("docs/api.md", f"batch together, up to {limits.BATCH_DEPENDENCIES_MAX:,}"),
+    ("docs/api.md", f"repeats is cut at {ECHO_SIZE_MAX} bytes"),
     ("docs/api.md", f"Up to {limits.TAGS_COUNT_MAX} pairs of texts"),
     ("docs/api.md", f"at most {amount(limits.RESULT_SCHEMA_SIZE_MAX)} and"),
     ("docs/api.md", f"with up to {amount(limits.ENQUEUE_BATCH_MAX)} jobs"),

@@ -65,6 +65,12 @@ class EnqueueCommands:
         """The queue and the values of each job of a batch, and the definition of a new batch."""
         items = body.jobs or []
         validate.count(len(items), "jobs", limits.ENQUEUE_BATCH_MAX)
+        links = sum(len(item.depends_on) for item in items if item.depends_on)
+        if links > limits.BATCH_DEPENDENCIES_MAX:
+            raise ValidationError(
+                f"depends_on has {links} items in all jobs (limit {limits.BATCH_DEPENDENCIES_MAX})",
+                field="depends_on",
+            )
         batch_id, batch = self._batch(body)
         queues, jobs = [], []
         for position, item in enumerate(items):

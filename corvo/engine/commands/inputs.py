@@ -13,8 +13,9 @@ from msgspec import Raw
 
 from corvo import limits
 from corvo.engine import validate
-from corvo.engine.validate import Duration, shown
+from corvo.engine.validate import Duration
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 Text = str | None
 Number = int | float

@@ -11,6 +11,7 @@ from corvo.engine.commands.action_args import hold_values
 from corvo.engine.commands.inputs import BatchBody, ChainBody, EnqueueBody, FollowerBody, json_value
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import ON_DEPENDENCY_FAILURE
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id, check_job_ids
 from corvo.records import NEW_JOB_OPTIONS, Field, names
 
@@ -85,7 +86,8 @@ class OptionsEncoder:
         steps_max = limits.CHAIN_STEPS_MAX
         if not _CHAIN_STEP_MIN <= step < steps_max:
             raise ValidationError(
-                f"chain_step {step} is out of range (-2 to {steps_max - 1})", field="chain_step"
+                f"chain_step {shown(step)} is out of range (-2 to {steps_max - 1})",
+                field="chain_step",
             )
         if body.chain_config is not None:
             chain = self._definition(body.chain_config, step, body.queue)
@@ -105,8 +107,8 @@ class OptionsEncoder:
             )
         if step >= 0 and steps[step].queue != queue:
             raise ValidationError(
-                f"chain step {step} has the queue {validate.shown(steps[step].queue)}, "
-                f"the job {validate.shown(queue)}: they must be the same"
+                f"chain step {step} has the queue {shown(steps[step].queue)}, "
+                f"the job {shown(queue)}: they must be the same"
             )
         encoded = encode_fields(
             ops.CHAIN_LAYOUT,
@@ -147,7 +149,7 @@ def _checked(field: Field, value: Any) -> object:
     number = value or 0
     if not 0 <= number <= field.max:
         raise ValidationError(
-            f"{field.name} {number} is out of range (0 to {field.max})", field=field.name
+            f"{field.name} {shown(number)} is out of range (0 to {field.max})", field=field.name
         )
     return number
 
@@ -176,7 +178,7 @@ def on_dependency_failure(value: str | None) -> int:
         return 0
     if value not in ON_DEPENDENCY_FAILURE:
         raise ValidationError(
-            f"on_dependency_failure {validate.shown(value)} is unknown "
+            f"on_dependency_failure {shown(value)} is unknown "
             f"(use {', '.join(ON_DEPENDENCY_FAILURE)})",
             field="on_dependency_failure",
         )

@@ -19,8 +19,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from corvo import limits
-from corvo.engine import validate
 from corvo.errors import ValidationError
+from corvo.platform.echoes import shown
 
 IN_PLACE: Final = 0
 MEMBER: Final = 1  # a member of an object
@@ -391,7 +391,7 @@ def _at(schema: Any, reference: str) -> Any:
         return schema
     if not reference.startswith("#/"):
         raise refused(
-            f"$ref {validate.shown(reference)}: it may refer to its own parts only, as #/$defs/name"
+            f"$ref {shown(reference)}: it may refer to its own parts only, as #/$defs/name"
         )
     part = schema
     for step in reference[2:].split("/"):
@@ -401,7 +401,7 @@ def _at(schema: Any, reference: str) -> Any:
         elif isinstance(part, list) and name.isdecimal() and int(name) < len(part):
             part = part[int(name)]
         else:
-            raise refused(f"$ref {validate.shown(reference)} points to nothing")
+            raise refused(f"$ref {shown(reference)} points to nothing")
     return part
 
 

@@ -24,6 +24,7 @@ from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.platform.durations import parse_duration
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id
 
 logger = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class WorkCommands:
                 if beat.stream_delta:
                     deltas[job_id] = _delta(beat.stream_delta)
             except CorvoError as error:
-                part = f"jobs[{validate.shown(job_id)}]"
+                part = f"jobs[{shown(job_id)}]"
                 raise validate.of_part(error, part, job_id=job_id) from None
 
         def on_heartbeat(argument: Any, result: Any) -> None:
@@ -229,7 +230,7 @@ def _step(body: AckBody) -> bytes:
     status = "continue" if body.step_status is None else body.step_status
     if status not in ("continue", "exit"):
         raise ValidationError(
-            f"step_status {validate.shown(status)} is unknown (use continue, exit)",
+            f"step_status {shown(status)} is unknown (use continue, exit)",
             field="step_status",
         )
     reason = validate.text(body.exit_reason, "exit_reason", limits.EXIT_REASON_SIZE_MAX)

@@ -38,6 +38,8 @@ def apply_effects(state: State) -> None:
 def _apply_effects_of(state: State, ended: Ended) -> None:
     job = ended.job
     assert job.options is not None
+    if job.options.open_dependencies:
+        dependencies.stop_waiting(state, job, job.options.open_dependencies)
     if job.options.batch_id:
         for callback in batches.leave(state, job, job.options.batch_id, ended.state):
             call_back(state, job.options.batch_id, callback)

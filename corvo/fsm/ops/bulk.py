@@ -22,7 +22,7 @@ from typing import Final
 from corvo import events, ops
 from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
-from corvo.errors import Conflict, InvalidName, InvalidState, NotFound
+from corvo.errors import Conflict, InvalidName, InvalidState, NotFound, cut
 from corvo.fsm import states
 from corvo.fsm.ops import Apply, actions, finish
 from corvo.fsm.ops import bulk_undo as undo
@@ -198,7 +198,7 @@ def bulk_add(state: State, payload: bytes) -> object:
     operation_id, ids, more = decode_fields(ops.BULK_ADD.layout, payload)
     operation = state.operations.get(operation_id)
     if operation is None:
-        return NotFound(f'bulk operation "{operation_id}" not found')
+        return NotFound(f'bulk operation "{cut(operation_id)}" not found')
     if operation.state != OPERATION_QUEUED:
         return InvalidState(f'bulk operation "{operation_id}" takes no more jobs')
     _add(state, operation, ids)
@@ -217,7 +217,7 @@ def bulk_undo(state: State, payload: bytes) -> object:
     operation_id, undone_id = decode_fields(ops.BULK_UNDO.layout, payload)
     undone = state.operations.get(undone_id)
     if undone is None:
-        return NotFound(f'bulk operation "{undone_id}" not found')
+        return NotFound(f'bulk operation "{cut(undone_id)}" not found')
     refusal = _no_undo(state, undone)
     if refusal:
         return Conflict(f'bulk operation "{undone_id}" {refusal}')
@@ -266,7 +266,7 @@ def bulk_step(state: State, payload: bytes) -> object:
     operation_id, limit, stop = decode_fields(ops.BULK_STEP.layout, payload)
     operation = state.operations.get(operation_id)
     if operation is None:
-        return NotFound(f'bulk operation "{operation_id}" not found')
+        return NotFound(f'bulk operation "{cut(operation_id)}" not found')
     if operation.finished_ns or (operation.state == OPERATION_QUEUED and not stop):
         return operation
     if not stop:

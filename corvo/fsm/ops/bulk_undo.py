@@ -134,6 +134,8 @@ def _undo_retry(state: State, job: Job, before: _Stored) -> CorvoError | None:
         return Conflict(f'another job waits for job "{job.id}"')
     queue_index = state.queue_index_of(job)
     state.buffer.touch(job)
+    if job.options is not None and job.options.open_dependencies:
+        dependencies.stop_waiting(state, job, job.options.open_dependencies)
     if not before.locked and _holds_key(state, queue_index, job):
         state.buffer.set_lock(unique.row_key(queue_index, job.unique_key), None)
     job.completed_ns = before.completed_ns

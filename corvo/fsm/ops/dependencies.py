@@ -4,6 +4,12 @@ A job with open dependencies is blocked while it is pending: its index row is in
 own, so that fetches never read it. Each dependent of a job has a row. When a job with dependents
 finishes, they are *pending* until all of them are resolved, at most RESOLVED_DEPENDENTS_MAX in one
 entry. A row records that and the final state of the job, and the next entries continue.
+
+A resolved dependent loses its row, and nothing else is written until its last dependency has
+finished: a job with a thousand of them would be rewritten a thousand times. So the list in its
+options is that of the dependencies when the wait began; those that are still open have a row. It is
+empty when none is open. When the job itself finishes, its rows are removed and the list is cut down
+to the open ones, which a retry waits for again.
 """
 
 from heapq import heappop, heappush
@@ -46,7 +52,7 @@ def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | No
     options = job.options
     options.open_dependencies = []
     waiting: list[Job] = []
-    for job_id in job_ids:
+    for job_id in dict.fromkeys(job_ids):
         dependency = state.find(job_id)
         if dependency is None or dependency.state == COMPLETED:
             continue
@@ -56,11 +62,45 @@ def wait_for(state: State, job: Job, job_ids: list[str]) -> tuple[str, int] | No
             return job_id, dependency.state
     for dependency in waiting:
         options.open_dependencies.append(dependency.id)
-        state.buffer.touch(dependency)
-        state.buffer.touch_options(dependency).has_dependents = True
+        if dependency.options is None or not dependency.options.has_dependents:
+            state.buffer.touch(dependency)
+            state.buffer.touch_options(dependency).has_dependents = True
         if not state.buffer.dependents.has(dependency.id, job.id):
             state.buffer.dependents.add(dependency.id, job.id)
+    if waiting:
+        _count(state, job, len(waiting))
     return None
+
+
+def _count(state: State, job: Job, count: int) -> None:
+    """Keep the number of open dependencies of a job; negative if failed ones do not matter to
+    it."""
+    assert job.options is not None
+    runs = job.options.on_dependency_failure == RUN
+    state.open_dependencies[job.id] = -count if runs else count
+
+
+def still_open(state: State, job: Job) -> list[str]:
+    """Return the dependencies that a job waits for, or will wait for when it is run again."""
+    if job.options is None:
+        return []
+    listed = job.options.open_dependencies
+    if ENDED[job.state]:
+        return listed
+    return [job_id for job_id in listed if state.buffer.dependents.has(job_id, job.id)]
+
+
+def stop_waiting(state: State, job: Job, job_ids: list[str]) -> None:
+    """Remove a finished or deleted job from the dependents of its dependencies, of which `job_ids`
+    may be open, and keep those that are."""
+    assert job.options is not None
+    state.open_dependencies.pop(job.id, None)
+    still = [job_id for job_id in job_ids if state.buffer.dependents.has(job_id, job.id)]
+    for job_id in still:
+        state.buffer.dependents.remove(job_id, job.id)
+    if not job.deleted and len(still) != len(job_ids):
+        state.buffer.touch(job)
+        state.buffer.touch_options(job).open_dependencies = still
 
 
 def dependents_pending(state: State, job: Job) -> CorvoError | None:
@@ -81,6 +121,8 @@ def wait_again(state: State, job: Job) -> None:
         dependency = state.find(job_id)
         if dependency is not None and not ENDED[dependency.state]:
             live.append(job_id)
+        elif state.buffer.dependents.has(job_id, job.id):  # written by an earlier version
+            state.buffer.dependents.remove(job_id, job.id)
     wait_for(state, job, live)
 
 
@@ -124,18 +166,35 @@ def resolve_dependents(state: State) -> None:
 
 
 def _resolve(state: State, dependent: str, job_id: str, job_state: int) -> None:
+    """Resolve a dependent, which has just lost the row that names this job."""
+    count = state.open_dependencies.get(dependent, 0)
+    if count < -1:
+        state.open_dependencies[dependent] = count + 1
+        return
+    if count > 1 and job_state == COMPLETED:
+        state.open_dependencies[dependent] = count - 1
+        return
     job = state.find(dependent)
     if job is None or ENDED[job.state] or job.options is None:
         return
-    if job_id not in job.options.open_dependencies:
+    options = job.options
+    if job_id not in options.open_dependencies:
         return
-    state.buffer.touch(job)
-    options = state.buffer.touch_options(job)
-    options.open_dependencies.remove(job_id)
     queue_index = state.queue_index_of(job)
     if job_state != COMPLETED and options.on_dependency_failure != RUN:
+        state.buffer.touch(job)
         fail(state, queue_index, job, job_id, job_state)
-    elif options.blocked and not options.open_dependencies:
+        return
+    left = 0
+    if count == 0:  # this is the first one since the state was loaded
+        left = len(still_open(state, job))
+    if left:
+        _count(state, job, left)
+        return
+    state.open_dependencies.pop(dependent, None)
+    state.buffer.touch(job)
+    state.buffer.touch_options(job).open_dependencies = []
+    if options.blocked:
         assert states.next_state(job.state, states.UNBLOCK) == PENDING
         state.move(queue_index, job, PENDING, tail=True)
         state.emit(queue_index, job, events.UNBLOCKED, b"")

@@ -9,7 +9,7 @@ from typing import Final
 
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
-from corvo.errors import Conflict, CorvoError, NotFound
+from corvo.errors import Conflict, CorvoError, NotFound, cut
 from corvo.fsm.ops import Apply, jobs
 from corvo.fsm.state.state import State
 from corvo.limits import SCHEDULES_MAX
@@ -20,7 +20,7 @@ SKIP: Final = 1  # index of model.OVERLAPS
 
 
 def _not_found(schedule_id: str) -> NotFound:
-    return NotFound(f'schedule "{schedule_id}" not found')
+    return NotFound(f'schedule "{cut(schedule_id)}" not found')
 
 
 def set_schedule(state: State, payload: bytes) -> object:

@@ -33,7 +33,7 @@ cdef class State:
     cdef public dict operations
     cdef public list running
     cdef public long long queues_pending_deletion
-    cdef public dict pending_dependents
+    cdef public dict pending_dependents, open_dependencies
     cdef public list next_pending_dependents
     cdef public object idempotency_records
     cdef public long long oldest_idempotency_ns

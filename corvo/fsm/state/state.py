@@ -89,6 +89,9 @@ class State:
         # Finished jobs with dependents that are not resolved yet: id -> state, and a heap of the
         # same ids. Changed by `corvo.fsm.ops.dependencies`.
         self.pending_dependents: dict[str, int] = {}
+        # Number of open dependencies by waiting job, see `corvo.fsm.ops.dependencies`. Jobs whose
+        # dependencies have not changed since the state was loaded may be missing.
+        self.open_dependencies: dict[str, int] = {}
         self.next_pending_dependents: list[str] = []
         # Digest of an idempotency key -> number of the outcome.
         self.idempotency_records = DigestTable()

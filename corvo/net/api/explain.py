@@ -15,7 +15,7 @@ from msgspec import Raw
 from corvo import limits
 from corvo.engine.reads import CONCURRENCY, GROUP_CONCURRENCY, GROUP_ORDER, RATE
 from corvo.engine.service import Service
-from corvo.engine.validate import shown
+from corvo.errors import cut
 from corvo.model import (
     ACTIVE,
     CANCELLED,
@@ -31,6 +31,7 @@ from corvo.model import (
 )
 from corvo.net.api.responses import worker_document
 from corvo.platform.durations import format_duration, format_time
+from corvo.platform.echoes import shown
 
 Finding = dict[str, Any]
 
@@ -108,8 +109,7 @@ def _finding(code: str, message: str, following: str = "", **facts: Any) -> Find
 def _dependency(scene: Scene) -> Finding | None:
     if not scene.blocked:
         return None
-    assert scene.job.options is not None
-    open_ids = scene.job.options.open_dependencies
+    open_ids = scene.reads.open_dependencies(scene.job)
     jobs = "1 job" if len(open_ids) == 1 else f"{len(open_ids)} jobs"
     first = [scene.reads.job(job_id) for job_id in open_ids[: limits.EXPLAINED_JOBS_MAX]]
     return _finding(
@@ -248,7 +248,7 @@ def _last_failure(scene: Scene) -> Finding | None:
     if not records or not scene.job.attempt:
         return None
     record = records[0]
-    text = _decoded(record.error)
+    text = cut(_decoded(record.error))
     return _finding(
         "failed_before",
         f"attempt {record.attempt} of {max(1, scene.job.max_retries)} failed: {text}",

@@ -28,7 +28,7 @@ def ties_document(reads: Reads, job: Job) -> dict[str, Any]:
             document["depends_on"] = options.depends_on
             document["on_dependency_failure"] = ON_DEPENDENCY_FAILURE[options.on_dependency_failure]
         if options.blocked:
-            document["blocked_by"] = options.open_dependencies
+            document["blocked_by"] = reads.open_dependencies(job)
     children = reads.children(job.id, MEMBERS_SHOWN_MAX)
     if children:
         document["children"] = children

@@ -6,13 +6,16 @@ the nearest known name; members of features that this version does not have are 
 This module is never compiled: Structs need their annotations as Python objects.
 """
 
-import difflib
+import contextlib
+import functools
 import re
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from corvo import limits
+from corvo.engine import validate
 from corvo.engine.commands.inputs import (
     NOTHING,
     AckBody,
@@ -28,8 +31,10 @@ from corvo.engine.commands.inputs import (
     ReleaseBody,
     Text,
 )
-from corvo.engine.validate import Duration, shown
+from corvo.engine.validate import Duration
 from corvo.errors import ParseError, ValidationError
+from corvo.net.api.halves import Halves, find_halves
+from corvo.platform.echoes import hint, shown
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,6 +69,12 @@ class _RawBeats(msgspec.Struct):
     """A HeartbeatBody whose items are not decoded."""
 
     jobs: dict[str, Raw] = {}
+
+
+class _CountedJobs(msgspec.Struct):
+    """POST /enqueue/batch, for the number of its jobs."""
+
+    jobs: list[Raw] = []
 
 
 class ScheduleBody(_Body):
@@ -155,6 +166,13 @@ class BulkBody(_Body, rename={"async_": "async"}):
     revise: bool | None = None
     timeout: Duration = None
     timeout_action: Text = None
+
+
+class FacetsBody(_Body):
+    """POST /jobs/facets."""
+
+    filter: dict[str, Raw] | None = None
+    by: list[str] | None = None
 
 
 class RetentionBody(_Body):
@@ -267,24 +285,21 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
     "on_death": FollowerBody,
 }
 
+_Scalar = str | int | float | bool | None
+_SHALLOW = msgspec.json.Decoder(_Scalar | list[_Scalar] | dict[str, _Scalar])
 _B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
+_OBJECTS_MANY = 4 * limits.ENQUEUE_BATCH_MAX
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\]")
-# Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
-_LONE_SURROGATE = re.compile(
-    rb"\\\\"
-    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
 
 
 def decode(body: bytes, kind: type[_B]) -> _B:
     """Decode a request body. Raises ParseError (not JSON) or ValidationError (wrong members)."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        decoder = _DECODERS[kind] = _new_decoder(kind)
     if not body.isascii():
         try:
             str(body, "utf-8")
@@ -296,11 +311,34 @@ def decode(body: bytes, kind: type[_B]) -> _B:
     except msgspec.ValidationError as error:
         raise _explained(str(error), kind, body) from None
     except msgspec.DecodeError as error:
-        if b"\\u" in body and any(m.group(1) for m in _LONE_SURROGATE.finditer(body)):
-            return _decode_lone_surrogates(body, kind, decoder)
+        with_halves = _decode_halves(body, kind, decoder)
+        if with_halves is not None:
+            return with_halves
         raise ParseError(f"invalid JSON: {error}" if body else "the body is empty") from None
     except RecursionError:
         raise ParseError("invalid JSON: nested too deeply") from None
+
+
+class _BatchDecoder:
+    """The decoder of a batch. A list that is far too long is refused before its jobs are built, as
+    each of them takes a hundred times the memory of its text."""
+
+    def __init__(self) -> None:
+        self._whole = msgspec.json.Decoder(EnqueueBatchBody)
+        self._counted = msgspec.json.Decoder(_CountedJobs)
+
+    def decode(self, body: bytes) -> EnqueueBatchBody:
+        """See `msgspec.json.Decoder`."""
+        if body.count(b"{") > _OBJECTS_MANY:
+            with contextlib.suppress(msgspec.ValidationError):  # the whole decoder names the member
+                jobs = len(self._counted.decode(body).jobs)
+                if jobs > limits.ENQUEUE_BATCH_MAX:
+                    validate.count(jobs, "jobs", limits.ENQUEUE_BATCH_MAX)
+        return self._whole.decode(body)
+
+
+def _new_decoder(kind: type) -> Any:
+    return _BatchDecoder() if kind is EnqueueBatchBody else msgspec.json.Decoder(kind)
 
 
 def decode_optional(body: bytes, kind: type[_B]) -> _B:
@@ -310,69 +348,66 @@ def decode_optional(body: bytes, kind: type[_B]) -> _B:
 
 def decode_object(body: bytes) -> dict[str, Any]:
     """Decode a body without checking its members; an empty one counts as `{}`."""
-    members = decode(body or b"{}", dict[str, Raw])
+    return plain_values(decode(body or b"{}", dict[str, Raw]))
+
+
+def plain_values(members: dict[str, Raw]) -> dict[str, Any]:
+    """Members that were kept as bytes, decoded: scalars, and lists and objects of them."""
     return {name: plain_value(raw, name) for name, raw in members.items()}
 
 
 def plain_value(raw: Raw, field: str) -> Any:
-    """A member that was kept as bytes, decoded."""
+    """A member that was kept as bytes, decoded. Deeper values are refused before they are built:
+    they have no meaning here, and take far more time and memory than their text."""
     try:
-        return msgspec.json.decode(raw)
+        return _SHALLOW.decode(raw)
+    except msgspec.ValidationError:
+        message = f"{shown(field)} holds a list or object inside another one"
+        raise ValidationError(message, field=field) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"invalid JSON in {shown(field)}: {error}") from None
 
 
-def _decode_lone_surrogates(body: bytes, kind: type[_B], decoder: Any) -> _B:
-    r"""Decode a body whose texts hold escapes like \ud800 without a partner.
-
-    JSON's grammar allows them and users send them in backtraces, but the decoder refuses them.
-    Each distinct escape is swapped for an escape from the private use area that the body does not
-    hold, and swapped back in the values that are kept as bytes. Texts that are decoded (names,
-    keys) cannot hold them.
-    """
-    swaps: dict[bytes, bytes] = {}
-    code = 0xE000
-
-    def swap(match: re.Match[bytes]) -> bytes:
-        nonlocal code
-        escape = match.group(1)
-        if not escape:
-            return match.group()
-        if escape not in swaps:
-            while b"\\u%04x" % code in body:
-                code += 1
-            swaps[escape] = b"\\u%04x" % code
-            code += 1
-        return swaps[escape]
-
-    swapped = _LONE_SURROGATE.sub(swap, body)
+def _decode_halves(body: bytes, kind: type[_B], decoder: Any) -> _B | None:
+    """Decode a body with halves of surrogate pairs, see `corvo.net.api.halves`; None if it has no
+    surrogates."""
+    halves = find_halves(body)
+    if halves is None:
+        return None
     try:
-        decoded = decoder.decode(swapped)
+        decoded = decoder.decode(halves.body)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), kind, swapped) from None
+        raise _explained(str(error), kind, halves.body) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"invalid JSON: {error}") from None
-    back = {new: old for old, new in swaps.items()}
-    restored: _B = _restore(decoded, back)
+    restored: _B = _restore(decoded, halves)
     return restored
 
 
-def _restore(value: Any, back: dict[bytes, bytes]) -> Any:
+def _restore(value: Any, halves: Halves) -> Any:
+    """A decoded value as it was meant. Kept bytes can hold halves, texts cannot."""
     if isinstance(value, Raw):
-        pattern = re.compile(rb"\\\\|" + b"|".join(re.escape(new) for new in back))
-        return Raw(pattern.sub(lambda m: back.get(m.group(), m.group()), bytes(value)))
+        data = bytes(value)
+        restored = halves.restore(data)
+        return value if restored is data else Raw(restored)
     if isinstance(value, str):
-        if any(chr(int(new[2:], 16)) in value for new in back):
-            raise ParseError("invalid JSON: a name or key contains half of a surrogate pair")
-        return value
+        return halves.restore_text(value)
     if isinstance(value, list):
-        return [_restore(item, back) for item in value]
+        return [_restore(item, halves) for item in value]
     if isinstance(value, dict):
-        return {_restore(key, back): _restore(item, back) for key, item in value.items()}
+        return {_restore(key, halves): _restore(item, halves) for key, item in value.items()}
     if isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            setattr(value, name, _restore(getattr(value, name), back))
+        for name, default in _defaults(type(value)):
+            member = getattr(value, name)
+            if member is not default:
+                setattr(value, name, _restore(member, halves))
     return value
+
+
+@functools.cache
+def _defaults(kind: type[msgspec.Struct]) -> list[tuple[str, Any]]:
+    """The members of a Struct, and what they are where the body does not have them."""
+    return [(field.name, field.default) for field in msgspec.structs.fields(kind)]
 
 
 def _explained(text: str, kind: type, body: bytes) -> ValidationError:
@@ -392,9 +427,8 @@ def _explained(text: str, kind: type, body: bytes) -> ValidationError:
     where = f" (at {path})" if path else ""
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name, **place)
-    near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return ValidationError(f"unknown field {shown(name)}{where}{hint}", field=name, **place)
+    near = hint(name, struct.__struct_encode_fields__)
+    return ValidationError(f"unknown field {shown(name)}{where}{near}", field=name, **place)
 
 
 def _place(path: str, kind: type, body: bytes) -> tuple[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing import Final
 
 from corvo._fast.http.exchange import Request
 from corvo.config import Config
-from corvo.errors import CrossSite, MisdirectedRequest
+from corvo.errors import CrossSite, MisdirectedRequest, cut
 from corvo.platform.origins import is_address, is_origin_of, split_authority
 
 _FOREIGN: Final = (b"cross-site", b"same-site")
@@ -57,6 +57,7 @@ class BrowserGuard:
             return True
         if request.path in self._probes:
             return False
+        name = cut(name)
         raise MisdirectedRequest(
             f'the host "{name}" is not a name of this server: use its address, or start it with'
             f" --allowed-hosts {name}"

@@ -1,14 +1,13 @@
 """The query of a request: names of its route only, each at most once, with clear refusals."""
 
-import difflib
 from typing import Final
 from urllib.parse import parse_qsl
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
-from corvo.engine.validate import shown
 from corvo.errors import ValidationError
 from corvo.platform.durations import parse_duration
+from corvo.platform.echoes import hint, shown
 
 _FIELDS_MAX = 32
 _INTEGER_DIGITS_MAX = 18
@@ -39,9 +38,9 @@ class Query:
             raise ValidationError("the query must be name=value&... in UTF-8") from None
         for name, value in pairs:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ValidationError(f"unknown query parameter {shown(name)}{hint}", field=name)
+                raise ValidationError(
+                    f"unknown query parameter {shown(name)}{hint(name, known)}", field=name
+                )
             if not value and name not in POSITIONS:
                 raise ValidationError(f"query parameter {name} is empty", field=name)
             if name in self._values:

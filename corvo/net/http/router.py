@@ -15,7 +15,7 @@ from corvo import limits
 from corvo._fast.http.exchange import Request, header_line
 from corvo._fast.metrics import RouteMetrics
 from corvo.engine.caller import ANONYMOUS
-from corvo.errors import CorvoError, MethodNotAllowed, NotFound, ValidationError
+from corvo.errors import CorvoError, MethodNotAllowed, NotFound, ValidationError, cut
 from corvo.net.http.query import check_query
 
 # Bounds of the duration of requests: 1 ms to 10 s.
@@ -241,7 +241,7 @@ def _decode(segment: bytes) -> str:
 
 
 def _not_found(path: bytes) -> NotFound:
-    return NotFound(f"no endpoint at {path.decode('ascii', 'replace')}")
+    return NotFound(f"no endpoint at {cut(path.decode('ascii', 'replace'))}")
 
 
 def _allowed(routes: dict[str, Route]) -> str:

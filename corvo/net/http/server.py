@@ -23,7 +23,7 @@ from corvo._fast.http.exchange import H1Context, Request, UnsafeHeader, reply_er
 from corvo._fast.http.http1 import H1Conn
 from corvo._fast.http2.connection import H2Conn
 from corvo._fast.metrics import TurnMetrics
-from corvo.errors import CorvoError
+from corvo.errors import ECHO_SIZE_MAX, CorvoError
 from corvo.platform.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,9 @@ class Server:
                 if isinstance(error, CorvoError) and not request.replied:
                     reply_error(request, error)
                     continue
-                log.exception("handler of %s %r failed", request.method, request.path)
+                log.exception(
+                    "handler of %s %r failed", request.method, request.path[:ECHO_SIZE_MAX]
+                )
                 if not request.replied:
                     reply_error(request, CorvoError("internal error"))
 

@@ -71,7 +71,8 @@ class Envelopes:
                 message = gunzip(message, self._size_max)
                 unzipped += len(message)
             found.append(message)
-        self._rest = bytearray(rest[at:])
+        if at or rest is data:  # else all of it waits for the rest of its message: copy nothing
+            self._rest = bytearray(rest[at:])
 
     def finish(self) -> None:
         """The peer sends no more; RpcError when it stopped inside a message."""

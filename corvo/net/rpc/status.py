@@ -8,7 +8,7 @@ import msgspec
 
 from corvo._fast.codec.protobuf import ProtobufError, encode, encode_varint
 from corvo._fast.http.exchange import header_line
-from corvo.errors import CorvoError
+from corvo.errors import MESSAGE_SIZE_MAX, CorvoError, cut
 from corvo.net.rpc.proto_file import load
 
 TYPES: Final = load("worker.proto")
@@ -67,6 +67,7 @@ class RpcError(Exception):
     """The end of a call that did not succeed."""
 
     def __init__(self, code: str, message: str, details: Details = ()) -> None:
+        message = cut(message, MESSAGE_SIZE_MAX)
         super().__init__(message)
         assert code in HTTP_STATUS
         self.code = code

@@ -23,12 +23,13 @@ from corvo.engine.commands.inputs import AckItem, Beat, ChainBody, EnqueueBody, 
 from corvo.engine.commands.work import WorkCommands
 from corvo.engine.fetches import Wait
 from corvo.engine.service import Service
-from corvo.errors import CorvoError, ValidationError
+from corvo.errors import CorvoError, ValidationError, cut
 from corvo.limits import SECOND_NS
 from corvo.model import STATES, Acked, Enqueued, Failed, Fetched
 from corvo.net.api.requests import decode, json_text, tags_of_text, text_json
 from corvo.net.http.long_poll import began_ns
 from corvo.platform.durations import format_time
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id
 
 Values = dict[str, Any]
@@ -443,13 +444,14 @@ def jobs_field(jobs: list[Fetched]) -> bytes:
 
 def _beat(job_id: str, values: Values) -> Beat:
     _refuse(values, "usage")
-    progress = json_text(values.get("progress_json", ""), f"progress_json for {job_id}")
+    name = cut(job_id)
+    progress = json_text(values.get("progress_json", ""), f"progress_json for {name}")
     if bytes(progress)[:1] not in (b"", b"{"):
-        raise ValidationError(f"invalid progress_json for {job_id}: it is not an object")
+        raise ValidationError(f"invalid progress_json for {name}: it is not an object")
     return Beat(
         lease_token=values.get("lease_token"),
         progress=progress,
-        checkpoint=json_text(values.get("checkpoint_json", ""), f"checkpoint_json for {job_id}"),
+        checkpoint=json_text(values.get("checkpoint_json", ""), f"checkpoint_json for {name}"),
         stream_delta=values.get("stream_delta"),
     )
 
@@ -478,4 +480,4 @@ def _refuse(values: Values, *names: str) -> None:
     """Refuse members that are not supported: the client relies on them."""
     for name in names:
         if name in values:
-            raise ValidationError(f"{validate.shown(name)} is not part of this version", field=name)
+            raise ValidationError(f"{shown(name)} is not part of this version", field=name)

@@ -175,8 +175,8 @@ class LifecycleSession:
             self._done(frame)
             return
         self._ack(frame, values.get("acks", []))
-        for number, item in enumerate(values.get("fails", [])):
-            self._fail(frame, item, number)
+        if "fails" in values:
+            self._fail_all(frame, values["fails"])
         self._enqueue(frame, values.get("enqueues", []))
         if values.get("fetch_count", 0) > 0:
             if self._pushes is None:
@@ -239,6 +239,13 @@ class LifecycleSession:
                 lambda answer: self._calls.ack_items(caller, items, frame.refuse_ack, answer),
                 take,
             )
+
+    def _fail_all(self, frame: _Frame, items: list[Values]) -> None:
+        if len(items) > limits.ACK_BATCH_MAX:
+            frame.note("fail", RpcError("invalid_argument", "too many items"))
+            return
+        for number, item in enumerate(items):
+            self._fail(frame, item, number)
 
     def _fail(self, frame: _Frame, item: Values, number: int) -> None:
         caller = self._next_caller()

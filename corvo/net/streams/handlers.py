@@ -1,6 +1,5 @@
 """Handlers of server-sent events: events, job output, bulk progress."""
 
-import difflib
 from typing import Final
 
 from corvo import limits
@@ -15,6 +14,7 @@ from corvo.net.http.query import Query
 from corvo.net.streams.bulk_progress import BulkProgressStreams
 from corvo.net.streams.events import MESSAGES, NAMED, EventStreams, Filter
 from corvo.net.streams.job_output import JobOutputStreams, end_event, keepalive
+from corvo.platform.echoes import hint, shown
 from corvo.platform.ids import check_job_id
 
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -85,9 +85,9 @@ def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filt
     numbers = []
     for name in types:
         if name not in _TYPES:
-            near = difflib.get_close_matches(name, _TYPES, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValidationError(f"unknown event type {validate.shown(name)}{hint}", field="types")
+            raise ValidationError(
+                f"unknown event type {shown(name)}{hint(name, _TYPES)}", field="types"
+            )
         numbers.append(_TYPES[name])
     return Filter(
         frozenset(validate.queue_name(name, "queues") for name in queues),

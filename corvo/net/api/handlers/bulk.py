@@ -18,9 +18,10 @@ from corvo.mirror import filters
 from corvo.mirror.filters import Filter
 from corvo.model import ACTIONS, DONE, OUTCOMES, SKIPPED, STATES, BulkOperation
 from corvo.net.api.handlers.search import Asking, refuse_stale
-from corvo.net.api.requests import BulkBody, UndoBody, decode, plain_value
+from corvo.net.api.requests import BulkBody, UndoBody, decode, plain_values
 from corvo.net.api.responses import operation_counts, operation_document, reply_json
 from corvo.net.http.query import Query
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_ids
 
 SAMPLE = 10
@@ -89,7 +90,7 @@ class Bulk:
                 request.context = body, action, arguments
                 self._service.later(self._check, request, ids, 0, {})
             return
-        given = {name: plain_value(raw, name) for name, raw in body.filter.items()}
+        given = plain_values(body.filter)
         arguments = _arguments(action, body, _filter(body, given).get("state") or ())
         selection = Selection(
             given,
@@ -248,7 +249,7 @@ class Bulk:
         kind = query.text("kind") or OUTCOMES[DONE]
         if kind not in OUTCOMES:
             raise ValidationError(
-                f"kind {validate.shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
+                f"kind {shown(kind)} is unknown (use {', '.join(OUTCOMES)})", field="kind"
             )
         limit = query.integer("limit", limits.RESULTS_PAGE_MAX, 1, limits.RESULTS_PAGE_MAX)
         rows, cursor = self._service.reads.operation_results(
@@ -326,7 +327,7 @@ def _action(body: BulkBody) -> int:
         raise ValidationError("action is required", field="action")
     if body.action not in ACTIONS:
         raise ValidationError(
-            f"unknown bulk action: {validate.shown(body.action)} (use {', '.join(ACTIONS)})",
+            f"unknown bulk action: {shown(body.action)} (use {', '.join(ACTIONS)})",
             field="action",
         )
     return ACTIONS.index(body.action)

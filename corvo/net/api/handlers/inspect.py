@@ -24,6 +24,7 @@ from corvo.net.api.responses import (
 )
 from corvo.net.http.query import Query
 from corvo.platform.durations import parse_time
+from corvo.platform.echoes import shown
 from corvo.platform.ids import check_job_id
 
 _LEVEL_DEFAULT = "info"
@@ -219,7 +220,7 @@ def _encode_line(line: LineBody, message: bytes, now_ns: int) -> bytes:
     level = _LEVEL_ALIASES.get(level, level)
     if level not in LOG_LEVELS:
         raise ValidationError(
-            f"level {validate.shown(level)} is unknown (use {', '.join(LOG_LEVELS)})", field="level"
+            f"level {shown(level)} is unknown (use {', '.join(LOG_LEVELS)})", field="level"
         )
     at_ns = now_ns if line.at is None else parse_time(line.at, "at")
     return encode_fields(ops.LINE_LAYOUT, (LOG_LEVELS.index(level), at_ns, message))
@@ -231,5 +232,5 @@ def _parse_cursor(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         raise ValidationError(
-            f"cursor {validate.shown(text)} is not one of a response", field="cursor"
+            f"cursor {shown(text)} is not one of a response", field="cursor"
         ) from None

@@ -15,6 +15,7 @@ from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ConcurrencyBody, RetentionBody, decode
 from corvo.net.api.responses import queue_document, reply_json
 from corvo.net.http.query import Query
+from corvo.platform.echoes import shown
 
 
 class Queues:
@@ -101,7 +102,7 @@ class Queues:
         limit = body.max or 0
         if limit > CONCURRENCY_MAX:
             raise ValidationError(
-                f"max {limit} is out of range (limit {CONCURRENCY_MAX})", field="max"
+                f"max {shown(limit)} is out of range (limit {CONCURRENCY_MAX})", field="max"
             )
         request.context = "ok"
         values = (validate.queue_name(request.params[0]), max(0, limit))

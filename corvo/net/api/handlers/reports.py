@@ -5,11 +5,11 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.engine.service import Service
-from corvo.engine.validate import shown
 from corvo.errors import ValidationError
 from corvo.net.api.handlers.search import Asking, min_index, reply_mirrored
 from corvo.net.http.query import Query
 from corvo.platform.durations import format_duration, parse_duration
+from corvo.platform.echoes import shown
 
 _MINUTE_NS: Final = 60 * limits.SECOND_NS
 _MINUTES_DEFAULT: Final = 60

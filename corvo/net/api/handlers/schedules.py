@@ -19,6 +19,7 @@ from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ScheduleBody, decode
 from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
 from corvo.platform import cron
+from corvo.platform.echoes import shown
 from corvo.platform.ids import SCHEDULE_PREFIX
 from corvo.records import named
 
@@ -169,7 +170,7 @@ def _name(name: str) -> str:
     """A name as of a queue, which cannot be taken for an id."""
     if name.startswith(SCHEDULE_PREFIX):
         raise ValidationError(
-            f"name {validate.shown(name)} must not begin with {SCHEDULE_PREFIX}, as ids do",
+            f"name {shown(name)} must not begin with {SCHEDULE_PREFIX}, as ids do",
             field="name",
         )
     return validate.queue_name(name, "name")
@@ -178,7 +179,7 @@ def _name(name: str) -> str:
 def _choice(field: str, value: str, known: tuple[str, ...]) -> int:
     if value not in known:
         raise ValidationError(
-            f"{field} {validate.shown(value)} is unknown (use {', '.join(known)})", field=field
+            f"{field} {shown(value)} is unknown (use {', '.join(known)})", field=field
         )
     return known.index(value)
 
@@ -186,7 +187,7 @@ def _choice(field: str, value: str, known: tuple[str, ...]) -> int:
 def _catch_up_limit(value: int) -> int:
     if not 1 <= value <= limits.CATCH_UP_LIMIT_MAX:
         raise ValidationError(
-            f"catch_up_limit {value} is out of range (1-{limits.CATCH_UP_LIMIT_MAX})",
+            f"catch_up_limit {shown(value)} is out of range (1-{limits.CATCH_UP_LIMIT_MAX})",
             field="catch_up_limit",
         )
     return value

@@ -6,13 +6,13 @@ from typing import Any
 from corvo import limits
 from corvo._fast.http.exchange import Request, header_line, reply_error
 from corvo.engine.service import Service
-from corvo.engine.validate import shown
 from corvo.errors import CorvoError, MirrorUnavailable, ValidationError
 from corvo.mirror import filters
 from corvo.mirror.facets import DIMENSIONS, TAG_PREFIX
-from corvo.net.api.requests import decode_object
+from corvo.net.api.requests import FacetsBody, decode_object, decode_optional, plain_values
 from corvo.net.api.responses import reply_json
 from corvo.net.http.query import Query
+from corvo.platform.echoes import shown
 
 _STALE = header_line("X-Corvo-Stale", "true")
 _WAIT_S = (limits.MIRROR_WAIT_NS + limits.SEARCH_NS) / 1e9 + 1
@@ -65,17 +65,11 @@ class Search:
 
     def facets(self, request: Request) -> None:
         """How many jobs match a filter, and how many of them by state, queue, priority, tag."""
-        body = decode_object(request.body)
-        fields = body.pop("filter", None)
-        by = body.pop("by", None)
-        if body:
-            name = next(iter(body))
-            raise ValidationError(f"unknown field {shown(name)}", field=name)
-        fields = {} if fields is None else fields
-        if not isinstance(fields, dict):
-            raise ValidationError("filter must be an object", field="filter")
+        body = decode_optional(request.body, FacetsBody)
+        fields = plain_values({} if body.filter is None else body.filter)
         filters.parse(fields)
-        arguments = {"filter": fields, "by": _dimensions(["state"] if by is None else by)}
+        by = ["state"] if body.by is None else body.by
+        arguments = {"filter": fields, "by": _dimensions(by)}
         self._asking.ask(request, "facets", arguments, min_index(request), reply_mirrored)
 
     def fulltext(self, request: Request) -> None:
@@ -144,11 +138,11 @@ def min_index(request: Request) -> int:
     return min(int(text), limits.DUE_MAX_NS)
 
 
-def _dimensions(by: Any) -> list[str]:
-    if not isinstance(by, list) or not 0 < len(by) <= limits.FACETS_MAX:
+def _dimensions(by: list[str]) -> list[str]:
+    if not 0 < len(by) <= limits.FACETS_MAX:
         raise ValidationError(f"by must be a list of 1-{limits.FACETS_MAX} names", field="by")
     for name in by:
-        tagged = isinstance(name, str) and name.startswith(TAG_PREFIX) and name != TAG_PREFIX
+        tagged = name.startswith(TAG_PREFIX) and name != TAG_PREFIX
         if not (tagged or name in DIMENSIONS):
             raise ValidationError(
                 f"by: {shown(name)} is unknown (use {', '.join(DIMENSIONS)} or tag:<key>)",

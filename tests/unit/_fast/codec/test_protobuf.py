@@ -1,6 +1,7 @@
 """The codec of messages against the official one: bytes both ways, JSON both ways, and damage."""
 
 import importlib
+import json
 import math
 import sys
 from pathlib import Path
@@ -233,7 +234,7 @@ def test_json_both_ways(
     assert same(proto_json.decode(message, text.encode(), ITEMS_MAX), values)
     data = proto_json.encode(message, values)
     assert same(read(json_format.Parse(data, official[name]()), message), values)
-    ours = proto_json._DECODE(data)
+    ours = json.loads(data)
     assert same(ours, json_format.MessageToDict(theirs))
 
 
@@ -338,7 +339,7 @@ def test_depth_is_bounded() -> None:
         with pytest.raises(ProtobufError, match="nested too deeply"):
             protobuf.decode(message, wire, ITEMS_MAX)
     with pytest.raises(ProtobufError, match="nested too deeply"):
-        proto_json.decode(message, b"[" * 1_000_000, ITEMS_MAX)
+        proto_json.decode(message, b'{"x":' + b"[" * 1_000_000, ITEMS_MAX)
 
 
 JSON_CASES = [

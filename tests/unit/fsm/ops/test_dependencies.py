@@ -34,9 +34,7 @@ def complete(driver: Driver, job_id: str) -> None:
 
 
 def waits_for(driver: Driver, job_id: str) -> list[str]:
-    options = driver.job(job_id).options
-    assert options is not None
-    return options.open_dependencies
+    return driver.machine.open_dependencies(driver.job(job_id))
 
 
 def checked(driver: Driver) -> None:
@@ -339,4 +337,69 @@ def test_children_are_listed() -> None:
     driver.do(ops.DELETE_JOB, "c2")
     assert driver.machine.children("p", 9) == ["c0", "c1", "c3"]
     assert driver.machine.children("p", 2) == ["c0", "c1"]
+    checked(driver)
+
+
+def bytes_written(dependencies: int, dependents: int, policy: str, restart: bool) -> int:
+    """Bytes that are written while all dependencies finish, with a flush after each."""
+    driver = Driver()
+    names = [f"a{n:04}" for n in range(dependencies)]
+    for name in names:
+        driver.enqueue(name, queue="first")
+    for n in range(dependents):
+        enqueue(driver, f"b{n}", *names, policy=policy)
+    driver.machine.flush()
+    if restart:
+        driver.restart()
+    store: Any = driver.state_store
+    written = 0
+
+    def write(puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        nonlocal written
+        written += sum(len(key) + len(row) for key, row in puts) + sum(map(len, deletes))
+        type(store).write(store, puts, deletes)
+
+    store.write = write
+    for name in names:
+        driver.cancel(name) if policy == "run" else driver.ack(driver.take("first").job_id)
+        driver.machine.flush()
+    del store.write
+    assert driver.machine.blocked_count("q") == 0
+    assert driver.machine.fetchable("q") == dependents
+    checked(driver)
+    return written
+
+
+@pytest.mark.parametrize("policy", ["fail", "run"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_written_grows_with_the_number_of_links(policy: str, restart: bool) -> None:
+    """Not with its square: a waiting job is not written again for each job that it waits for."""
+    sizes = [bytes_written(count, 10, policy, restart) for count in (40, 160)]
+    assert sizes[1] < 6 * sizes[0]
+    assert sizes[1] < 160 * 10 * 200
+
+
+def test_open_dependencies_are_those_that_have_not_finished() -> None:
+    """Also after a restart, and when the job finishes for another reason and is run again."""
+    driver = Driver()
+    for job_id in ("a", "b", "c"):
+        driver.enqueue(job_id, queue=job_id)
+    enqueue(driver, "d", "a", "b", "c")
+    driver.take("a")
+    driver.ack("a")
+    assert waits_for(driver, "d") == ["b", "c"]
+    driver.machine.flush()
+    driver.restart()
+    assert waits_for(driver, "d") == ["b", "c"]
+    driver.cancel("d")
+    checked(driver)
+    driver.do(ops.RETRY_JOB, "a")  # no longer waited for
+    driver.take("b")
+    driver.ack("b")
+    assert driver.do(ops.RETRY_JOB, "d") is None
+    assert waits_for(driver, "d") == ["c"]
+    checked(driver)
+    driver.take("c")
+    driver.ack("c")
+    complete(driver, "d")
     checked(driver)

@@ -1,6 +1,7 @@
 """The JSON edge: strict bodies, original bytes, clear refusals."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -144,3 +145,24 @@ def test_tags_become_texts_as_written() -> None:
     many = {f"t{n}": "x" for n in range(33)}
     with pytest.raises(ValidationError, match="33 pairs"):
         tags_object(decode(json.dumps({"tags": many}).encode(), EnqueueBody).tags)
+
+
+@pytest.mark.parametrize("half", ["", r',"batch_id":"\ud800"'])
+def test_a_batch_that_is_far_too_long_is_refused_unbuilt(half: str) -> None:
+    body = '{"jobs":[' + ",".join(["{}"] * 200_000) + f"]{half}}}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValidationError, match="jobs has 200000 items"):
+            decode(body.encode(), EnqueueBatchBody)
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_batch_of_jobs_with_many_objects() -> None:
+    payload = json.dumps([{}] * 50)
+    job = f'{{"payload":{payload}}}'
+    body = f'{{"jobs":[{",".join([job] * 1_000)}]}}'
+    assert len(decode(body.encode(), EnqueueBatchBody).jobs) == 1_000
+    with pytest.raises(ValidationError, match="did you mean queue"):
+        decode(body[:-2].encode() + b',{"queu":1}]}', EnqueueBatchBody)
