@@ -7,7 +7,7 @@ validate        checks of names, numbers and durations before an op is built
 pipeline        batches ops into entries and resolves each op when its entry is applied
 fetches         parks fetches, dispatches those that a queue can serve, and answers them
 results         requests that wait for the end of a job
-parked          deadlines of requests that wait
+parked          a waiting fetch, and deadlines of requests that wait
 feed            publishes the events of each applied entry to all subscribers
 flusher         writes dirty state to LMDB and trims the log
 scheduler       proposes promotions, lease expiries and schedule runs when they are due

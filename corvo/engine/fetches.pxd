@@ -1,21 +1,9 @@
 cimport cython
 
-from corvo.engine.parked cimport Deadlines, Parked
+from corvo.engine.parked cimport Deadlines, Wait
 from corvo.platform.clock cimport Clock
 
 cdef int PARKED, IN_FLIGHT, DONE
-
-
-@cython.final
-cdef class Wait(Parked):
-    cdef public list queues
-    cdef public str worker_id
-    cdef public bytes payload
-    cdef public bint batch
-    cdef public object request, answer
-    cdef public int state
-    cdef public list jobs
-    cdef public bint out_of_turn
 
 
 @cython.final

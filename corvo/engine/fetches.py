@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
-from corvo.engine.parked import DONE, IN_FLIGHT, PARKED, Deadlines, Parked
+from corvo.engine.parked import DONE, IN_FLIGHT, PARKED, Deadlines, Wait
 from corvo.errors import CorvoError
 from corvo.model import Fetched
 from corvo.platform.clock import Clock
@@ -44,52 +44,6 @@ class Proposer(Protocol):
     def add(self, op: ops.Op, payload: bytes, completion: None) -> None: ...
     def request_seal(self) -> None: ...
     def after_turn(self) -> None: ...
-
-
-class Wait(Parked):
-    """One fetch: its queues, its deadline, and the request to answer.
-
-    `answer(wait, jobs)` is called once, with a list of `Fetched` (empty = no job by the deadline)
-    or with a CorvoError.
-    """
-
-    __slots__ = (
-        "answer",
-        "batch",
-        "jobs",
-        "out_of_turn",
-        "payload",
-        "queues",
-        "request",
-        "state",
-        "worker_id",
-    )
-
-    def __init__(
-        self,
-        queues: list[str],
-        worker_id: str,
-        payload: bytes,
-        batch: bool,
-        deadline_ns: int,
-        request: Any,
-        answer: Callable[["Wait", Any], None],
-    ) -> None:
-        # As in Parked, whose __init__ would be one call more for each fetch.
-        self.deadline_ns = deadline_ns  # on Clock.elapsed_ns; 0 = do not wait
-        self.listed = False  # see Parked
-        self.queues = queues  # names; the fetch is on the waiter list of each while PARKED
-        self.worker_id = worker_id
-        self.payload = payload  # of the Fetch or FetchBatch op
-        self.batch = batch  # whether `payload` is that of a FetchBatch
-        self.request = request  # None if and only if DONE: the two would keep each other alive
-        self.answer = answer
-        # PARKED -> IN_FLIGHT when its op joins the batch, back to PARKED if it got no job; DONE
-        # is final. Changed by WaitingFetches and Fetches.
-        self.state = PARKED
-        self.jobs: list[Any] = []  # `Fetched` that it was answered with; empty unless DONE
-        # Dispatched although others waited longer, to record that the worker is alive.
-        self.out_of_turn = False
 
 
 class WaitingFetches:

@@ -9,6 +9,18 @@ cdef class Parked:
 
 
 @cython.final
+cdef class Wait(Parked):
+    cdef public list queues
+    cdef public str worker_id
+    cdef public bytes payload
+    cdef public bint batch
+    cdef public object request, answer
+    cdef public int state
+    cdef public list jobs
+    cdef public bint out_of_turn
+
+
+@cython.final
 cdef class Deadlines:
     cdef dict _parked
     cdef list _buckets

@@ -5,7 +5,8 @@ from corvo.platform.clock cimport Clock
 from corvo.engine.flusher cimport StoreFlusher
 from corvo.ops cimport Op
 from corvo.engine.feed cimport Feed
-from corvo.engine.fetches cimport Fetches, Wait
+from corvo.engine.fetches cimport Fetches
+from corvo.engine.parked cimport Wait
 
 cdef Op _FETCH, _FETCH_BATCH
 cdef long long _PENDING_SIZE_MAX, _WRITE_BUFFER_SIZE_MAX, _GATHER_NS, _ENTRY_SEAL_SIZE

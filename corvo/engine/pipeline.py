@@ -20,8 +20,9 @@ from corvo._fast.batcher import Batcher
 from corvo._fast.metrics import Histogram
 from corvo.consensus.log import FRAME, Entry, Log
 from corvo.engine.feed import Feed
-from corvo.engine.fetches import Fetches, Queues, Wait
+from corvo.engine.fetches import Fetches, Queues
 from corvo.engine.flusher import Disk, Flushable, StoreFlusher
+from corvo.engine.parked import Wait
 from corvo.engine.results import WaitingForResults
 from corvo.errors import CorvoError, DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.events import Event

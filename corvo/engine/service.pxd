@@ -6,7 +6,7 @@ from corvo.platform.ids cimport JobIds
 from corvo.ops cimport Op
 from corvo.engine.caller cimport Caller
 from corvo.engine.pipeline cimport Pipeline
-from corvo.engine.fetches cimport Wait
+from corvo.engine.parked cimport Wait
 
 
 cdef Op _ENQUEUE

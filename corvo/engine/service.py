@@ -16,7 +16,7 @@ from corvo._fast.codec.layouts import encode_fields
 from corvo.config import Config
 from corvo.engine.caller import Caller
 from corvo.engine.feed import Feed
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.engine.pipeline import Completion, Pipeline
 from corvo.engine.reads import Reads
 from corvo.engine.results import ResultWait

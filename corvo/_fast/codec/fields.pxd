@@ -1,5 +1,7 @@
 cimport cython
 
+from corvo._fast.codec.names cimport check_name, is_name
+
 cdef unsigned char _VERSION
 cdef Py_ssize_t _ROOM, _NUMBER_SIZE, _SHARED_MAX
 cdef unsigned long long _SECOND_NS, _SECONDS_MAX, _I64_MAX
@@ -52,6 +54,7 @@ cdef class Reader:
     cdef bint f(self) except -1
     cdef bytes b(self)
     cdef str s(self)
+    cdef str _text(self, Py_ssize_t size)
     cdef str n(self)
     cdef str o(self)
     cdef list names(self)

@@ -20,7 +20,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from corvo._fast.codec.layouts import CodecError
-from corvo._fast.codec.names import check_name
+from corvo._fast.codec.names import check_name, invalid_name, is_name
 
 _VERSION = 1
 _ROOM = 4096
@@ -327,7 +327,9 @@ class Reader:
 
     def s(self) -> str:
         """A text."""
-        size: cython.Py_ssize_t = self._size()
+        return self._text(self._size())
+
+    def _text(self, size: cython.Py_ssize_t) -> str:
         at: cython.Py_ssize_t = self._at
         try:
             if cython.compiled:
@@ -343,11 +345,24 @@ class Reader:
 
     def n(self) -> str:
         """A name; another text is an InvalidName."""
-        return check_name(self.s(), self._number - 1, False)
+        size: cython.Py_ssize_t = self._size()
+        at: cython.Py_ssize_t = self._at
+        if cython.compiled:
+            valid: cython.bint = is_name(cython.cast(cython.p_const_char, self._p) + at, size)
+        else:
+            valid = is_name(self._data[at : at + size], size)
+        text: str = self._text(size)
+        if not valid:
+            raise invalid_name(text, self._number - 1)
+        return text
 
     def o(self) -> str:
         """A name or an empty text."""
-        return check_name(self.s(), self._number - 1, True)
+        if self._at < self._end and self._p[self._at] == 0:
+            self._at += 1
+            self._number += 1
+            return ""
+        return self.n()
 
     def texts(self) -> list[str]:
         """A list of texts."""

@@ -17,22 +17,29 @@ from corvo.errors import InvalidName
 NAME_SIZE_MAX = cython.declare(cython.Py_ssize_t, 128)
 
 
+def is_name(utf8: cython.p_const_char, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether these bytes of UTF-8 are a name."""
+    if size == 0 or size > NAME_SIZE_MAX:
+        return False
+    return memchr(utf8, 0, size) is cython.NULL if cython.compiled else b"\0" not in utf8
+
+
 def check_name(text: str, number: cython.Py_ssize_t, optional: cython.bint) -> str:
     """Return the text if it is a name, or an empty text that is `optional`. `number` is that of its
     field."""
     if cython.compiled:
         size: cython.Py_ssize_t = 0
         utf8: cython.p_const_char = PyUnicode_AsUTF8AndSize(text, cython.address(size))
-        valid: cython.bint = size <= NAME_SIZE_MAX and memchr(utf8, 0, size) is cython.NULL
     else:
-        size = len(text.encode())
-        valid = size <= NAME_SIZE_MAX and "\0" not in text
-    if not valid or (size == 0 and not optional):
-        raise _invalid_name(text, number)
+        utf8 = text.encode()
+        size = len(utf8)
+    if not is_name(utf8, size) and not (size == 0 and optional):
+        raise invalid_name(text, number)
     return text
 
 
-def _invalid_name(text: str, number: int) -> InvalidName:
+def invalid_name(text: str, number: int) -> InvalidName:
+    """The error of a field that is not a name."""
     if not text:
         why = "is empty"
     elif "\0" in text:

@@ -20,7 +20,7 @@ from corvo.engine.commands.inputs import (
     json_value,
 )
 from corvo.engine.commands.result_schemas import check_result
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, PayloadTooLarge, ValidationError
 from corvo.platform.durations import parse_duration

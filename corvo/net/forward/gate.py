@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from corvo import limits
 from corvo._fast.http.exchange import Request, reply_error
-from corvo.engine.fetches import Wait
 from corvo.engine.leadership import LeaderLog, Leadership
+from corvo.engine.parked import Wait
 from corvo.errors import CorvoError, NotReady
 from corvo.net.forward.proxy import refuse
 from corvo.net.http.query import is_consistent

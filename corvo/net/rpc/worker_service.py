@@ -21,7 +21,7 @@ from corvo.engine.caller import Caller
 from corvo.engine.commands.enqueue import EnqueueCommands
 from corvo.engine.commands.inputs import AckItem, Beat, ChainBody, EnqueueBody, FailBody, FetchBody
 from corvo.engine.commands.work import WorkCommands
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError, cut
 from corvo.limits import SECOND_NS

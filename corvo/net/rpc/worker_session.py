@@ -21,7 +21,7 @@ from typing import Any, Final
 from corvo import limits
 from corvo._fast.codec.fast_proto import FastAcks, FastEnqueues
 from corvo.engine.caller import Caller
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.errors import CorvoError, NoLeader, OutcomeUnknown
 from corvo.limits import SECOND_NS
 from corvo.model import Acked, EnqueuedBatch, Fetched

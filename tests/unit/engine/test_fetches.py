@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.engine.fetches import Wait, WaitingFetches
-from corvo.engine.parked import DONE, IN_FLIGHT, PARKED
+from corvo.engine.fetches import WaitingFetches
+from corvo.engine.parked import DONE, IN_FLIGHT, PARKED, Wait
 
 SECOND = 1_000_000_000
 

@@ -11,8 +11,7 @@ import pytest
 from corvo import limits, ops
 from corvo._fast.codec.layouts import decode_fields, decode_frame
 from corvo.consensus.log import CONFIGURATION, Entry
-from corvo.engine.fetches import Wait
-from corvo.engine.parked import DONE
+from corvo.engine.parked import DONE, Wait
 from corvo.engine.pipeline import Pipeline
 from corvo.errors import DiskFull, NoLeader, NotReady, OutcomeUnknown, Overloaded
 from corvo.fsm.machine import FlushReport

@@ -8,7 +8,7 @@ from corvo.ops cimport Op
 from corvo.engine.caller cimport Caller
 from corvo.net.http.long_poll cimport began_ns
 from corvo.engine.service cimport Service
-from corvo.engine.fetches cimport Wait
+from corvo.engine.parked cimport Wait
 
 cdef Op _ACK
 

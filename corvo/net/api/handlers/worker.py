@@ -7,7 +7,7 @@ from corvo._fast.codec.fast_json import fast_ack
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine.commands.inputs import AckBody, FailBody, FetchBody, ReleaseBody
 from corvo.engine.commands.work import FetchValues, WorkCommands
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.model import STATES, Acked, Failed, Fetched

@@ -10,7 +10,7 @@ from corvo import limits
 from corvo._fast.http.exchange import Request
 from corvo.consensus.cluster.membership import NodeAddresses, encode_addresses
 from corvo.consensus.raft.messages import ConfState
-from corvo.engine.fetches import Wait
+from corvo.engine.parked import Wait
 from corvo.errors import LeaseLost, Overloaded
 from corvo.net.forward.gate import Gate
 

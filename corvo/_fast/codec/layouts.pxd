@@ -1,0 +1,1 @@
+from corvo._fast.codec.names cimport check_name
