@@ -21,6 +21,7 @@ from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
+from corvo.mirror.texts import plain_literal
 
 Literal = str | int | float | bool | None
 
@@ -145,7 +146,7 @@ class _Parser:
             raise _refused(f"invalid payload_jq literal: {json.dumps(rest[:64])}")
         self.at += size
         self.skip()
-        literal: Literal = value
+        literal: Literal = plain_literal(value) if isinstance(value, str) else value
         return literal
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
