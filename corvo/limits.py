@@ -22,6 +22,7 @@ BACKTRACE_SIZE_MAX: Final = 256 * KIB
 TAGS_COUNT_MAX: Final = 32
 TAGS_SIZE_MAX: Final = 4 * KIB
 QUEUE_NAME_SIZE_MAX: Final = 128
+READY_READ_MAX: Final = 16  # jobs read to find the one that has been ready the longest
 QUEUES_MAX: Final = 100_000  # a batch that starts below the limit is accepted whole
 UNIQUE_KEY_SIZE_MAX: Final = KIB
 GROUP_KEY_SIZE_MAX: Final = KIB

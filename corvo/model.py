@@ -163,6 +163,7 @@ class Job:
         self.ready_ns: int = 0  # time at which it first became pending at this position
         self.has_options: bool = False
         self.data_apart: bool = False  # the data has a row of its own: it is large, or once was
+        self.returned_ns: int = 0  # time at which it last returned to this position; 0 = never
         # </generated>
         # Data.
         # <generated: init JOB_DATA>
@@ -181,6 +182,10 @@ class Job:
         self.deleted: bool = False
         self.stored_row: bytes = b""  # key of its index row in the state store; empty = no such row
         self.stored_expiry: bytes = b""  # likewise for its expiry row
+
+    def ready_since(self) -> int:
+        """The time at which it last became ready."""
+        return self.returned_ns or self.ready_ns
 
 
 class Queue:

@@ -482,12 +482,10 @@ class Machine:
         return 0 if queue_index is None else len(queue_index.active)
 
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
-        """Return when the first ready job of this priority became ready; 0 if there is none."""
+        """Return when the job of this priority that has been ready the longest became ready; 0 if
+        there is none."""
         queue_index = self._state.queue_indexes.get(queue)
-        seq = 0 if queue_index is None else queue_index.oldest(priority)
-        if queue_index is None or seq == 0:
-            return 0
-        return self._state.job_at(queue_index, priority, seq).ready_ns
+        return 0 if queue_index is None else self._state.oldest_ready_ns(queue_index, priority)
 
     def lease_token(self, job: Job) -> str:
         """Return the token of the live lease; empty unless the job is active."""
