@@ -18,7 +18,30 @@ from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
 from corvo.sidecar.supervisor import Supervisor
 
+# Counters read from the state.
+_FROM_STATE = (
+    "corvo_throughput_enqueued",
+    "corvo_throughput_completed",
+    "corvo_throughput_failed",
+    "corvo_leases_expired",
+)
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
+
+
+class Rising:
+    """Counters that are read from the state and must not decrease while the process lives: a queue
+    can be deleted, and a snapshot replaces the state."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, float] = {}
+        self._lost: dict[str, float] = {}  # to be added to the value read
+
+    def value(self, name: str, read: float) -> float:
+        """The counter, given the value read from the state."""
+        lost = self._lost.get(name, 0) + max(0, self._read.get(name, 0) - read)
+        self._read[name] = read
+        self._lost[name] = lost
+        return read + lost
 
 
 class Status:
@@ -47,6 +70,7 @@ class Status:
         # Until when a node that has started is not ready because search is not open, by the
         # monotonic clock; 0 = search was open, or that time has passed.
         self._search_due_ns = clock.monotonic_ns() + READY_SEARCH_WAIT_NS
+        self._rising = Rising()
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # its status; None = no cluster
         self.divergence: DivergenceCheck | None = None  # None = no cluster
@@ -249,6 +273,8 @@ class Status:
             "corvo_idempotency_entries": machine.idempotency_records,
             "corvo_clock_pauses": self._clock.pauses,
         }
+        for name in _FROM_STATE:
+            values[name] = self._rising.value(name, values[name])
         if self._sidecar is not None:
             mirror = self._sidecar.state
             values["corvo_sqlite_mirror_available"] = int(bool(mirror.get("ready")))

@@ -150,8 +150,10 @@ class ReadyIndex:
 
     def first_few(self, priority: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> list[int]:
         """The seqs that are served next in one priority."""
+        found: list[Any] = []
         i: cython.Py_ssize_t
-        found = [self.window[priority][i] for i in range(self.start[priority], self.stop[priority])]
+        for i in range(self.start[priority], self.stop[priority]):
+            found.append(self.window[priority][i])
         if len(found) < limit and self.behind[priority] > 0:
             self._rank(priority)
             found += islice(self.rest[priority].iter_equal_or_larger(0), limit - len(found))
