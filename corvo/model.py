@@ -74,6 +74,7 @@ DELIVERY_UNKNOWN: Final = 2
 EXPIRED: Final = 3
 REJECTED: Final = 4
 DEPENDENCY: Final = 5
+PROVIDER: Final = 6
 ERROR_KINDS: Final = (
     "failed",
     "lease_expired",

@@ -305,7 +305,7 @@ QUEUE: Final[Record] = (
     Field("counts", "u", "state * PRIORITIES + priority", repeat=24, default="[0] * QUEUE_COUNTS"),
     Field("enqueued_total", "u"),
     Field("completed_total", "u"),
-    Field("failed_total", "u", "failed attempts"),
+    Field("failed_total", "u", "failed attempts, with expired leases"),
     Field("dead_total", "u"),
     Field("expired_total", "u", "expired leases"),
     Field("draining", "f", "paused, and some jobs are still active"),

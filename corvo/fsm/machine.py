@@ -442,6 +442,10 @@ class Machine:
         """Return up to `limit` active jobs of a queue, the longest-held leases first."""
         return pages.holders(self._state, queue, limit)
 
+    def active_by_worker(self) -> dict[str, int] | None:
+        """Return the numbers of active jobs by worker; None if there are too many."""
+        return pages.active_by_worker(self._state)
+
     def workers_of(self, queue: str) -> list[Worker]:
         """Return the workers that last requested jobs of this queue, the most recently seen
         first."""

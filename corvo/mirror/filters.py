@@ -18,6 +18,7 @@ from corvo.platform.durations import parse_time
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _SHOWN_MAX: Final = 64
+_NAMED_MAX: Final = 8  # unknown members named in one error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,29 @@ class Filter:
 
 def parse(fields: Mapping[str, Any]) -> Filter:
     """Parse a filter from decoded JSON; null members are ignored."""
+    unknown = [name for name in fields if name not in PARSERS]
+    if unknown:
+        raise _unknown(unknown)
     values = {}
     for name, value in fields.items():
-        parser = PARSERS.get(name)
-        if parser is None:
-            near = difflib.get_close_matches(name, PARSERS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValidationError(f"unknown filter {_shown(name)}{hint}", field=name)
+        parser = PARSERS[name]
         if value is not None:
             values[name] = parser(name, value)
     return Filter(values)
+
+
+def _unknown(names: list[str]) -> ValidationError:
+    found = []
+    for name in names[:_NAMED_MAX]:
+        near = difflib.get_close_matches(name[:_SHOWN_MAX], PARSERS, 1)
+        found.append(_shown(name) + (f"; did you mean {near[0]}?" if near else ""))
+    more = [f"{len(names) - _NAMED_MAX} more"] if len(names) > _NAMED_MAX else []
+    which = "filter" if len(names) == 1 else "filters"
+    first = names[0]
+    return ValidationError(
+        f"unknown {which} {', '.join(found + more)}",
+        field=first if len(first) <= _SHOWN_MAX else first[:_SHOWN_MAX] + "…",
+    )
 
 
 def _text(name: str, value: Any) -> str:

@@ -10,6 +10,7 @@ from corvo._fast.codec import keys
 from corvo.events import Event
 from corvo.fsm.queries import due as due_queries
 from corvo.fsm.state.state import State
+from corvo.limits import ACTIVE_COUNTED_MAX
 from corvo.model import PENDING, Job, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
@@ -124,6 +125,23 @@ def holders(state: State, queue: str, limit: int) -> list[Job]:
         job = state.find(due_queries.holder(state, queue_index.first_position | seq)[0])
         assert job is not None, f"the active job at {queue}/{seq} is missing"
         found.append(job)
+    return found
+
+
+def active_by_worker(state: State) -> dict[str, int] | None:
+    """Return the numbers of active jobs by worker; None if there are too many to count them."""
+    queue_indexes = [index for index in state.queue_indexes.values() if index.active]
+    if sum(len(index.active) for index in queue_indexes) > ACTIVE_COUNTED_MAX:
+        return None
+    found: dict[str, int] = {}
+    for queue_index in queue_indexes:
+        for seq in queue_index.active:
+            queue_position = queue_index.first_position | seq
+            job = state.buffer.positions.get(queue_position)
+            if job is None:
+                job = state.find(due_queries.holder(state, queue_position)[0])
+            assert job is not None, f"the active job at {queue_index.queue.name}/{seq} is missing"
+            found[job.worker_id] = found.get(job.worker_id, 0) + 1
     return found
 
 

@@ -92,6 +92,12 @@ class ScheduleBody(_Body):
     unique_period: Duration | UnsetType = UNSET
 
 
+class JobIdsBody(_Body):
+    """POST /jobs/bulk-get."""
+
+    job_ids: list[str] | None = None
+
+
 class CancelBody(_Body):
     """POST /jobs/{id}/cancel."""
 
@@ -270,6 +276,9 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
 _B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
+_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_NAMED_MAX = 8  # unknown members named in one error
+_NAME_SHOWN = 64
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\]")
 # Escaped backslashes and whole pairs are matched first, so that the group is a lone surrogate.
@@ -390,6 +399,11 @@ def _explained(text: str, kind: type, body: bytes) -> ValidationError:
     struct = _struct_at(kind, at_path)
     path, place = _place(at_path.lstrip("."), kind, body)
     where = f" (at {path})" if path else ""
+    names = unknown_members(body, at_path, struct)
+    if len(names) > 1:
+        fields = list(map(_cut, names[:_NAMED_MAX]))
+        message = f"{_listed(names, struct)}{where}"
+        return ValidationError(message, field=fields[0], fields=fields, **place)
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name, **place)
     near = difflib.get_close_matches(name, struct.__struct_encode_fields__, 1)
@@ -416,6 +430,38 @@ def _refused_beat(body: bytes) -> str:
         except msgspec.ValidationError:
             return job_id
     return ""
+
+
+def unknown_members(body: bytes, path: str, struct: Any) -> list[str]:
+    """The names of the unknown members of the first object at a path of a body that has any."""
+    parts = [msgspec.json.decode(body)]
+    for name, index in _PATH_STEP.findall(path):
+        if index == "...":
+            parts = [item for part in parts for item in part.values()]
+        else:
+            parts = [part[int(index) if index else name] for part in parts]
+    known = struct.__struct_encode_fields__
+    for part in parts:
+        names = [name for name in part if name not in known] if isinstance(part, dict) else []
+        if names:
+            return names
+    return []
+
+
+def _listed(names: list[str], struct: Any) -> str:
+    """A message about several unknown members."""
+    later = _NOT_HERE.get(struct, ())
+    found = []
+    for name in names[:_NAMED_MAX]:
+        near = difflib.get_close_matches(name[:_NAME_SHOWN], struct.__struct_encode_fields__, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        found.append(shown(_cut(name)) + (" (not part of this version)" if name in later else hint))
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"unknown fields {', '.join(found)}{more}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…"
 
 
 def _struct_at(kind: type, path: str) -> Any:

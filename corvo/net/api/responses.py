@@ -3,13 +3,14 @@
 Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from corvo import limits, ops
+from corvo import events, limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import Request
@@ -304,8 +305,17 @@ def event_document(event: Event) -> dict[str, Any]:
     document["at_ns"] = event.at_ns
     document["created_at"] = format_time(event.at_ns)
     if event.data:
-        document["data"] = Raw(event.data)
+        document["data"] = Raw(event_data(event))
     return document
+
+
+def event_data(event: Event) -> bytes:
+    """The data of an event; the event log has a time in it as a number."""
+    if event.type != events.RETRYING:
+        return event.data
+    data = msgspec.json.decode(event.data)
+    data["next_attempt_at"] = format_time(data.pop("next_attempt_ns"))
+    return msgspec.json.encode(data)
 
 
 def past_documents(reads: Reads, job: Job, before_ns: int) -> list[dict[str, Any]]:
@@ -460,13 +470,15 @@ def group_document(group: Group) -> dict[str, Any]:
     }
 
 
-def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
-    """One worker as it last showed itself."""
+def worker_document(
+    worker: Worker, now_ns: int, active: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """One worker as it last showed itself; `active` are active jobs by worker, if known."""
     silent_ns = now_ns - worker.seen_ns
     status = "healthy" if silent_ns <= WORKER_STALE_NS else "stale"
     if silent_ns > WORKER_OFFLINE_NS:
         status = "offline"
-    return {
+    document: dict[str, Any] = {
         "id": worker.id,
         "hostname": worker.hostname,
         "queues": worker.queues,
@@ -474,3 +486,6 @@ def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
         "started_at": format_time(worker.started_ns),
         "status": status,
     }
+    if active is not None:
+        document["active_jobs"] = active.get(worker.id, 0)
+    return document

@@ -137,7 +137,7 @@ def test_counters() -> None:
     assert [q.counts[state * 3] for state in (COMPLETED, RETRYING)] == [1, 1]
     assert q.counts[DEAD * 3 + 1] == 1 and q.counts[PENDING * 3 + 1] == 1
     totals = (q.enqueued_total, q.completed_total, q.failed_total, q.dead_total, q.expired_total)
-    assert totals == (6, 1, 2, 1, 1)
+    assert totals == (6, 1, 3, 1, 1)  # an expired lease is a failed attempt
 
 
 def test_oldest_ready() -> None:
