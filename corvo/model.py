@@ -204,7 +204,7 @@ class Queue:
         self.counts: list[int] = [0] * QUEUE_COUNTS  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
-        self.failed_total: int = 0  # failed attempts
+        self.failed_total: int = 0  # failed attempts, with expired leases
         self.dead_total: int = 0
         self.expired_total: int = 0  # expired leases
         self.draining: bool = False  # paused, and some jobs are still active

@@ -442,6 +442,10 @@ class Machine:
         """Return up to `limit` active jobs of a queue, the longest-held leases first."""
         return pages.holders(self._state, queue, limit)
 
+    def unique_lock(self, queue: str, key: bytes) -> UniqueLock | None:
+        """Return the lock on a unique key of a queue, if it is held."""
+        return pages.unique_lock(self._state, queue, key)
+
     def active_by_worker(self) -> dict[str, int] | None:
         """Return the numbers of active jobs by worker; None if there are too many."""
         return pages.active_by_worker(self._state)

@@ -106,7 +106,7 @@ def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
             values.append(min(at_ns, DUE_MAX_NS))
             shape |= bit
         bit += bit
-    rest = _NO_REST
+    rest: tuple[object, ...] = _NO_REST
     if job.options is not None or job.unique_key or job.provider_error:
         rest = _rest_of(job)
     for item in rest:

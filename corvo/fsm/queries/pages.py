@@ -8,6 +8,7 @@ from typing import Final
 
 from corvo._fast.codec import keys
 from corvo.events import Event
+from corvo.fsm.ops import unique
 from corvo.fsm.queries import due as due_queries
 from corvo.fsm.state.state import State
 from corvo.limits import ACTIVE_COUNTED_MAX
@@ -102,6 +103,17 @@ def locks(state: State, queue: str, after: bytes, limit: int) -> tuple[list[Uniq
         name = state.numbered[keys.parse_unique(key)[0]].queue.name
         found.append(UniqueLock(name, unique_key, holder, expires_ns))
     return found, rows[limit - 1][0] if len(rows) > limit else b""
+
+
+def unique_lock(state: State, queue: str, key: bytes) -> UniqueLock | None:
+    """Return the lock on a unique key of a queue, if it is held."""
+    queue_index = state.queue_indexes.get(queue)
+    lock = None if queue_index is None else unique.live_lock(state, queue_index, key)
+    if lock is None:
+        return None
+    job_id, expires_ns, unique_key = lock
+    holder = state.find(job_id)
+    return None if holder is None else UniqueLock(queue, unique_key, holder, expires_ns)
 
 
 def jobs_before(state: State, job: Job) -> int:

@@ -32,6 +32,7 @@ from corvo.model import (
     CATCH_UPS,
     COMPLETED,
     CONFLICT,
+    DEAD,
     DONE,
     END_STATES,
     ERROR_KINDS,
@@ -279,17 +280,41 @@ def schedule_summary(schedule: Schedule) -> dict[str, Any]:
     return document
 
 
-def schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """One schedule with what it means in words and its next runs."""
+def schedule_document(reads: Reads, schedule: Schedule, now_ns: int) -> dict[str, Any]:
+    """One schedule with its meaning in words and its next runs. A disabled one has those that it
+    would have."""
     document = schedule_summary(schedule)
+    if "unique_key" in document:
+        lock = reads.unique_lock(document["queue"], document["unique_key"].encode())
+        if lock is not None:
+            document["blocked_by"] = _blocked_by(lock)
     expression = cron.parse(schedule.cron, schedule.timezone)
     document["description"] = expression.explanation
     runs: list[int] = []
     if schedule.next_ns:
         following = islice(expression.after(schedule.next_ns), limits.NEXT_RUNS - 1)
         runs = [schedule.next_ns, *following]
+    elif not schedule.enabled:
+        runs = [*islice(expression.after(now_ns), limits.NEXT_RUNS)]
     document["next_runs"] = [format_time(run_ns) for run_ns in runs]
     return document
+
+
+def _blocked_by(lock: UniqueLock) -> dict[str, Any]:
+    """The job whose unique key stops a schedule from enqueueing another one."""
+    holder = lock.holder
+    state = STATES[holder.state]
+    blocked: dict[str, Any] = {
+        "job_id": holder.id,
+        "state": state,
+        "unique_key": lock.key.decode(),
+        "message": f"runs are skipped: job {holder.id} ({state}) holds the unique key",
+    }
+    if lock.expires_ns:
+        blocked["expires_at"] = format_time(lock.expires_ns)
+    if holder.state == DEAD:
+        blocked["next"] = "retry or delete that job, or release the key: POST /locks/release"
+    return blocked
 
 
 def event_document(event: Event) -> dict[str, Any]:
