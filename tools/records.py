@@ -15,8 +15,8 @@ in a .py or .pxd file of the product. The verbs:
     unpack   the same as targets, repeated fields as one list
 
 `read` and `locals` leave the fields of a newer format at their defaults when the record ends before
-them. `write` leaves out the field of a newer format, the last one, while it is not set, so that such
-a record keeps its bytes.
+them. `write` leaves out the field of a newer format, the last one, while it is not set, so that
+such a record keeps its bytes.
 
 A record is one of `corvo.records`, or the row of an op in `corvo.ops`. A local field is the plain
 variable of its name in `read`, `pack` and `unpack`; `write` calls `_write_FIELD(w, NAME)` for it;
