@@ -92,7 +92,7 @@ cdef class Job:
     cdef public bint resident, deleted
     cdef public bytes stored_row, stored_expiry
 
-    cpdef long long ready_since(self) except -1
+    cpdef long long ready_since(self) except? 0
 
 
 @cython.final
