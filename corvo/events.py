@@ -7,7 +7,7 @@ them (`corvo.storage.records.events`).
     started            {"attempt", "worker_id"}
     progress           the JSON value from the worker
     failed             {"attempt", "error"?}; a long error is in its error record only
-    retrying           {"attempts_remaining", "next_attempt_ns"}
+    retrying           {"attempts_remaining", "next_attempt_ns"}; shown as "next_attempt_at"
     dead, reclaimed    {"reason"}
     cancelled, held, rejected     {"reason"?, "by"?}
     approved           {"reason"?, "by"?, "note"?}

@@ -22,6 +22,8 @@ BACKTRACE_SIZE_MAX: Final = 256 * KIB
 TAGS_COUNT_MAX: Final = 32
 TAGS_SIZE_MAX: Final = 4 * KIB
 QUEUE_NAME_SIZE_MAX: Final = 128
+ACTIVE_COUNTED_MAX: Final = 20_000  # active jobs that the list of workers counts
+READY_READ_MAX: Final = 16  # jobs read to find the one that has been ready the longest
 QUEUES_MAX: Final = 100_000  # a batch that starts below the limit is accepted whole
 UNIQUE_KEY_SIZE_MAX: Final = KIB
 GROUP_KEY_SIZE_MAX: Final = KIB
@@ -95,6 +97,8 @@ PAUSE_NOTICED_NS: Final = SECOND_NS  # at least twice the time between two ticks
 # Bulk operations run in steps of STEP_JOBS jobs, one log entry per step. The results of the newest
 # operations are kept for a day.
 STEP_JOBS: Final = 25
+BULK_GET_MAX: Final = 1_000
+BULK_GET_SIZE_MAX: Final = 4 * MIB
 BULK_IDS_MAX: Final = 100_000
 # Job ids that one entry adds to a bulk operation; a larger set takes several entries.
 OPERATION_IDS_MAX: Final = 5_000

@@ -75,6 +75,7 @@ cdef class Job:
     cdef public long long ready_ns
     cdef public bint has_options
     cdef public bint data_apart
+    cdef public long long returned_ns
     # </generated>
     # Data.
     # <generated: declare JOB_DATA>
@@ -90,6 +91,8 @@ cdef class Job:
     cdef public int dirty
     cdef public bint resident, deleted
     cdef public bytes stored_row, stored_expiry
+
+    cpdef long long ready_since(self) except? 0
 
 
 @cython.final

@@ -74,6 +74,7 @@ DELIVERY_UNKNOWN: Final = 2
 EXPIRED: Final = 3
 REJECTED: Final = 4
 DEPENDENCY: Final = 5
+PROVIDER: Final = 6
 ERROR_KINDS: Final = (
     "failed",
     "lease_expired",
@@ -164,6 +165,7 @@ class Job:
         self.ready_ns: int = 0  # time at which it first became pending at this position
         self.has_options: bool = False
         self.data_apart: bool = False  # the data has a row of its own: it is large, or once was
+        self.returned_ns: int = 0  # time at which it last returned to this position; 0 = never
         # </generated>
         # Data.
         # <generated: init JOB_DATA>
@@ -183,6 +185,10 @@ class Job:
         self.stored_row: bytes = b""  # key of its index row in the state store; empty = no such row
         self.stored_expiry: bytes = b""  # likewise for its expiry row
 
+    def ready_since(self) -> int:
+        """The time at which it last became ready."""
+        return self.returned_ns or self.ready_ns
+
 
 class Queue:
     """One queue: configuration and counters. `corvo.fsm.state.queue_index` holds its ready jobs and
@@ -199,7 +205,7 @@ class Queue:
         self.counts: list[int] = [0] * QUEUE_COUNTS  # state * PRIORITIES + priority
         self.enqueued_total: int = 0
         self.completed_total: int = 0
-        self.failed_total: int = 0  # failed attempts
+        self.failed_total: int = 0  # failed attempts, with expired leases
         self.dead_total: int = 0
         self.expired_total: int = 0  # expired leases
         self.draining: bool = False  # paused, and some jobs are still active

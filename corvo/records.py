@@ -45,7 +45,7 @@ Record = tuple[Field, ...]
 
 
 def layout(record: Record) -> str:
-    """The letters of a record's fields, as the codec takes them."""
+    """The letters of a record's fields, as the codec takes them; those of its first format."""
     return "".join(field.kind * (field.repeat or 1) for field in record)
 
 
@@ -133,6 +133,7 @@ JOB_HEAD: Final[Record] = (
     Field("data_apart", "f", "the data has a row of its own: it is large, or once was"),
     Field("data", "b", "JOB_DATA", local=True),
     Field("body", "b", "JOB_BODY", local=True),
+    Field("returned_ns", "u", "time at which it last returned to this position; 0 = never", 2),
 )
 # Data from the worker.
 JOB_DATA: Final[Record] = (
@@ -304,7 +305,7 @@ QUEUE: Final[Record] = (
     Field("counts", "u", "state * PRIORITIES + priority", repeat=24, default="[0] * QUEUE_COUNTS"),
     Field("enqueued_total", "u"),
     Field("completed_total", "u"),
-    Field("failed_total", "u", "failed attempts"),
+    Field("failed_total", "u", "failed attempts, with expired leases"),
     Field("dead_total", "u"),
     Field("expired_total", "u", "expired leases"),
     Field("draining", "f", "paused, and some jobs are still active"),

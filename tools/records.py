@@ -15,7 +15,8 @@ in a .py or .pxd file of the product. The verbs:
     unpack   the same as targets, repeated fields as one list
 
 `read` and `locals` leave the fields of a newer format at their defaults when the record ends before
-them.
+them. `write` leaves out the field of a newer format, the last one, while it is not set, so that
+such a record keeps its bytes.
 
 A record is one of `corvo.records`, or the row of an op in `corvo.ops`. A local field is the plain
 variable of its name in `read`, `pack` and `unpack`; `write` calls `_write_FIELD(w, NAME)` for it;
@@ -136,6 +137,10 @@ def lines(verb: str, record: Record, name: str, indent: str) -> Iterator[str]:
                 if new.since == since and (new.local or verb == "locals"):
                     yield f"{indent}{new.name} = {new.default or KINDS[new.kind][1]}"
             yield f"{indent}if r.more():  # format {since}"
+        if verb == "write" and field.since > 1:
+            assert field is record[-1], "only the last field can be left out"
+            inner = indent + "    "
+            yield f"{indent}if {name}.{field.name}:  # format {field.since}"
         line = inner + VERBS[verb](field, name)
         code, comment, meaning = line.partition("  # ")
         if len(line) > WIDTH and comment:

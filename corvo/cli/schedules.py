@@ -15,6 +15,12 @@ from corvo.model import BACKOFFS, CATCH_UPS, OVERLAPS, PRIORITY_NAMES, UNIQUE_UN
 _PATH = "/api/v1/schedules"
 
 
+class Blocker(msgspec.Struct):
+    """The job that stops a schedule from enqueueing another one."""
+
+    message: str
+
+
 class Schedule(msgspec.Struct):
     """The fields of a schedule that the tables show."""
 
@@ -30,6 +36,7 @@ class Schedule(msgspec.Struct):
     overlap: str = ""
     catch_up: str = ""
     next_runs: list[str] = []
+    blocked_by: Blocker | None = None
 
 
 @click.group(cls=ListingGroup)
@@ -141,7 +148,8 @@ def show(session: Session, schedule: str) -> None:
         f"  {found.cron} in {found.timezone}: {found.description}",
         f"  overlap {found.overlap}, catch-up {found.catch_up}",
         f"  last run {found.last_run or 'never'}",
-        "  next runs:" if found.enabled else "  paused",
+        *([f"  {found.blocked_by.message}"] if found.blocked_by is not None else []),
+        "  next runs:" if found.enabled else "  paused; next runs if it is resumed:",
         *(f"    {at}" for at in found.next_runs),
     )
 

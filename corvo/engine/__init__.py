@@ -10,6 +10,7 @@ results         requests that wait for the end of a job
 parked          a waiting fetch, and deadlines of requests that wait
 feed            publishes the events of each applied entry to all subscribers
 flusher         writes dirty state to LMDB and trims the log
+due_counters    counts the results of ops that are proposed when something is due
 scheduler       proposes promotions, lease expiries and schedule runs when they are due
 schedule_runs   computes the due occurrences of a schedule
 housekeeping    bulk operation steps, purges and lock sweeps in bounded steps

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
+from corvo.engine.due_counters import DueCounter
 from corvo.engine.pipeline import Pipeline
 from corvo.errors import CorvoError
 from corvo.fsm.machine import Machine
@@ -50,6 +51,7 @@ class Housekeeping:
         # Pause before the next op of a kind, by number of the op; None while one is in flight.
         self._timers: dict[int, Any] = {}
         self._turn = 0  # steps so far: bulk operations take turns
+        self.purged = DueCounter()
         self._purge_ns = 0  # stamp at which the next purge begins
         self._purge_queue = 0  # number of the queue where the purge continues; 0 = at the first
         self._lock = b""  # key of the unique lock where the sweep continues; empty = at the first
@@ -140,6 +142,8 @@ class Housekeeping:
 
     def _on_done(self, argument: tuple[ops.Op, Any, int], result: Any) -> None:
         op, then, leadership = argument
+        if op is ops.PURGE_JOBS:
+            self.purged.done(result, self._clock.stamp())
         if leadership != self._leadership:
             return
         if isinstance(result, CorvoError):

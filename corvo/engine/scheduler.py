@@ -14,6 +14,7 @@ from typing import Any
 
 from corvo import limits, ops
 from corvo._fast.codec.layouts import encode_fields
+from corvo.engine.due_counters import DueCounter
 from corvo.engine.pipeline import Pipeline
 from corvo.engine.schedule_runs import due_runs
 from corvo.errors import CorvoError
@@ -62,6 +63,14 @@ class Scheduler:
         self._grace_until_ns = 0  # stamp at which the grace period ends
         self._running = False  # between `start` and `close`
         self._reading = False  # leases are due, and the sockets are read first
+        self.promoted = DueCounter()
+        self.reclaimed = DueCounter()
+        self.expired = DueCounter()
+        self._counters = {
+            ops.PROMOTE_DUE.number: self.promoted,
+            ops.EXPIRE_LEASES.number: self.reclaimed,
+            ops.EXPIRE_JOBS.number: self.expired,
+        }
         clock.on_jump.append(self._wake)
         clock.on_pause.append(self.grant_grace)
         pipeline.on_applied.append(self.check)
@@ -191,6 +200,9 @@ class Scheduler:
         self._proposed.add(op.number)
 
     def _on_done(self, number: int, result: Any) -> None:
+        counter = self._counters.get(number)
+        if counter is not None:
+            counter.done(result, self._clock.stamp())
         if isinstance(result, CorvoError):
             # For example, the log is full, and will still be full a moment later.
             self._loop.call_later(_AGAIN_NS / 1e9, self._on_done, number, None)

@@ -447,6 +447,14 @@ class Machine:
         """Return up to `limit` active jobs of a queue, the longest-held leases first."""
         return pages.holders(self._state, queue, limit)
 
+    def unique_lock(self, queue: str, key: bytes) -> UniqueLock | None:
+        """Return the lock on a unique key of a queue, if it is held."""
+        return pages.unique_lock(self._state, queue, key)
+
+    def active_by_worker(self) -> dict[str, int] | None:
+        """Return the numbers of active jobs by worker; None if there are too many."""
+        return pages.active_by_worker(self._state)
+
     def workers_of(self, queue: str) -> list[Worker]:
         """Return the workers that last requested jobs of this queue, the most recently seen
         first."""
@@ -487,12 +495,10 @@ class Machine:
         return 0 if queue_index is None else len(queue_index.active)
 
     def oldest_ready_ns(self, queue: str, priority: int) -> int:
-        """Return when the first ready job of this priority became ready; 0 if there is none."""
+        """Return when the job of this priority that has been ready the longest became ready; 0 if
+        there is none."""
         queue_index = self._state.queue_indexes.get(queue)
-        seq = 0 if queue_index is None else queue_index.oldest(priority)
-        if queue_index is None or seq == 0:
-            return 0
-        return self._state.job_at(queue_index, priority, seq).ready_ns
+        return 0 if queue_index is None else self._state.oldest_ready_ns(queue_index, priority)
 
     def lease_token(self, job: Job) -> str:
         """Return the token of the live lease; empty unless the job is active."""

@@ -6,6 +6,7 @@ It reads the state store through short snapshots. It can be deleted at any time 
 jq        parser of payload conditions
 filters   parser of search filters
 query     filters, sort orders and cursors as SQL
+texts     JSON texts with their escapes decoded
 schema    tables and statements
 rows      records as rows
 sync      one batch: records read and the resulting changes

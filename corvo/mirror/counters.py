@@ -48,7 +48,10 @@ class ReportCounters:
         """Count the start and the completion of a job, if they are new since its last version."""
         started_ns = job.started_ns
         if started_ns != was_started_ns and started_ns and job.attempt == 1:
-            waited_ns = started_ns - (job.ready_ns or job.created_ns)
+            ready_ns = job.ready_since() or job.created_ns
+            if ready_ns > started_ns:  # it has returned since
+                ready_ns = job.ready_ns
+            waited_ns = started_ns - ready_ns
             self._add_latency(job.queue_number, DELIVERY, started_ns, waited_ns)
         if job.state == COMPLETED and not was_completed:
             self._count(job.queue_number, job.completed_ns, _COMPLETED)

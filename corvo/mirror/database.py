@@ -10,6 +10,7 @@ from typing import Any
 import aiosqlite
 
 from corvo.errors import MirrorUnavailable
+from corvo.mirror import texts
 
 Failure = sqlite3.Error  # error of the file, the disk or a statement
 Damaged = sqlite3.DatabaseError
@@ -44,6 +45,10 @@ class Database:
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
         try:
             await connection.executescript(_WRITER if writes else _READER)
+            if not writes:
+                for name in texts.FUNCTIONS:
+                    function = getattr(texts, name)
+                    await connection.create_function(name, 1, function, deterministic=True)
         except BaseException:
             await connection.close()
             raise

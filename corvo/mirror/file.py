@@ -384,7 +384,7 @@ class MirrorFile:
         try:
             await writer.run(
                 "INSERT INTO jobs_fts (rowid, payload, tags, queue) SELECT number, payload, tags,"
-                " queue FROM jobs WHERE number > ? AND number <= ?",
+                " queue FROM job_texts WHERE number > ? AND number <= ?",
                 (self._fulltext, last),
             )
             await writer.run("UPDATE about SET fulltext = ?", (last,))
@@ -402,7 +402,7 @@ class MirrorFile:
         if numbers:
             await self._writer.run(
                 "INSERT INTO jobs_fts (jobs_fts, rowid, payload, tags, queue) SELECT 'delete',"
-                " number, payload, tags, queue FROM jobs"
+                " number, payload, tags, queue FROM job_texts"
                 " WHERE number IN (SELECT value FROM json_each(?))",
                 (rows.json_list(numbers),),
             )
@@ -411,7 +411,7 @@ class MirrorFile:
         if numbers:
             await self._writer.run(
                 "INSERT INTO jobs_fts (rowid, payload, tags, queue) SELECT number, payload, tags,"
-                " queue FROM jobs WHERE number IN (SELECT value FROM json_each(?))",
+                " queue FROM job_texts WHERE number IN (SELECT value FROM json_each(?))",
                 (rows.json_list(numbers),),
             )
 

@@ -14,7 +14,7 @@ from corvo.errors import ValidationError
 from corvo.mirror import jq
 from corvo.model import PRIORITY_NAMES, STATES
 from corvo.platform.durations import parse_time
-from corvo.platform.echoes import hint, shown
+from corvo.platform.echoes import hint, named, shown
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -32,14 +32,22 @@ class Filter:
 
 def parse(fields: Mapping[str, Any]) -> Filter:
     """Parse a filter from decoded JSON; null members are ignored."""
+    unknown = [name for name in fields if name not in PARSERS]
+    if unknown:
+        raise _unknown(unknown)
     values = {}
     for name, value in fields.items():
-        parser = PARSERS.get(name)
-        if parser is None:
-            raise ValidationError(f"unknown filter {shown(name)}{hint(name, PARSERS)}", field=name)
+        parser = PARSERS[name]
         if value is not None:
             values[name] = parser(name, value)
     return Filter(values)
+
+
+def _unknown(names: list[str]) -> ValidationError:
+    if len(names) > 1:
+        return ValidationError(f"unknown filters {named(names, PARSERS)}", field=names[0])
+    [name] = names
+    return ValidationError(f"unknown filter {shown(name)}{hint(name, PARSERS)}", field=name)
 
 
 def _text(name: str, value: Any) -> str:

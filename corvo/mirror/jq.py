@@ -21,6 +21,7 @@ from typing import Final
 
 from corvo import limits
 from corvo.errors import ValidationError
+from corvo.mirror.texts import plain_literal
 from corvo.platform.echoes import shown
 
 Literal = str | int | float | bool | None
@@ -146,7 +147,7 @@ class _Parser:
             raise _refused(f"invalid payload_jq literal: {shown(rest[:64])}")
         self.at += size
         self.skip()
-        literal: Literal = value
+        literal: Literal = plain_literal(value) if isinstance(value, str) else value
         return literal
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:

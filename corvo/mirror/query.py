@@ -45,6 +45,10 @@ _COMPARED: Final = {
     "attempt_max": "j.attempt <= ?",
     "priority": "j.priority = ?",
 }
+PAYLOAD: Final = "IFNULL(j.payload_text, j.payload)"
+TAGS: Final = "IFNULL(j.tags_text, j.tags)"
+# The payload as jq reads it; a row with escapes costs a call of `texts.plain_json`.
+_VALUE: Final = "IIF(j.payload_text IS NULL, j.payload, plain_json(j.payload))"
 _TAGGED: Final = "SELECT number FROM job_tags WHERE key = ? AND value = ?"
 _HAS_TAG: Final = (
     "EXISTS (SELECT 1 FROM job_tags t WHERE t.key = ? AND t.value = ? AND t.number = j.number)"
@@ -150,10 +154,11 @@ def _member(name: str, value: Any) -> list[Sql]:
     if name == "tags":
         return [(_HAS_TAG, [key, item]) for key, item in value.items()]
     if name == "payload_contains":
-        return [(r"j.payload LIKE ? ESCAPE '\'", [like(value)])]
+        return [contains(PAYLOAD, "j.payload_text", value)]
     if name == "error_contains":
-        text = r"SELECT 1 FROM job_errors e WHERE e.number = j.number AND e.error LIKE ? ESCAPE '\'"
-        return [(f"j.error_count > 0 AND EXISTS ({text})", [like(value)])]
+        matches_, values = contains("e.error", "e.error", value)
+        text = f"SELECT 1 FROM job_errors e WHERE e.number = j.number AND {matches_}"
+        return [(f"j.error_count > 0 AND EXISTS ({text})", values)]
     if name == "has_errors":
         return [("j.error_count > 0" if value else "j.error_count = 0", [])]
     if name == "job_id_prefix":
@@ -164,6 +169,17 @@ def _member(name: str, value: Any) -> list[Sql]:
 
 def _marks(values: Iterable[Any]) -> str:
     return ", ".join("?" for _ in values)
+
+
+def contains(column: str, decoded: str, text: str) -> Sql:
+    """A condition that a column contains a text, in any case of ASCII letters.
+
+    LIKE is the fastest way but stops at a NUL; only the column `decoded` can contain one."""
+    whole = f"instr(lower({decoded}), lower(?)) > 0"
+    if "\0" in text:
+        return f"IFNULL({whole}, 0)", [text]
+    beyond = f"{decoded} IS NOT NULL AND instr({decoded}, char(0)) > 0 AND {whole}"
+    return rf"({column} LIKE ? ESCAPE '\' OR {beyond})", [like(text), text]
 
 
 def like(text: str) -> str:
@@ -192,20 +208,19 @@ def _jq(condition: Condition) -> Sql:
     literal = condition.literal
     if isinstance(literal, int) and abs(literal) >= _I64:
         literal = float(literal)
-    type_, value = "json_type(j.payload, ?)", "json_extract(j.payload, ?)"
+    type_, value = f"json_type({_VALUE}, ?)", f"json_extract({_VALUE}, ?)"
     op = condition.op
     if condition.test == "startswith":
-        text = f"({type_} = 'text' AND substr({value}, 1, length(?)) = ?)"
-        return text, [path, path, literal, literal]
+        return f"({type_} = 'text' AND instr({value}, ?) = 1)", [path, path, literal]
     if condition.test == "contains":
-        elements = "SELECT 1 FROM json_each(j.payload, ?) WHERE type = 'text' AND value = ?"
+        elements = f"SELECT 1 FROM json_each({_VALUE}, ?) WHERE type = 'text' AND value = ?"
         text = f"CASE {type_} WHEN 'text' THEN instr({value}, ?) > 0"
         text += f" WHEN 'array' THEN EXISTS ({elements}) ELSE 0 END"
         return text, [path, path, literal, path, literal]
     if condition.test == "length":
-        count = "SELECT count(*) FROM json_each(j.payload, ?)"
+        count = f"SELECT count(*) FROM json_each({_VALUE}, ?)"
         text = f"CASE IFNULL({type_}, 'null') WHEN 'null' THEN 0 WHEN 'text' THEN length({value})"
-        text += f" WHEN 'array' THEN json_array_length(j.payload, ?) WHEN 'object' THEN ({count})"
+        text += f" WHEN 'array' THEN json_array_length({_VALUE}, ?) WHEN 'object' THEN ({count})"
         return f"IFNULL({text} ELSE NULL END {op} ?, 0)", [path, path, path, path, literal]
     if literal is None:
         return f"IFNULL({type_}, 'null') {op} 'null'", [path]

@@ -6,7 +6,8 @@ cpdef dict tags_of(Job job)
 
 
 @cython.locals(
-    values=list, shape=cython.longlong, bit=cython.longlong, value=bytes, word=str, rest=tuple
+    values=list, shape=cython.longlong, bit=cython.longlong, value=bytes, word=str, rest=tuple,
+    text=bytes
 )
 cpdef tuple new_values(Job job, str queue)
 

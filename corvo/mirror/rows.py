@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from corvo._fast.codec.keys import parse_unique
 from corvo.limits import DUE_MAX_NS, MS_NS
+from corvo.mirror.texts import decode_escapes, decode_text, replace_surrogates
 from corvo.model import (
     BACKOFFS,
     ERROR_KINDS,
@@ -25,18 +26,12 @@ from corvo.model import (
 Values = tuple[Any, ...]
 
 _NO_OPTIONS: Final = JobOptions()
+_NO_REST: Final = (None,) * 8
 _TAGS_KEPT: Final = 4_096
 
 
 def _time(at_ns: int) -> int | None:
     return min(at_ns, DUE_MAX_NS) or None
-
-
-def decode_text(text: bytes) -> str:
-    """Decode a JSON string; unpaired surrogates, which SQLite cannot store, are replaced."""
-    if not text:
-        return ""
-    return replace_surrogates(str(json.loads(text)))
 
 
 def tags_of(job: Job) -> dict[str, str]:
@@ -57,13 +52,6 @@ def tags_in(text: str) -> dict[str, str]:
 def json_list(values: Iterable[int | str]) -> str:
     """Encode a list for json_each in a statement."""
     return json.dumps(list(values))
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace unpaired surrogates in a text."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
@@ -118,10 +106,17 @@ def new_values(job: Job, queue: str) -> tuple[int, list[object]]:
             values.append(min(at_ns, DUE_MAX_NS))
             shape |= bit
         bit += bit
-    rest = _rest_of(job) if job.options is not None or job.unique_key or job.provider_error else ()
+    rest: tuple[object, ...] = _NO_REST
+    if job.options is not None or job.unique_key or job.provider_error:
+        rest = _rest_of(job)
     for item in rest:
         if item:
             values.append(item)
+            shape |= bit
+        bit += bit
+    for text in (job.payload, job.tags):
+        if b"\\" in text:
+            values.append(decode_escapes(text.decode()))
             shape |= bit
         bit += bit
     return shape, values

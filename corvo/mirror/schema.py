@@ -2,7 +2,8 @@
 
 Times are unix nanoseconds, limited to 64 bits. Payloads and other JSON values are the received
 texts. `number` is the row number of a job for the lifetime of the file; facets and full text refer
-to it. Unset columns are NULL.
+to it. Unset columns are NULL. Search reads the view `job_texts`: `payload_text` and `tags_text` are
+payload and tags with their escapes decoded, and are set only if there are any.
 
 Table `about` has one row: the epoch of the outbox, the index of the last flush that was read
 (`watermark`), the next key of the initial scan (NULL when it is complete), and the last job in the
@@ -13,7 +14,7 @@ them.
 import functools
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 _SHAPES: Final = 256
 
 # Columns that every row of jobs has, and columns that a new row has if they are not empty or 0.
@@ -58,6 +59,8 @@ OPTIONAL: Final = (
     "group_key",
     "hold_reason",
     "expire_at",
+    "payload_text",
+    "tags_text",
 )
 # Columns that can change after a job is enqueued.
 CHANGING: Final = (
@@ -130,8 +133,12 @@ CREATE TABLE jobs (
     payload              TEXT NOT NULL,
     progress             TEXT,
     checkpoint           TEXT,
-    result               TEXT
+    result               TEXT,
+    payload_text         TEXT,
+    tags_text            TEXT
 );
+CREATE VIEW job_texts AS SELECT number, IFNULL(payload_text, payload) AS payload,
+    IFNULL(tags_text, tags) AS tags, queue FROM jobs;
 CREATE INDEX jobs_unique_key ON jobs(unique_key) WHERE unique_key IS NOT NULL;
 CREATE INDEX jobs_batch_id ON jobs(batch_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_worker_id ON jobs(worker_id) WHERE worker_id IS NOT NULL;
@@ -200,7 +207,7 @@ CREATE TABLE schedules (
     created_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE VIRTUAL TABLE jobs_fts USING fts5(
-    payload, tags, queue, content=jobs, content_rowid=number
+    payload, tags, queue, content=job_texts, content_rowid=number
 );
 """
 

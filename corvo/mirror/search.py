@@ -265,15 +265,19 @@ async def fulltext(mirror_file: MirrorFile, arguments: Mapping[str, Any], stale:
             f" WHERE jobs_fts MATCH ?{visible} ORDER BY f.rank LIMIT ?"
         )
         with contextlib.suppress(Failure):  # the words are not a valid FTS5 query
-            found = await database.within(_WITHIN_S, text, [words, *more, limit])
+            found = await database.within(_WITHIN_S, text, [words.replace("\0", " "), *more, limit])
         if not found:
-            pattern = query.like(words)
+            parts = [
+                query.contains(query.PAYLOAD, "j.payload_text", words),
+                query.contains(query.TAGS, "j.tags_text", words),
+                query.contains("j.queue", "j.queue", words),
+            ]
             text = (
-                f"SELECT {columns} FROM jobs j WHERE (j.payload LIKE ?1 ESCAPE '\\' OR j.tags LIKE"
-                f" ?1 ESCAPE '\\' OR j.queue LIKE ?1 ESCAPE '\\'){visible}"
-                " ORDER BY j.created_at DESC, j.id DESC LIMIT ?"
+                f"SELECT {columns} FROM jobs j WHERE ({' OR '.join(part for part, _ in parts)})"
+                f"{visible} ORDER BY j.created_at DESC, j.id DESC LIMIT ?"
             )
-            found = await database.within(_WITHIN_S, text, [pattern, *more, limit])
+            values = [value for _, own in parts for value in own]
+            found = await database.within(_WITHIN_S, text, [*values, *more, limit])
     names = ("id", "queue", "state", "payload", "tags")
     results: list[dict[str, Any]] = []
     size = 0

@@ -148,10 +148,14 @@ class SyncBatch:
             since: list[int] = []
             for priority in range(PRIORITIES):
                 prefix = keys.pending(queue.number, priority, 0)[:-_SEQ_SIZE]
-                for _, row in snapshot.take(prefix, prefix, 1):
+                for _, row in snapshot.take(prefix, prefix, limits.READY_READ_MAX):
                     head = snapshot.get(keys.job(keys.parse_id(row)))
-                    if head is not None:
-                        since.append(job_records.decode_head("", head).ready_ns)
+                    if head is None:
+                        continue
+                    job = job_records.decode_head("", head)
+                    since.append(job.ready_since())
+                    if not job.returned_ns:  # the jobs after it became ready later
+                        break
             self.oldest[queue.number] = min(since, default=0)
 
 

@@ -125,6 +125,7 @@ def routes(
         _write("POST", "/fail/{job_id}", worker.fail, "fail.write"),
         _row("POST", "/heartbeat", worker.heartbeat, "heartbeat.write", LEADER),
         _write("POST", "/release/{job_id}", worker.release, "release.write"),
+        _row("POST", "/jobs/bulk-get", jobs.get_many, "jobs.read", ANY_NODE),
         _read("/jobs/{id}", jobs.get, "jobs.read"),
         _write("DELETE", "/jobs/{id}", jobs.delete, "jobs.delete"),
         _write("POST", "/jobs/{id}/retry", jobs.retry, "jobs.retry"),

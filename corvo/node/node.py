@@ -108,6 +108,12 @@ class Node:
         self.sidecar = self._mirror()
         parts = self.machine, self.pipeline, self.hub, self.sidecar
         self.report = Status(config, self.clock, self.log, *parts)
+        self.report.due_counters = {
+            "promote": self.scheduler.promoted,
+            "reclaim": self.scheduler.reclaimed,
+            "expire": self.scheduler.expired,
+            "purge": self.housekeeping.purged,
+        }
         if self.cluster is not None:
             self.report.cluster = self.cluster.status
             self.report.divergence = self.cluster.divergence

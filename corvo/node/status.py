@@ -7,6 +7,7 @@ from corvo._fast.metrics import Histogram
 from corvo.config import Address, Config
 from corvo.consensus.cluster.divergence import DivergenceCheck
 from corvo.consensus.log import Log
+from corvo.engine.due_counters import DueCounter
 from corvo.engine.pipeline import ENTRY_BOUNDS_NS, Pipeline
 from corvo.fsm.machine import Machine
 from corvo.limits import READY_SEARCH_WAIT_NS, WORKER_OFFLINE_NS
@@ -18,7 +19,30 @@ from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
 from corvo.sidecar.supervisor import Supervisor
 
+# Counters read from the state.
+_FROM_STATE = (
+    "corvo_throughput_enqueued",
+    "corvo_throughput_completed",
+    "corvo_throughput_failed",
+    "corvo_leases_expired",
+)
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
+
+
+class Rising:
+    """Counters that are read from the state and must not decrease while the process lives: a queue
+    can be deleted, and a snapshot replaces the state."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, float] = {}
+        self._lost: dict[str, float] = {}  # to be added to the value read
+
+    def value(self, name: str, read: float) -> float:
+        """The counter, given the value read from the state."""
+        lost = self._lost.get(name, 0) + max(0, self._read.get(name, 0) - read)
+        self._read[name] = read
+        self._lost[name] = lost
+        return read + lost
 
 
 class Status:
@@ -47,6 +71,8 @@ class Status:
         # Until when a node that has started is not ready because search is not open, by the
         # monotonic clock; 0 = search was open, or that time has passed.
         self._search_due_ns = clock.monotonic_ns() + READY_SEARCH_WAIT_NS
+        self._rising = Rising()
+        self.due_counters: dict[str, DueCounter] = {}  # by name in metrics
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # its status; None = no cluster
         self.divergence: DivergenceCheck | None = None  # None = no cluster
@@ -119,6 +145,7 @@ class Status:
             "commit_index": self._log.commit_index,
             "durable": config.durable,
             "raft_nosync": not config.durable,
+            "raft_store": "segments",
             "disk_full": flusher.disk_full,
             "apply_max_pending": config.max_pending,
             "apply_pending_now": pipeline.pending,
@@ -249,6 +276,12 @@ class Status:
             "corvo_idempotency_entries": machine.idempotency_records,
             "corvo_clock_pauses": self._clock.pauses,
         }
+        for name, counter in self.due_counters.items():
+            values[f"corvo_scheduler_{name}"] = counter.jobs
+            values[f"corvo_scheduler_{name}_errors"] = counter.errors
+            values[f"corvo_scheduler_last_{name}_seconds"] = counter.last_ns / 1e9
+        for name in _FROM_STATE:
+            values[name] = self._rising.value(name, values[name])
         if self._sidecar is not None:
             mirror = self._sidecar.state
             values["corvo_sqlite_mirror_available"] = int(bool(mirror.get("ready")))
@@ -265,6 +298,7 @@ class Status:
             values["corvo_cluster_state_differs"] = len(self.divergence.diverged)
         if self._server is not None:
             values["corvo_http_connections"] = len(self._server.connections)
+            values["corvo_http_requests_in_flight"] = self._server.requests_in_flight()
         return values
 
 

@@ -5,6 +5,7 @@ ids            ULIDs for jobs, prefixes of other ids, validation of ids
 durations      parser and formatter of times (RFC 3339) and durations (`1h30m`)
 echoes         input in error messages: cut values, and known names that resemble others
 cron           next runs of a cron expression in a time zone
+cron_words     explanations of cron expressions, and hints for refused ones
 files          file operations of the log, replaceable for tests
 failing_files  the same operations with failpoints around them
 noop           the default of callbacks

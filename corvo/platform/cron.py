@@ -31,6 +31,7 @@ from cronsim import CronSim, CronSimError
 
 from corvo.errors import ScheduleError, ValidationError
 from corvo.limits import CRON_SIZE_MAX, EVERY_MAX_NS, EVERY_MIN_NS, SECOND_NS
+from corvo.platform import cron_words
 from corvo.platform.durations import format_duration, parse_duration
 from corvo.platform.echoes import shown
 
@@ -73,7 +74,8 @@ class Cron:
         self._fields = _simulation(expression, fields)
         minute, hour = fields.split()[:2]
         self._fixed = not minute.startswith("*") and not hour.startswith("*")
-        self.explanation = self._fields.explain()
+        words = CronSim(cron_words.distinct(fields), self._fields.dt).explain()
+        self.explanation = cron_words.correct(words, fields)
 
     def next(self, after_ns: int) -> int:
         """The first occurrence after `after_ns`; 0 if there is none within 50 years."""
@@ -226,4 +228,6 @@ def _read_zone(name: str) -> ZoneInfo:
 
 
 def _refused(field: str, value: str, wanted: str) -> ScheduleError:
-    return ScheduleError(f"{field} must be {wanted}, not {shown(value)}", field=field)
+    hint = cron_words.hint(value) if field == "cron" else ""
+    message = f"{field} must be {wanted}, not {shown(value)}" + (f"; {hint}" if hint else "")
+    return ScheduleError(message, field=field)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from corvo.errors import ECHO_SIZE_MAX, cut
 
+_NAMED_MAX: Final = 8  # unknown names listed in one error
 _RESEMBLING_MAX: Final = 64  # characters; a comparison reads all of them
 
 
@@ -28,9 +29,25 @@ def _beginning(value: Any) -> Any:
     return value
 
 
+def resembling(name: str, known: Iterable[str]) -> str:
+    """The known name that an unknown one resembles; empty if there is none."""
+    near = difflib.get_close_matches(name, list(known), 1) if len(name) <= _RESEMBLING_MAX else []
+    return near[0] if near else ""
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known name that resembles it, if any."""
-    if len(name) > _RESEMBLING_MAX:
-        return ""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = resembling(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def named(names: list[str], known: Iterable[str], notes: dict[str, str] | None = None) -> str:
+    """Unknown names as a message lists them: the first few, each with its note, or with the known
+    name that it resembles."""
+    found = []
+    for name in names[:_NAMED_MAX]:
+        near = resembling(name, known)
+        note = (notes or {}).get(name) or (f"did you mean {near}?" if near else "")
+        found.append(shown(name[:_RESEMBLING_MAX]) + (f" ({note})" if note else ""))
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(found) + more

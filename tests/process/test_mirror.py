@@ -1,5 +1,6 @@
 """Search, facets and bulk by filter on real servers, and what happens to the sidecar."""
 
+import contextlib
 import json
 import os
 import resource
@@ -508,6 +509,24 @@ def test_a_damaged_file_is_given_up(data_dir: Path) -> None:
         api = server.api()
         wait_mirror(api)
         assert Searcher(api).page(queue="q")["total"] == 200
+
+
+def test_a_file_of_an_earlier_version_is_built_again(data_dir: Path) -> None:
+    with running_server(data_dir) as server:
+        api = server.api()
+        wait_mirror(api)
+        body = b'{"queue":"q","payload":["Zo\\u00eb"]}'
+        assert api.raw("POST", "/enqueue", body).status == 201
+        Searcher(api).page(queue="q")
+        server.stop()
+        [path] = (data_dir / "mirror").glob("*.sqlite")
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE about SET version = version - 1")
+            database.execute("UPDATE jobs SET payload_text = NULL")
+        server.start()
+        api = server.api()
+        wait_mirror(api)
+        assert Searcher(api).page(queue="q", payload_contains="Zoë")["total"] == 1
 
 
 def test_the_server_goes_and_comes_back(data_dir: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,98 @@ def test_nul_and_half_surrogates_anywhere(api: Api, queue: str) -> None:
         [found] = find(api, queue=queue, **fields)["jobs"]
         assert found["id"] == job_id
         assert found["last_error"] == "a\x00b" and found["tags"] == {"nul": "b\x00c"}
+
+
+# ---- escaped texts ----
+
+ESCAPED = (
+    (r"Zo\u00eb", "Zoë"),
+    (r"\ud83d\ude00 smile", "😀 smile"),
+    (r"a\/b", "a/b"),
+    (r"two\nlines", "two\nlines"),
+    (r"say \"hi\"", 'say "hi"'),
+    (r"C:\\temp", "C:\\temp"),
+    (r"\u0061scii", "ascii"),
+    (r"before\u0000after", "after"),
+)
+
+
+@pytest.mark.parametrize(("sent", "meant"), ESCAPED)
+def test_search_sees_the_text_that_is_meant(api: Api, queue: str, sent: str, meant: str) -> None:
+    """Payload, tags and errors match by their decoded text; the document has the bytes as sent."""
+    text = f'"{sent}"'
+    payload = f'{{"name":{text},"list":[{text}]}}'
+    body = f'{{"queue":"{queue}","max_retries":1,"payload":{payload},"tags":{{"t":{text}}}}}'
+    assert api.raw("POST", "/enqueue", body.encode()).status == 201
+    job = api.take(queue)
+    fail = f'{{"lease_token":"{job["lease_token"]}","error":{text}}}'
+    assert api.raw("POST", f"/fail/{job['job_id']}", fail.encode()).status == 200
+    quoted = json.dumps(meant)
+    for fields in (
+        {"payload_contains": meant},
+        {"payload_contains": f'"list":["{meant if meant != "after" else "before"}'},
+        {"error_contains": meant},
+        {"payload_jq": f".name | contains({quoted})"},
+        {"payload_jq": ".name | length > 1"},
+    ):
+        [found] = find(api, queue=queue, **fields)["jobs"]
+        assert found["id"] == job["job_id"]
+    if meant != "after":
+        [found] = find(api, queue=queue, tags={"t": meant})["jobs"]
+    whole = api.raw("GET", f"/jobs/{job['job_id']}").body.decode()
+    assert payload in whole and whole.count(text) == 4
+
+
+def test_a_key_is_found_however_it_is_written(api: Api, queue: str) -> None:
+    payload = r'{"Zo\u00eb":{"a\/b":"x"},"\u0061":["\u00eb"]}'
+    body = f'{{"queue":"{queue}","payload":{payload},"tags":{{"Zo\\u00eb":"1"}}}}'
+    assert api.raw("POST", "/enqueue", body.encode()).status == 201
+    for expression in (
+        '.Zoë["a/b"] == "x"',
+        '.["Zo\\u00eb"] | length == 1',
+        '.a | contains("ë")',
+        '.a[0] == "ë"',
+    ):
+        assert find(api, queue=queue, payload_jq=expression)["total"] == 1, expression
+    filter = {"queue": queue}
+    facets = api.ok("POST", "/jobs/facets", {"filter": filter, "by": ["tag:Zoë"]})
+    assert facets["facets"] == {"tag:Zoë": {"1": 1}}
+
+
+@pytest.mark.parametrize("where", ["payload", "tags"])
+@pytest.mark.parametrize(
+    ("sent", "word"),
+    [
+        (r"Zo\u00ebtext", "Zoëtext"),
+        (r"first\nsecondword", "secondword"),
+        (r"\ud835\udcb3word", "\U0001d4b3word"),
+        (r"quoted\"inside", '"quoted" "inside"'),
+        (r"nul\u0000afterword", "afterword"),
+        (r"part\u002done", "part-one"),
+    ],
+)
+def test_full_text_sees_the_text_that_is_meant(
+    api: Api, queue: str, where: str, sent: str, word: str
+) -> None:
+    fields = f'"payload":["{sent}"]' if where == "payload" else f'"tags":{{"t":"{sent}"}}'
+    reply = api.raw("POST", "/enqueue", f'{{"queue":"{queue}",{fields}}}'.encode())
+    job_id = json.loads(reply.body)["job_id"]
+    index = reply.headers["X-Corvo-Index"]
+    path = f"/search/fulltext?{urllib.parse.urlencode({'q': word})}"
+
+    def found() -> bool:
+        answer = api.raw("GET", path, headers={"X-Corvo-Min-Index": index})
+        return job_id in [job["id"] for job in json.loads(answer.body)["results"]]
+
+    until(found, f"{word} is not found")
+
+
+def test_half_of_a_pair_in_an_expression_is_no_error(api: Api, queue: str) -> None:
+    body = b'{"queue":"%b","payload":{"a":"x\\ud800y"}}' % queue.encode()
+    assert api.raw("POST", "/enqueue", body).status == 201
+    for expression in (r'.a | startswith("x\ud800")', r'.a == "x\ud800y"', r".a | length == 3"):
+        assert find(api, queue=queue, payload_jq=expression)["total"] == 1, expression
+    assert find(api, queue=queue, payload_jq=r'.["\ud800"] == null')["total"] == 1
 
 
 # ---- G17: bulk ----

@@ -188,7 +188,8 @@ def test_pause_and_resume(api: Api, queue: str) -> None:
         hour_ns = next_hour(api)
         make(api, queue, catch_up="all")
         paused = api.ok("POST", f"/schedules/{queue}/pause")
-        assert (paused["enabled"], paused["next_runs"]) == (False, [])
+        preview = [short(hour_ns + n * MINUTE_NS) for n in range(1, 11)]
+        assert (paused["enabled"], paused["next_runs"]) == (False, preview), "if it is resumed"
         assert "next_run" not in paused
         advance(api, "10m")
         resumed = api.ok("POST", f"/schedules/{queue}/resume")
@@ -265,3 +266,28 @@ def test_a_weekly_night_job_over_the_end_of_summer(api: Api, queue: str) -> None
             advance(api, "30m")
             until(lambda: nanoseconds(schedule(api, queue)["next_run"]) > clock_ns(api), "late")
         assert settled(api, queue) == [short(first_ns)]
+
+
+# ---- a schedule that cannot enqueue its job ----
+
+
+@pytest.mark.parametrize("state", ["dead", "pending", "completed"])
+def test_a_held_key_is_in_the_document(data_dir: Path, state: str) -> None:
+    with running_server(data_dir, "--test-clock", "--no-mirror") as server:
+        api = server.api()
+        until = {"dead": "success", "pending": "final", "completed": "period"}[state]
+        fields = {"unique_key": "k", "unique_until": until, "max_retries": 1}
+        made = api.ok("POST", "/schedules", {"name": "s", "cron": "@daily", "queue": "q"} | fields)
+        assert "blocked_by" not in made
+        job_id = api.enqueue("q", **fields)
+        if state != "pending":
+            job = api.take("q")
+            (api.fail if state == "dead" else api.ack)(job)
+        found = api.ok("GET", "/schedules/s")["blocked_by"]
+        assert (found["job_id"], found["state"]) == (job_id, state)
+        assert found["unique_key"] == "k" and job_id in found["message"]
+        assert ("next" in found) == (state == "dead")
+        api.ok("POST", "/schedules/s/pause")
+        assert api.ok("GET", "/schedules/s")["blocked_by"]["job_id"] == job_id
+        api.ok("DELETE", f"/jobs/{job_id}")
+        assert "blocked_by" not in api.ok("GET", "/schedules/s")

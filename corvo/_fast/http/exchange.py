@@ -465,6 +465,10 @@ class HttpConn:
         """Whether the peer should not be read from for now."""
         raise NotImplementedError
 
+    def in_flight(self) -> int:
+        """The number of requests whose response is not complete."""
+        raise NotImplementedError
+
     def _answered(self, request: Request) -> None:
         """A request has its reply, or the head of it."""
         raise NotImplementedError
@@ -508,6 +512,10 @@ class ReplyQueue(HttpConn):
     def paused(self) -> bool:
         """Whether reading has to wait: for replies to be made, or for the peer to take them."""
         return self._is_paused()
+
+    def in_flight(self) -> int:
+        """The number of requests whose response is not complete."""
+        return self.pending
 
     def data_to_send(self) -> bytes:
         """All released replies, joined; they count as delivered from now on."""

@@ -262,6 +262,10 @@ class H2Conn(HttpConn):
         """Whether no request is being read or answered."""
         return not self._streams
 
+    def in_flight(self) -> int:
+        """The number of requests whose response is not complete."""
+        return len(self._streams)
+
     def adopt(self, request: Request, settings: bytes) -> None:
         """Continue an HTTP/1.1 request that offered an upgrade, as stream 1.
 

@@ -20,6 +20,7 @@ cdef class ReadyIndex:
     cpdef Py_ssize_t before(self, Py_ssize_t priority, unsigned long long seq) except -1
     cpdef unsigned long long first(self) except? 0
     cpdef unsigned long long first_of(self, Py_ssize_t priority) except? 0
+    cpdef list first_few(self, Py_ssize_t priority, Py_ssize_t limit)
     cdef unsigned long long _head(self, Py_ssize_t priority) except? 0
     cdef _refill(self, Py_ssize_t priority)
     cdef void _shift(self, Py_ssize_t priority, Py_ssize_t start, Py_ssize_t stop) noexcept

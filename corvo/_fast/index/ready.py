@@ -14,6 +14,7 @@ its owner detects one when it reaches the top, and starts a compaction when ther
 """
 
 from array import array
+from itertools import islice
 from typing import Any
 
 import cython
@@ -146,6 +147,17 @@ class ReadyIndex:
     def first_of(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
         """The seq that is served next in one priority; 0 when none is ready."""
         return 0 if self.count(priority) == 0 else self._head(priority)
+
+    def first_few(self, priority: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> list[int]:
+        """The seqs that are served next in one priority."""
+        found: list[Any] = []
+        i: cython.Py_ssize_t
+        for i in range(self.start[priority], self.stop[priority]):
+            found.append(self.window[priority][i])
+        if len(found) < limit and self.behind[priority] > 0:
+            self._rank(priority)
+            found += islice(self.rest[priority].iter_equal_or_larger(0), limit - len(found))
+        return found[:limit]
 
     def _head(self, priority: cython.Py_ssize_t) -> cython.ulonglong:
         if self.start[priority] == self.stop[priority]:

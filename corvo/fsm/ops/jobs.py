@@ -27,6 +27,7 @@ from corvo.model import (
     FAILED,
     HELD,
     PRIORITIES,
+    PROVIDER,
     RETRYING,
     STATES,
     Acked,
@@ -445,7 +446,8 @@ def fail(state: State, payload: bytes) -> object:
         return refusal
     state.buffer.touch(job)
     queue_index = state.queue_index_of(job)
-    record = ErrorRecord(job.attempt, FAILED, error, backtrace, state.stamp_ns)
+    kind = PROVIDER if provider_error else FAILED
+    record = ErrorRecord(job.attempt, kind, error, backtrace, state.stamp_ns)
     state.buffer.add_error(job, record)
     job.failed_ns = state.stamp_ns
     job.releases = 0

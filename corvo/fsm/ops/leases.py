@@ -92,6 +92,7 @@ def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
     queue_index.queue.expired_total += 1
     # A lease of the current term does not qualify, so each term restores at most one attempt.
     phantom = not job.lease_touched and job.lease_term < state.term
+    queue_index.queue.failed_total += not phantom
     kind = DELIVERY_UNKNOWN if phantom else LEASE_EXPIRED
     text = DELIVERY_UNKNOWN_TEXT if phantom else EXPIRED_TEXT
     state.buffer.add_error(job, ErrorRecord(job.attempt, kind, text, b"", state.stamp_ns))

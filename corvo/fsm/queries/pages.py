@@ -8,8 +8,10 @@ from typing import Final
 
 from corvo._fast.codec import keys
 from corvo.events import Event
+from corvo.fsm.ops import unique
 from corvo.fsm.queries import due as due_queries
 from corvo.fsm.state.state import State
+from corvo.limits import ACTIVE_COUNTED_MAX
 from corvo.model import PENDING, Job, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
@@ -103,6 +105,17 @@ def locks(state: State, queue: str, after: bytes, limit: int) -> tuple[list[Uniq
     return found, rows[limit - 1][0] if len(rows) > limit else b""
 
 
+def unique_lock(state: State, queue: str, key: bytes) -> UniqueLock | None:
+    """Return the lock on a unique key of a queue, if it is held."""
+    queue_index = state.queue_indexes.get(queue)
+    lock = None if queue_index is None else unique.live_lock(state, queue_index, key)
+    if lock is None:
+        return None
+    job_id, expires_ns, unique_key = lock
+    holder = state.find(job_id)
+    return None if holder is None else UniqueLock(queue, unique_key, holder, expires_ns)
+
+
 def jobs_before(state: State, job: Job) -> int:
     """Return how many ready jobs of its queue precede this ready job. If the queue has groups,
     turns may serve the job earlier or later."""
@@ -124,6 +137,23 @@ def holders(state: State, queue: str, limit: int) -> list[Job]:
         job = state.find(due_queries.holder(state, queue_index.first_position | seq)[0])
         assert job is not None, f"the active job at {queue}/{seq} is missing"
         found.append(job)
+    return found
+
+
+def active_by_worker(state: State) -> dict[str, int] | None:
+    """Return the numbers of active jobs by worker; None if there are too many to count them."""
+    queue_indexes = [index for index in state.queue_indexes.values() if index.active]
+    if sum(len(index.active) for index in queue_indexes) > ACTIVE_COUNTED_MAX:
+        return None
+    found: dict[str, int] = {}
+    for queue_index in queue_indexes:
+        for seq in queue_index.active:
+            queue_position = queue_index.first_position | seq
+            job = state.buffer.positions.get(queue_position)
+            if job is None:
+                job = state.find(due_queries.holder(state, queue_position)[0])
+            assert job is not None, f"the active job at {queue_index.queue.name}/{seq} is missing"
+            found[job.worker_id] = found.get(job.worker_id, 0) + 1
     return found
 
 

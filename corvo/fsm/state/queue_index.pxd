@@ -28,6 +28,8 @@ cdef class QueueIndex:
     @cython.locals(seq=cython.ulonglong, other=cython.ulonglong)
     cpdef unsigned long long first_normal(self) except? 0
 
+    cpdef list first_ready(self, int priority, Py_ssize_t limit)
+
     @cython.locals(queue=Queue, count=cython.longlong)
     cpdef Py_ssize_t fetchable(
         self, long long now_ns, long long arriving=*, long long leaving=*

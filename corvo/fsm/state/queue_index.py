@@ -68,11 +68,12 @@ class QueueIndex:
         other = 0 if self.groups is None else self.groups.first_normal()
         return min(seq, other) if seq and other else seq or other
 
-    def oldest(self, priority: int) -> int:
-        """Return the seq of the oldest ready job of a priority, 0 if there is none."""
-        seq = self.ready.first_of(priority)
-        other = 0 if self.groups is None else self.groups.ready.first_of(priority)
-        return min(seq, other) if seq and other else seq or other
+    def first_ready(self, priority: int, limit: int) -> list[int]:
+        """Return the seqs of the first ready jobs of a priority, in order."""
+        found = self.ready.first_few(priority, limit)
+        if self.groups is not None:
+            found = sorted(found + self.groups.ready.first_few(priority, limit))[:limit]
+        return found
 
     def fetchable(self, now_ns: int, arriving: int = 0, leaving: int = 0) -> int:
         """Return how many jobs could be fetched now, or with `arriving` more jobs and `leaving`

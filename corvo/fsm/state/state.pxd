@@ -97,6 +97,9 @@ cdef class State:
     cpdef Job ready_job(self, QueueIndex queue_index)
     cdef Py_ssize_t _ready_since(self, QueueIndex queue_index, unsigned long long seq) except -1
 
+    @cython.locals(job=Job, since_ns=cython.longlong, oldest_ns=cython.longlong)
+    cpdef long long oldest_ready_ns(self, QueueIndex queue_index, int priority) except? 0
+
     @cython.locals(job=Job)
     cpdef Job job_at(self, QueueIndex queue_index, int priority, unsigned long long seq)
 

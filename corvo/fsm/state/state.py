@@ -17,7 +17,14 @@ from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.rate_limits import Window
 from corvo.fsm.state.write_buffer import WriteBuffer, position
 from corvo.fsm.states import NOWHERE
-from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_ID_SIZE_MAX, WORKER_TOUCH_NS, WORKERS_MAX
+from corvo.limits import (
+    QUEUES_MAX,
+    READY_READ_MAX,
+    SECOND_NS,
+    WORKER_ID_SIZE_MAX,
+    WORKER_TOUCH_NS,
+    WORKERS_MAX,
+)
 from corvo.model import (
     ACTIVE,
     ENDED,
@@ -463,7 +470,9 @@ class State:
             job.seq = target.queue.next_seq
             target.queue.next_seq += 1
             self.buffer.positions[position(job)] = job
-            job.ready_ns = 0
+            job.ready_ns = job.returned_ns = 0
+        elif state == PENDING and job.ready_ns:
+            job.returned_ns = self.stamp_ns
         elif state == NOWHERE:
             self.buffer.positions.pop(position(job), None)
         if state != NOWHERE:
@@ -616,6 +625,19 @@ class State:
             queue_index.aging_seq = seq
             queue_index.aging_ns = self.job_at(queue_index, NORMAL, seq).ready_ns
         return queue_index.aging_ns
+
+    def oldest_ready_ns(self, queue_index: QueueIndex, priority: int) -> int:
+        """Return when the job of this priority that has been ready the longest became ready; 0 if
+        there is none. Of jobs that returned to their position, only the first ones are read."""
+        oldest_ns = 0
+        for seq in queue_index.first_ready(priority, READY_READ_MAX):
+            job = self.job_at(queue_index, priority, seq)
+            since_ns = job.ready_since()
+            if oldest_ns == 0 or since_ns < oldest_ns:
+                oldest_ns = since_ns
+            if not job.returned_ns:  # the jobs after it became ready later
+                break
+        return oldest_ns
 
     def job_at(self, queue_index: QueueIndex, priority: int, seq: int) -> Job:
         """Return the ready job at this position."""

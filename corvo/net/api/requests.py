@@ -34,7 +34,7 @@ from corvo.engine.commands.inputs import (
 from corvo.engine.validate import Duration
 from corvo.errors import ParseError, ValidationError
 from corvo.net.api.halves import Halves, find_halves
-from corvo.platform.echoes import hint, shown
+from corvo.platform.echoes import hint, named, shown
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,6 +101,12 @@ class ScheduleBody(_Body):
     unique_key: Text | UnsetType = UNSET
     unique_until: Text | UnsetType = UNSET
     unique_period: Duration | UnsetType = UNSET
+
+
+class JobIdsBody(_Body):
+    """POST /jobs/bulk-get."""
+
+    job_ids: list[str] | None = None
 
 
 class CancelBody(_Body):
@@ -291,6 +297,10 @@ _B = TypeVar("_B", bound=msgspec.Struct | dict[str, Raw])
 _DECODERS: dict[type, Any] = {}
 _OBJECTS_MANY = 4 * limits.ENQUEUE_BATCH_MAX
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
+_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_FIELDS_MAX = 8  # unknown members in the fields of one error
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\]")
 
@@ -425,9 +435,15 @@ def _explained(text: str, kind: type, body: bytes) -> ValidationError:
     struct = _struct_at(kind, at_path)
     path, place = _place(at_path.lstrip("."), kind, body)
     where = f" (at {path})" if path else ""
+    known = struct.__struct_encode_fields__
+    names = unknown_members(body, at_path, struct)
+    if len(names) > 1:
+        later = dict.fromkeys(_NOT_HERE.get(struct, ()), "not part of this version")
+        message = f"unknown fields {named(names, known, later)}{where}"
+        return ValidationError(message, field=names[0], fields=names[:_FIELDS_MAX], **place)
     if name in _NOT_HERE.get(struct, ()):
         return ValidationError(f"{name} is not part of this version{where}", field=name, **place)
-    near = hint(name, struct.__struct_encode_fields__)
+    near = hint(name, known)
     return ValidationError(f"unknown field {shown(name)}{where}{near}", field=name, **place)
 
 
@@ -450,6 +466,32 @@ def _refused_beat(body: bytes) -> str:
         except msgspec.ValidationError:
             return job_id
     return ""
+
+
+def unknown_members(body: bytes, path: str, struct: Any) -> list[str]:
+    """The names of the unknown members of the first object at a path of a body that has any. Only
+    the objects and lists on the path are decoded."""
+    parts: list[bytes | Raw] = [body]
+    for name, index in _PATH_STEP.findall(path):
+        if index == "...":
+            parts = [item for part in parts for item in _members(part).values()]
+        elif index:
+            parts = [_ELEMENTS.decode(part)[int(index)] for part in parts]
+        else:
+            parts = [item for part in parts if (item := _members(part).get(name)) is not None]
+    known = struct.__struct_encode_fields__
+    for part in parts:
+        names = [name for name in _members(part) if name not in known]
+        if names:
+            return names
+    return []
+
+
+def _members(part: bytes | Raw) -> dict[str, Raw]:
+    try:
+        return _MEMBERS.decode(part)
+    except msgspec.ValidationError:  # not an object
+        return {}
 
 
 def _struct_at(kind: type, path: str) -> Any:

@@ -3,13 +3,14 @@
 Payloads, results, checkpoints, progress and error texts go out as the bytes that came in.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from corvo import limits, ops
+from corvo import events, limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
 from corvo._fast.http.exchange import Request
@@ -31,6 +32,7 @@ from corvo.model import (
     CATCH_UPS,
     COMPLETED,
     CONFLICT,
+    DEAD,
     DONE,
     END_STATES,
     ERROR_KINDS,
@@ -278,17 +280,41 @@ def schedule_summary(schedule: Schedule) -> dict[str, Any]:
     return document
 
 
-def schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """One schedule with what it means in words and its next runs."""
+def schedule_document(reads: Reads, schedule: Schedule, now_ns: int) -> dict[str, Any]:
+    """One schedule with its meaning in words and its next runs. A disabled one has those that it
+    would have."""
     document = schedule_summary(schedule)
+    if "unique_key" in document:
+        lock = reads.unique_lock(document["queue"], document["unique_key"].encode())
+        if lock is not None:
+            document["blocked_by"] = _blocked_by(lock)
     expression = cron.parse(schedule.cron, schedule.timezone)
     document["description"] = expression.explanation
     runs: list[int] = []
     if schedule.next_ns:
         following = islice(expression.after(schedule.next_ns), limits.NEXT_RUNS - 1)
         runs = [schedule.next_ns, *following]
+    elif not schedule.enabled:
+        runs = [*islice(expression.after(now_ns), limits.NEXT_RUNS)]
     document["next_runs"] = [format_time(run_ns) for run_ns in runs]
     return document
+
+
+def _blocked_by(lock: UniqueLock) -> dict[str, Any]:
+    """The job whose unique key stops a schedule from enqueueing another one."""
+    holder = lock.holder
+    state = STATES[holder.state]
+    blocked: dict[str, Any] = {
+        "job_id": holder.id,
+        "state": state,
+        "unique_key": lock.key.decode(),
+        "message": f"runs are skipped: job {holder.id} ({state}) holds the unique key",
+    }
+    if lock.expires_ns:
+        blocked["expires_at"] = format_time(lock.expires_ns)
+    if holder.state == DEAD:
+        blocked["next"] = "retry or delete that job, or release the key: POST /locks/release"
+    return blocked
 
 
 def event_document(event: Event) -> dict[str, Any]:
@@ -304,8 +330,17 @@ def event_document(event: Event) -> dict[str, Any]:
     document["at_ns"] = event.at_ns
     document["created_at"] = format_time(event.at_ns)
     if event.data:
-        document["data"] = Raw(event.data)
+        document["data"] = Raw(event_data(event))
     return document
+
+
+def event_data(event: Event) -> bytes:
+    """The data of an event; the event log has a time in it as a number."""
+    if event.type != events.RETRYING:
+        return event.data
+    data = msgspec.json.decode(event.data)
+    data["next_attempt_at"] = format_time(data.pop("next_attempt_ns"))
+    return msgspec.json.encode(data)
 
 
 def past_documents(reads: Reads, job: Job, before_ns: int) -> list[dict[str, Any]]:
@@ -460,13 +495,15 @@ def group_document(group: Group) -> dict[str, Any]:
     }
 
 
-def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
-    """One worker as it last showed itself."""
+def worker_document(
+    worker: Worker, now_ns: int, active: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """One worker as it last showed itself; `active` are active jobs by worker, if known."""
     silent_ns = now_ns - worker.seen_ns
     status = "healthy" if silent_ns <= WORKER_STALE_NS else "stale"
     if silent_ns > WORKER_OFFLINE_NS:
         status = "offline"
-    return {
+    document: dict[str, Any] = {
         "id": worker.id,
         "hostname": worker.hostname,
         "queues": worker.queues,
@@ -474,3 +511,6 @@ def worker_document(worker: Worker, now_ns: int) -> dict[str, Any]:
         "started_at": format_time(worker.started_ns),
         "status": status,
     }
+    if active is not None:
+        document["active_jobs"] = active.get(worker.id, 0)
+    return document

@@ -168,6 +168,11 @@ class Server:
         else:
             del self.by_address[address]
 
+    def requests_in_flight(self) -> int:
+        """The number of requests whose response is not complete."""
+        https = [connection.http for connection in self.connections]
+        return sum(http.in_flight() for http in https if http is not None)
+
     def opened(self, connection: "Connection") -> None:
         """Keep an admitted connection, and the timer running."""
         self.connections.add(connection)

@@ -14,6 +14,7 @@ from corvo._fast.http.exchange import ReplyQueue, Request
 from corvo.errors import CorvoError, VersionNotSupported, honest
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS
+from corvo.net.api.responses import event_data
 from corvo.net.http.open_streams import OpenStreams
 from corvo.net.rpc.codecs import CODECS, Codec
 from corvo.net.rpc.envelopes import envelope
@@ -197,7 +198,7 @@ class EnvelopeForm(Form):
             "job_id": change.job_id,
             "queue": change.queue,
             "at_ns": change.at_ns,
-            "data_json": change.data.decode(),
+            "data_json": event_data(change).decode(),
         }
         return self._envelope(values)
 

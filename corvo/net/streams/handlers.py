@@ -18,6 +18,7 @@ from corvo.platform.echoes import hint, shown
 from corvo.platform.ids import check_job_id
 
 _LAST_EVENT_ID: Final = b"last-event-id"
+_JOB: Final = "job."  # optional in front of the types of job events
 _TYPES: Final = {name: number for number, name in enumerate(EVENT_TYPES)}
 
 
@@ -84,6 +85,8 @@ def read_filter(queues: list[str], job_ids: list[str], types: list[str]) -> Filt
     """A filter by its names."""
     numbers = []
     for name in types:
+        if name.startswith(_JOB) and "." not in name.removeprefix(_JOB):
+            name = name.removeprefix(_JOB)
         if name not in _TYPES:
             raise ValidationError(
                 f"unknown event type {shown(name)}{hint(name, _TYPES)}", field="types"

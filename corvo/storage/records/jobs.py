@@ -38,7 +38,7 @@ from corvo.model import (
 )
 from corvo.records import layout
 
-HEAD_LAYOUT: Final = layout(records.JOB_HEAD)
+HEAD_LAYOUT: Final = layout(records.formats(records.JOB_HEAD)[-1])  # the first format
 BODY_LAYOUT: Final = layout(records.JOB_BODY)
 OPTIONS_LAYOUT: Final = layout(records.JOB_OPTIONS)
 NEW_OPTIONS_LAYOUT: Final = layout(records.NEW_JOB_OPTIONS)
@@ -122,6 +122,8 @@ def encode_head(job: Job) -> bytes:
     w.f(job.data_apart)
     _write_data(w, job)
     _write_body(w, job)
+    if job.returned_ns:  # format 2
+        w.u(job.returned_ns)
     # </generated>
     return w.done()
 
@@ -192,6 +194,8 @@ def _read_head(job: Job, row: bytes) -> tuple[bytes, bytes]:
     job.data_apart = r.f()
     data = r.b()
     body = r.b()
+    if r.more():  # format 2
+        job.returned_ns = r.u()
     # </generated>
     r.done()
     return data, body

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.json_escapes import escape_all
 
 from corvo.errors import ValidationError
-from corvo.mirror import jq
+from corvo.mirror import jq, texts
 from corvo.mirror.filters import Filter
 from corvo.mirror.jq import Condition
 from corvo.mirror.query import PendingDeletions, conditions
@@ -112,16 +113,33 @@ def compare(a: Any, op: str, b: Any) -> bool:
 
 
 CONNECTION = sqlite3.connect(":memory:")
-CONNECTION.execute("CREATE TABLE jobs (payload TEXT)")
+CONNECTION.execute("CREATE TABLE jobs (payload TEXT, payload_text TEXT)")
+for name in texts.FUNCTIONS:
+    CONNECTION.create_function(name, 1, getattr(texts, name), deterministic=True)
 
 
 def found(parsed: tuple[Condition, ...], payload: Any) -> bool:
+    """The answer, which must be the same however the client escapes the payload."""
+    answers = {
+        found_as_sent(parsed, sent)
+        for sent in (
+            json.dumps(payload, ensure_ascii=False),
+            json.dumps(payload),
+            json.dumps(payload).replace("/", "\\/"),
+            escape_all(json.dumps(payload, ensure_ascii=False)),
+        )
+    }
+    assert len(answers) == 1
+    return answers.pop()
+
+
+def found_as_sent(parsed: tuple[Condition, ...], sent: str) -> bool:
     rest = conditions(Filter({"payload_jq": parsed}), PendingDeletions())
     text = " AND ".join(sql for sql, _ in rest)
     values = [value for _, more in rest for value in more]
     CONNECTION.execute("DELETE FROM jobs")
-    row = json.dumps(payload, ensure_ascii=False)
-    CONNECTION.execute("INSERT INTO jobs VALUES (?)", (row,))
+    decoded = texts.decode_escapes(sent) if "\\" in sent else None
+    CONNECTION.execute("INSERT INTO jobs VALUES (?, ?)", (sent, decoded))
     return bool(CONNECTION.execute(f"SELECT 1 FROM jobs j WHERE {text}", values).fetchall())
 
 

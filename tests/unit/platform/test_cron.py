@@ -399,3 +399,68 @@ def test_rules_come_from_the_package_and_not_from_the_host(
 def test_words_for_an_expression() -> None:
     assert cron.parse("30 2 * * 1-5", "UTC").explanation == "At 02:30 on Monday through Friday"
     assert cron.parse("@every 90m", "UTC").explanation == "Every 1h30m"
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("0 0 21 * *", "At 00:00 on the 21st day of every month"),
+        (
+            "0 0 1,2,22,23,31 * *",
+            "At 00:00 on the first, the second, the 22nd, the 23rd, and the 31st day of month",
+        ),
+        ("0 0 11,12,13 * *", "At 00:00 on the 11th, the 12th, and the 13th day of month"),
+        ("0 0 * * SUN,7", "At 00:00 on Sunday"),
+        ("0 0 * * 0,7", "At 00:00 on Sunday"),
+        ("0 0 * * SAT,SUN,7,6", "At 00:00 on Saturday and Sunday"),
+        ("0 0 * * MON-FRI,3", "At 00:00 on Monday through Friday"),
+        ("0 0 * * 5-7,SUN", "At 00:00 on Friday through Sunday"),
+        ("0 9,9 * JAN,1 *", "At 09:00 every day in January"),
+        ("0 0 1,1 * *", "At 00:00 on the first day of every month"),
+        ("0 0 21 * SUN", "At 00:00 on the 21st day of month or on Sunday"),
+        ("0 0 * * SUN#1,SUN", "At 00:00 on the first Sunday of the month and Sunday"),
+    ],
+)
+def test_a_schedule_in_words(expression: str, words: str) -> None:
+    assert cron.parse(expression, "UTC").explanation == words
+
+
+@given(st.lists(st.integers(1, 31), min_size=1, max_size=5), st.lists(st.integers(0, 7)))
+def test_words_name_each_day_once(days: list[int], weekdays: list[int]) -> None:
+    fields = f"0 0 {','.join(map(str, days))} * {','.join(map(str, weekdays)) or '*'}"
+    text = cron.parse(fields, "UTC").explanation
+    for wrong in ("1th", "2th", "3th"):
+        assert not any(word.endswith(wrong) and word[-4] != "1" for word in text.split()[1:])
+    words = text.replace(",", "").split()
+    for name in ("Monday", "Sunday", "21st", "first"):
+        assert words.count(name) <= 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("CRON_TZ=Europe/Berlin 0 0 * * *", 'set "timezone": "Europe/Berlin"'),
+        ("TZ=UTC 0 0 * * *", 'set "timezone": "UTC"'),
+        ("CRON_TZ=Nowhere @daily", "timezone"),
+        ("0 0 ? * *", "use * instead of ?"),
+        ("0 0 * * ?", "use * instead of ?"),
+        ("0 0 0 * * *", "leave out the seconds: 0 0 * * *"),
+        ("*/10 * * * * *", "@every 10s"),
+        ("0 0 12 ? * MON-FRI 2026", "leave out the seconds and the year: 0 12 * * MON-FRI"),
+        ("0 0 * * SAT-SUN", "use SAT,SUN"),
+        ("0 0 * * FRI-MON", "use FRI-SAT,SUN-MON"),
+        ("0 0 * NOV-FEB *", "use NOV-DEC,JAN-FEB"),
+        ("0 22-2 * * *", "use 22-23,0-2"),
+        ("0 0 L-3 * *", "L"),
+        ("0 0 15W * *", "W"),
+        ("0 0 * * Sunday", "SUN"),
+        ("0 0 * December *", "DEC"),
+        ("@reboot", "one of"),
+        ("0 0 * *", "five fields"),
+    ],
+)
+def test_a_refused_expression_has_a_hint(expression: str, hint: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        cron.parse(expression, "UTC")
+    assert hint in caught.value.message
+    assert json.dumps(expression) in caught.value.message

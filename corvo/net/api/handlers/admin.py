@@ -41,7 +41,8 @@ class Admin:
         """All workers, the one seen last first."""
         now_ns = self._service.clock.stamp()
         workers = sorted(self._service.reads.workers(), key=lambda w: (-w.seen_ns, w.id))
-        reply_json(request, 200, [worker_document(worker, now_ns) for worker in workers])
+        active = self._service.reads.active_by_worker()
+        reply_json(request, 200, [worker_document(worker, now_ns, active) for worker in workers])
 
     def cluster_status(self, request: Request) -> None:
         """State of this node and its log."""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from corvo import ops
+import msgspec
+from msgspec import Raw
+
+from corvo import limits, ops
 from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine import validate
 from corvo.engine.commands.action_args import encode_arguments, hold_values
@@ -12,6 +15,7 @@ from corvo.errors import CorvoError, ValidationError
 from corvo.net.api.requests import (
     ApproveBody,
     CancelBody,
+    JobIdsBody,
     MoveBody,
     PriorityBody,
     RejectBody,
@@ -32,6 +36,32 @@ class Jobs:
         """The job document."""
         job = self._service.job(check_job_id(request.params[0]))
         reply_json(request, 200, job_document(self._service.reads, job))
+
+    def get_many(self, request: Request) -> None:
+        """The documents of several jobs, in the order of their ids; those that do not exist are
+        left out. What does not fit into the response is named in `remaining`."""
+        ids = decode_optional(request.body, JobIdsBody).job_ids or []
+        if len(ids) > limits.BULK_GET_MAX:
+            raise ValidationError(
+                f"job_ids: bulk-get is limited to {limits.BULK_GET_MAX} ids, got {len(ids)}",
+                field="job_ids",
+            )
+        reads = self._service.reads
+        ids = [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(ids)]
+        documents: list[Raw] = []
+        size = 0
+        reply: dict[str, Any] = {"jobs": documents}
+        for number, job_id in enumerate(ids):
+            job = reads.job(job_id)
+            if job is None:
+                continue
+            document = msgspec.json.encode(job_document(reads, job))
+            size += len(document)
+            if documents and size > limits.BULK_GET_SIZE_MAX:
+                reply["remaining"] = ids[number:]
+                break
+            documents.append(Raw(document))
+        reply_json(request, 200, reply)
 
     def retry(self, request: Request) -> None:
         """Run it again from attempt 0, at the tail of its priority."""

@@ -55,7 +55,7 @@ class Schedules:
     def get(self, request: Request) -> None:
         """One schedule and its next runs."""
         schedule = self._service.schedule(request.params[0])
-        reply_json(request, 200, schedule_document(schedule))
+        self._reply(request, 200, schedule)
 
     def create(self, request: Request) -> None:
         """201 with the new schedule."""
@@ -145,12 +145,16 @@ class Schedules:
             template[_JOB_MEMBERS[name]] = changed[_JOB_MEMBERS[name]]
         return encode_fields(ops.ENQUEUE.layout, tuple(template.values()))
 
-    @staticmethod
-    def _on_changed(request: Request, result: Any) -> None:
+    def _reply(self, request: Request, status: int, schedule: Schedule) -> None:
+        now_ns = self._service.clock.stamp()
+        document = schedule_document(self._service.reads, schedule, now_ns)
+        reply_json(request, status, document)
+
+    def _on_changed(self, request: Request, result: Any) -> None:
         if isinstance(result, CorvoError):
             reply_error(request, result)
         else:
-            reply_json(request, request.context, schedule_document(result))
+            self._reply(request, request.context, result)
 
 
 def _given(value: Any, old: Any, default: Any) -> Any:

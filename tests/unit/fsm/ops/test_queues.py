@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from lib.consistency import check_machine
 from lib.fsm_driver import Driver, encode_step, enqueue_step
 
 from corvo import events, ops
@@ -11,7 +12,13 @@ from corvo.fsm.state import state as state_module
 from corvo.limits import QUEUES_MAX, SECOND_NS, WORKERS_MAX
 from corvo.model import ACTIVE, COMPLETED, DEAD, PENDING, RETRYING, SCHEDULED, STATES, Queue
 
+WAYS = ("retry", "release", "delayed release", "lease", "approve", "due")
 compiled = not state_module.__file__.endswith(".py")
+
+
+def check(driver: Driver) -> None:
+    driver.machine.flush()
+    check_machine(driver.machine, driver.state_store)
 
 
 def queue(driver: Driver, name: str = "q") -> Queue:
@@ -130,7 +137,7 @@ def test_counters() -> None:
     assert [q.counts[state * 3] for state in (COMPLETED, RETRYING)] == [1, 1]
     assert q.counts[DEAD * 3 + 1] == 1 and q.counts[PENDING * 3 + 1] == 1
     totals = (q.enqueued_total, q.completed_total, q.failed_total, q.dead_total, q.expired_total)
-    assert totals == (6, 1, 2, 1, 1)
+    assert totals == (6, 1, 3, 1, 1)  # an expired lease is a failed attempt
 
 
 def test_oldest_ready() -> None:
@@ -309,3 +316,74 @@ def test_a_full_list_of_workers_costs_no_fetch() -> None:
         driver.enqueue(f"j{number}")
         assert driver.take(worker=f"more{number}").job_id == f"j{number}"
     assert len(driver.machine.workers()) == WORKERS_MAX
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_age_of_a_job_begins_when_it_becomes_ready(way: str) -> None:
+    """Not when it was enqueued, nor when it was ready for the first time."""
+    driver = Driver()
+    if way == "due":
+        driver.enqueue("a", scheduled_ns=driver.now_ns + 100 * SECOND_NS)
+    else:
+        driver.enqueue("a", max_retries=9)
+    driver.advance(50)
+    if way in ("retry", "release", "delayed release", "lease"):
+        token = driver.take(lease_s=100).token
+    if way == "retry":
+        driver.fail("a", token, retry_after_ns=100 * SECOND_NS)
+    elif way == "release":
+        driver.advance(100)
+        driver.release("a", token)
+    elif way == "delayed release":
+        driver.release("a", token, delay_s=100)
+    elif way == "approve":
+        driver.act("hold", "a")
+        driver.advance(100)
+        driver.act("approve", "a")
+    if driver.job("a").state != PENDING:
+        assert driver.machine.oldest_ready_ns("q", 2) == 0
+        driver.advance(50 if way == "due" else 100)
+        driver.tick()
+    assert driver.job("a").state == PENDING
+    ready_ns = driver.now_ns
+    driver.advance(7)
+    driver.restart()
+    assert driver.machine.oldest_ready_ns("q", 2) == ready_ns == driver.job("a").ready_since()
+    check(driver)
+
+
+def test_a_returned_job_does_not_hide_one_that_waits_longer() -> None:
+    driver = Driver()
+    for name in ("a", "b", "c"):
+        driver.enqueue(name)
+    tokens = {job.job_id: job.token for job in driver.fetch_batch("q", count=2)}
+    driver.advance(5)
+    driver.enqueue("d")
+    driver.advance(5)
+    c_ready_ns = driver.job("c").ready_ns
+    driver.release("b", tokens["b"])
+    driver.advance(5)
+    driver.release("a", tokens["a"])
+    for _ in range(2):
+        assert driver.machine.oldest_ready_ns("q", 2) == c_ready_ns
+        driver.restart()
+    assert [driver.take().job_id for _ in range(3)] == ["a", "b", "c"]
+    assert driver.machine.oldest_ready_ns("q", 2) == driver.job("d").ready_ns
+    check(driver)
+
+
+def test_a_returned_job_does_not_stop_the_aging_of_others() -> None:
+    driver = Driver()
+    driver.do(ops.SET_QUEUE_OPTIONS, "q", [0, 0, 0], 60 * SECOND_NS + 1)
+    driver.enqueue("a")
+    driver.enqueue("b")
+    for n in range(4):
+        driver.enqueue(f"critical-{n}", priority=0)
+    driver.advance(61)
+    job = driver.take()
+    assert job.job_id == "a", "it has waited a minute"
+    driver.release("a", job.token)
+    driver.restart()
+    assert driver.take().job_id == "a", "b has waited a minute, and a is in front of it"
+    assert [driver.take().job_id for _ in range(2)] == ["b", "critical-0"]
+    check(driver)
