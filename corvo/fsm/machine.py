@@ -35,10 +35,13 @@ from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import SIZE_MAX, FlushReport
 from corvo.limits import (
     BULK_QUEUED_NS,
+    DUE_LOOKED_AT_MAX,
+    DUE_MAX_NS,
     EVENT_LOG_SIZE_MAX,
     EVENT_TRIM_BLOCKS_MAX,
     EVENTS_LOOKED_AT_MAX,
     PAGE_MAX,
+    WORKERS_MAX,
 )
 from corvo.model import (
     ACTIVE,
@@ -341,10 +344,25 @@ class Machine:
         worker = self._state.workers.get(worker_id)
         return 0 if worker is None else worker.seen_ns
 
-    def workers(self) -> list[Worker]:
-        """Return all workers sorted by id."""
-        workers = self._state.workers
-        return [workers[worker_id] for worker_id in sorted(workers)]
+    def workers(
+        self, before_ns: int = DUE_MAX_NS, after_id: str = "", limit: int = WORKERS_MAX
+    ) -> list[Worker]:
+        """Call `pages.workers`."""
+        return pages.workers(self._state, before_ns, after_id, limit)
+
+    @property
+    def worker_count(self) -> int:
+        """Return how many workers are known."""
+        return len(self._state.workers)
+
+    def active_workers(self, since_ns: int) -> int:
+        """Return how many workers have sent a request since that time."""
+        return pages.active_workers(self._state, since_ns)
+
+    def stale_workers(self, cutoff_ns: int, limit: int) -> int:
+        """Return a cutoff for RemoveStaleWorkers, at most `cutoff_ns`, that removes about `limit`
+        workers; 0 if all workers have sent a request since `cutoff_ns`."""
+        return due_queries.stale_workers(self._state, cutoff_ns, limit)
 
     def schedule(self, key: str) -> Schedule | None:
         """Return the schedule with this id, or else with this name."""
@@ -517,11 +535,13 @@ class Machine:
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Return the ids of scheduled and retrying jobs that are due, for PromoteDue."""
-        return due_queries.due_promotions(self._state, now_ns, limit)
+        looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
+        return due_queries.due_promotions(self._state, now_ns, limit, looked_at_max)
 
     def due_expiries(self, now_ns: int, limit: int) -> list[str]:
         """Return the ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
-        return due_queries.due_expiries(self._state, now_ns, limit)
+        looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
+        return due_queries.due_expiries(self._state, now_ns, limit, looked_at_max)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Return the ids of active jobs whose lease has ended, for ExpireLeases.
@@ -530,6 +550,11 @@ class Machine:
         not see them, until a call with grace_fencing 0 ends the grace period.
         """
         return due_queries.due_leases(self._state, self._in_grace, now_ns, limit, grace_fencing)
+
+    @property
+    def leases_in_grace(self) -> int:
+        """Return how many leases are set aside by `due_leases`."""
+        return len(self._in_grace)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Return the schedules whose next occurrence is due, for FireSchedule."""

@@ -167,7 +167,7 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
     (cutoff_ns,) = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)
     count = 0
     while (worker := state.oldest_worker()) is not None and worker.seen_ns < cutoff_ns:
-        state.remove_oldest_worker()
+        state.remove_worker(worker)
         count += 1
     return count
 

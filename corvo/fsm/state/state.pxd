@@ -24,8 +24,9 @@ cdef bint _grouped(Job job) except -1
 cdef class State:
     cdef public WriteBuffer buffer
     cdef public Meta meta
-    cdef public dict queue_indexes, numbered, workers, schedules, schedule_names
-    cdef public list occurrences, silent_workers
+    cdef public dict queue_indexes, numbered, schedules, schedule_names
+    cdef public object workers
+    cdef public list occurrences
     cdef list _numbers
     cdef public DueHeap leases
     cdef public Py_ssize_t leases_room
@@ -100,9 +101,9 @@ cdef class State:
     @cython.locals(job=Job)
     cpdef Job job_at(self, QueueIndex queue_index, int priority, unsigned long long seq)
 
-    @cython.locals(worker=Worker)
+    @cython.locals(worker=Worker, oldest=Worker)
     cpdef record_worker(self, str worker_id, str hostname, list queues)
 
-    @cython.locals(worker=Worker, heap=list)
+    @cython.locals(worker=Worker, oldest=Worker)
     cpdef Worker oldest_worker(self)
-    cpdef remove_oldest_worker(self)
+    cpdef remove_worker(self, Worker worker)

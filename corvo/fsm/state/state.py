@@ -1,8 +1,9 @@
 """The state that ops read and change: the write buffer, its indexes, and the current entry."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappush, merge
 from typing import Final
 
 from corvo._fast.codec import keys
@@ -66,10 +67,8 @@ class State:
         self.queue_indexes: dict[str, QueueIndex] = {}
         self.numbered: dict[int, QueueIndex] = {}
         self._numbers: list[int] | None = None  # sorted keys of `numbered`; None = out of date
-        self.workers: dict[str, Worker] = {}  # by id; at most WORKERS_MAX
-        # Heap of (time, id) with one entry per worker. The time is that of a request of the worker,
-        # not always of its last one; `oldest_worker` brings the first entry up to date.
-        self.silent_workers: list[tuple[int, str]] = []
+        # By id, in the order of their last requests; at most WORKERS_MAX.
+        self.workers: OrderedDict[str, Worker] = OrderedDict()
         self.schedules: dict[str, Schedule] = {}  # by id
         self.schedule_names: dict[str, str] = {}  # name -> id; one for each schedule
         # Heap of (next_ns, id); an entry is live while `Schedule.next_ns` is equal.
@@ -134,6 +133,7 @@ class State:
                 count += 1
                 if count % LOADED_ROWS == 0:
                     yield
+        yield from self._order_workers()
         for number in self.numbers():
             groups = self.numbered[number].groups
             if groups is not None:
@@ -150,7 +150,18 @@ class State:
     def _read_worker(self, key: bytes, row: bytes) -> None:
         worker = job_records.decode_worker(keys.parse_worker(key), row)
         self.workers[worker.id] = worker
-        heappush(self.silent_workers, (worker.seen_ns, worker.id))
+
+    def _order_workers(self) -> Iterator[None]:
+        """Put the workers into their order, in slices."""
+        seen = [(worker.seen_ns, worker.id) for worker in self.workers.values()]
+        runs = []
+        for at in range(0, len(seen), LOADED_ROWS):
+            runs.append(sorted(seen[at : at + LOADED_ROWS]))
+            yield
+        for count, (_, worker_id) in enumerate(merge(*runs), 1):
+            self.workers.move_to_end(worker_id)
+            if count % LOADED_ROWS == 0:
+                yield
 
     def _read_schedule(self, key: bytes, row: bytes) -> None:
         self.put_schedule(job_records.decode_schedule(keys.parse_schedule(key), row))
@@ -641,17 +652,18 @@ class State:
         if worker is None:
             if len(worker_id.encode()) > WORKER_ID_SIZE_MAX:
                 raise InvalidName(f"the worker's id has more than {WORKER_ID_SIZE_MAX} bytes")
-            if len(self.workers) >= WORKERS_MAX:
-                self.oldest_worker()
-                self.remove_oldest_worker()
+            oldest = self.oldest_worker() if len(self.workers) >= WORKERS_MAX else None
+            if oldest is not None:
+                self.remove_worker(oldest)
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker
-            heappush(self.silent_workers, (self.stamp_ns, worker_id))
         elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS and (
             not queues or queues == worker.queues
         ):
             return
+        else:
+            self.workers.move_to_end(worker_id)
         worker.seen_ns = self.stamp_ns
         worker.hostname = hostname
         if queues:
@@ -660,16 +672,16 @@ class State:
 
     def oldest_worker(self) -> Worker | None:
         """Return the worker whose last request is the longest ago, the first by id if there are
-        several. An entry of the heap is renewed at most once per request of its worker."""
-        heap = self.silent_workers
-        while heap:
-            seen_ns, worker_id = heap[0]
-            worker = self.workers[worker_id]
-            if worker.seen_ns == seen_ns:
-                return worker
-            heapreplace(heap, (worker.seen_ns, worker_id))
-        return None
+        several."""
+        oldest: Worker | None = None
+        for worker in self.workers.values():
+            if oldest is not None and worker.seen_ns != oldest.seen_ns:
+                break
+            if oldest is None or worker.id < oldest.id:
+                oldest = worker
+        return oldest
 
-    def remove_oldest_worker(self) -> None:
-        """Remove the worker that `oldest_worker` has returned."""
-        self.buffer.delete_worker(self.workers.pop(heappop(self.silent_workers)[1]))
+    def remove_worker(self, worker: Worker) -> None:
+        """Remove a worker."""
+        del self.workers[worker.id]
+        self.buffer.delete_worker(worker)
