@@ -103,7 +103,7 @@ def remove_throttle(state: State, payload: bytes) -> object:
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
     if queue_index.window is not None:
-        queue_index.window.forget()
+        queue_index.window.forget(state.stamp_ns)
         queue_index.window = None
         queue_index.queue.rate_limit = 0
         queue_index.queue.rate_window_ns = 0

@@ -1,5 +1,6 @@
 """The state that ops read and change: the write buffer, its indexes, and the current entry."""
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -135,9 +136,11 @@ class State:
                     yield
         yield from self._order_workers()
         for number in self.numbers():
-            groups = self.numbered[number].groups
-            if groups is not None:
-                groups.rank_all()
+            queue_index = self.numbered[number]
+            if queue_index.groups is not None:
+                queue_index.groups.loaded()
+                if not queue_index.groups.by_key:
+                    queue_index.groups = None
         self.next_pending_dependents = list(self.pending_dependents)
         heapify(self.next_pending_dependents)
 
@@ -169,13 +172,28 @@ class State:
     def _read_group_row(self, key: bytes, row: bytes) -> None:
         number, group_number = keys.parse_group_key(key)
         group_key, served = queue_records.decode_group(row)
-        self._groups(self.numbered[number]).load(group_key, group_number, served)
+        queue_index = self.numbered.get(number)
+        old = (
+            group_number
+            if queue_index is None
+            else self._groups(queue_index).load(group_key, group_number, served)
+        )
+        if old:
+            self.buffer.rows.load_old_groups(number, [old])
 
     def _read_grant(self, key: bytes, row: bytes) -> None:
         number, stamp_ns = keys.parse_grant(key)
-        window = self.numbered[number].window
-        assert window is not None, f"grants of queue {number}, which has no rate limit"
-        window.load(stamp_ns, queue_records.decode_grant(row))
+        queue_index = self.numbered.get(number)
+        window = None if queue_index is None else queue_index.window
+        count = queue_records.decode_grant(row)
+        if stamp_ns == 0:
+            if window is not None:
+                window.since_ns = count
+            self.buffer.rows.load_old_grants(number, array("Q"))
+        elif window is None or stamp_ns < window.since_ns:
+            self.buffer.rows.load_old_grants(number, array("Q", (stamp_ns,)))
+        else:
+            window.load(stamp_ns, count)
 
     def _read_pending(self, key: bytes, row: bytes) -> None:
         number, priority, seq = keys.parse_pending(key)
@@ -261,6 +279,8 @@ class State:
         self.meta.stamp_ns = self.stamp_ns
         self.seed = seed
         self.resolved_dependents = 0
+        if self.buffer.rows.old:
+            self.buffer.rows.drop_old()
         self.block.begin(self.meta.event_seq + 1, self.stamp_ns)
 
     def end(self) -> None:
@@ -372,7 +392,7 @@ class State:
         queue.group_concurrency = 0
         queue.aging_after_ns = 0
         queue.counts = [0] * len(queue.counts)
-        queue_index.forget()
+        queue_index.forget(self.stamp_ns)
         self.buffer.touch_queue(queue)
 
     def deletion_done(self, queue_index: QueueIndex) -> None:
