@@ -31,6 +31,7 @@ from corvo.fsm.queries import pages
 from corvo.fsm.state.groups import Group
 from corvo.fsm.state.outbox import Outbox
 from corvo.fsm.state.queue_index import Obstacle
+from corvo.fsm.state.queue_totals import QueueTotals
 from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import SIZE_MAX, FlushReport
 from corvo.limits import (
@@ -41,6 +42,8 @@ from corvo.limits import (
     EVENT_TRIM_BLOCKS_MAX,
     EVENTS_LOOKED_AT_MAX,
     PAGE_MAX,
+    QUEUES_MAX,
+    SCHEDULES_MAX,
     WORKERS_MAX,
 )
 from corvo.model import (
@@ -334,10 +337,23 @@ class Machine:
         """Return the queue of a job."""
         return self._state.queue_index_of(job).queue
 
-    def queues(self) -> list[Queue]:
-        """Return all queues sorted by name."""
-        queue_indexes = self._state.queue_indexes
-        return [queue_indexes[name].queue for name in sorted(queue_indexes)]
+    def queues(self, after: str = "", limit: int = QUEUES_MAX) -> list[Queue]:
+        """Return up to `limit` queues with a name above `after`, sorted by name."""
+        state = self._state
+        return [state.queue_indexes[name].queue for name in state.queue_names.after(after, limit)]
+
+    def first_queues(self, limit: int) -> list[Queue]:
+        """Return the `limit` queues that were created first, in that order."""
+        return pages.first_queues(self._state, limit)
+
+    @property
+    def queue_count(self) -> int:
+        """Return how many queues exist."""
+        return len(self._state.queue_indexes)
+
+    def totals(self) -> QueueTotals:
+        """Return the totals over all queues."""
+        return self._buffer.totals()
 
     def worker_seen_ns(self, worker_id: str) -> int:
         """Return the time of the last request of a worker; 0 if it is unknown."""
@@ -369,10 +385,11 @@ class Machine:
         schedules = self._state.schedules
         return schedules.get(key) or schedules.get(self._state.schedule_names.get(key, ""))
 
-    def schedules(self) -> list[Schedule]:
-        """Return all schedules sorted by name."""
+    def schedules(self, after: str = "", limit: int = SCHEDULES_MAX) -> list[Schedule]:
+        """Return up to `limit` schedules with a name above `after`, sorted by name."""
         names = self._state.schedule_names
-        return [self._state.schedules[names[name]] for name in sorted(names)]
+        found = sorted([name for name in names if name > after])[:limit]
+        return [self._state.schedules[names[name]] for name in found]
 
     def batch(self, batch_id: str) -> Batch | None:
         """Return the batch with this id."""

@@ -157,7 +157,7 @@ def routes(
         _local("GET", "/info", admin.info, PUBLIC),
         _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
-    table += _queues(Queues(service), Limits(service)) + _inspect(Inspect(service))
+    table += _queues(Queues(service, admin.steps), Limits(service)) + _inspect(Inspect(service))
     table += _search(Search(service)) + _streams(
         Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
     )
@@ -167,6 +167,9 @@ def routes(
     table += _methods(
         Rpc(hub.loop, WorkerCalls(service, enqueues, work), hub.streams, hub.events, hub.lifecycles)
     )
+    # Collectors of metrics look at the root; the right is that of the same page in the API.
+    facts: dict[str, Any] = {"at": THIS_NODE, "needs": "metrics.read", "namespaced": False}
+    table.append(Route("GET", "/metrics", admin.metrics, "/metrics", **facts))
     return table + _probes(admin)
 
 

@@ -549,10 +549,8 @@ def results(
 def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
     """Return how many jobs are in the states that an action applies to, and up to `limit` of
     them."""
-    count = 0
-    for name in sorted(state.queue_indexes):
-        for job_state in ACTION_STATES[action]:
-            count += state.queue_indexes[name].queue.jobs(job_state)
+    jobs = state.buffer.totals().jobs
+    count = sum(jobs[job_state] for job_state in ACTION_STATES[action])
     sample: list[str] = []
     for family in _families(action):
         if len(sample) == limit:

@@ -154,10 +154,7 @@ def due_leases(
     looked_at = 0
     looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
     while (
-        len(heap)
-        and heap.first_due() <= now_ns
-        and len(ids) < limit
-        and looked_at < looked_at_max
+        len(heap) and heap.first_due() <= now_ns and len(ids) < limit and looked_at < looked_at_max
     ):
         looked_at += 1
         due_ns, queue_position = heap.first_due(), heap.first_key()

@@ -10,7 +10,7 @@ from corvo._fast.codec import keys
 from corvo.events import Event
 from corvo.fsm.queries import due as due_queries
 from corvo.fsm.state.state import State
-from corvo.model import PENDING, Job, UniqueLock, Worker
+from corvo.model import PENDING, Job, Queue, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
 # Bytes counted for each event of a page in addition to its data.
@@ -125,6 +125,19 @@ def holders(state: State, queue: str, limit: int) -> list[Job]:
         job = state.find(due_queries.holder(state, queue_index.first_position | seq)[0])
         assert job is not None, f"the active job at {queue}/{seq} is missing"
         found.append(job)
+    return found
+
+
+def first_queues(state: State, limit: int) -> list[Queue]:
+    """Return the `limit` queues that were created first, in that order. Destroyed ones that have
+    jobs left are skipped."""
+    found: list[Queue] = []
+    for number in state.numbers():
+        queue = state.numbered[number].queue
+        if len(found) == limit:
+            break
+        if not queue.destroyed:
+            found.append(queue)
     return found
 
 

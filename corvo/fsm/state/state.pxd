@@ -27,6 +27,7 @@ cdef class State:
     cdef public dict queue_indexes, numbered, schedules, schedule_names
     cdef public object workers
     cdef public list occurrences
+    cdef public object queue_names
     cdef list _numbers
     cdef public DueHeap leases
     cdef public Py_ssize_t leases_room

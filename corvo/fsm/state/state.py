@@ -17,6 +17,7 @@ from corvo.fsm.state.deadlines import COMPACT_MIN, DueTimes
 from corvo.fsm.state.groups import NORMAL, Groups
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.rate_limits import Window
+from corvo.fsm.state.sorted_names import SortedNames
 from corvo.fsm.state.write_buffer import WriteBuffer, position
 from corvo.fsm.states import NOWHERE
 from corvo.limits import QUEUES_MAX, SECOND_NS, WORKER_ID_SIZE_MAX, WORKER_TOUCH_NS, WORKERS_MAX
@@ -67,6 +68,7 @@ class State:
         # `_add_queue_index`, `destroy` and `deletion_done` only.
         self.queue_indexes: dict[str, QueueIndex] = {}
         self.numbered: dict[int, QueueIndex] = {}
+        self.queue_names = SortedNames()  # those of `queue_indexes`
         self._numbers: list[int] | None = None  # sorted keys of `numbered`; None = out of date
         # By id, in the order of their last requests; at most WORKERS_MAX.
         self.workers: OrderedDict[str, Worker] = OrderedDict()
@@ -145,7 +147,9 @@ class State:
         heapify(self.next_pending_dependents)
 
     def _read_queue(self, key: bytes, row: bytes) -> None:
-        self._add_queue_index(queue_records.decode_queue(keys.parse_queue(key), row))
+        queue = queue_records.decode_queue(keys.parse_queue(key), row)
+        self._add_queue_index(queue)
+        self.buffer.load_queue(queue)
 
     def _read_operation(self, key: bytes, row: bytes) -> None:
         self.put_operation(bulk_records.decode_operation(keys.parse_operation(key), row))
@@ -310,6 +314,7 @@ class State:
             queue_index.window = Window(queue, self.buffer.rows)
         if not queue.destroyed:
             self.queue_indexes[queue.name] = queue_index
+            self.queue_names.add(queue.name)
         self.numbered[queue.number] = queue_index
         self._numbers = None
         self.queues_pending_deletion += queue.pending_deletion()
@@ -382,6 +387,7 @@ class State:
         queue = queue_index.queue
         self.queues_pending_deletion += not queue.pending_deletion()
         del self.queue_indexes[queue.name]
+        self.queue_names.remove(queue.name)
         self.buffer.delete_queue(queue)
         queue.destroyed = True
         queue.paused = False
@@ -404,7 +410,7 @@ class State:
         if queue.destroyed:
             del self.numbered[queue.number]
             self._numbers = None
-            self.buffer.delete_queue(queue)
+            self.buffer.forget_queue(queue)
         else:
             self.buffer.touch_queue(queue)
 

@@ -29,6 +29,7 @@ cdef class WriteBuffer:
     cdef long long _clean_size
     cdef list _dirty, _deletes
     cdef dict _queues, _workers
+    cdef object _totals
     cdef dict _errors, _locks, _schedules, _operations, _chunks, _batches
     cdef public Links dependents, children, members
     cdef public RowOverlay rows

@@ -17,6 +17,7 @@ from corvo.fsm.state import index_rows
 from corvo.fsm.state.event_log import EventLog
 from corvo.fsm.state.log_lines import LogRows
 from corvo.fsm.state.outbox import Outbox, outbox_rows
+from corvo.fsm.state.queue_totals import QueueTotals
 from corvo.fsm.state.row_overlay import ROW_SIZE, Links, RowOverlay
 from corvo.limits import HEAD_INSIDE_SIZE_MAX, KIB, MIB, PART_INSIDE_SIZE_MAX
 from corvo.model import (
@@ -103,6 +104,7 @@ class WriteBuffer:
         self._errors: dict[bytes, bytes] = {}  # error records by row key
         self._locks: dict[bytes, Lock | None] = {}  # unique locks by row key; None = released
         self._queues: dict[int, Queue] = {}  # by number: those with `Queue.dirty`
+        self._totals = QueueTotals()  # those of the queues in `_queues` are added when it is read
         self._workers: dict[str, Worker] = {}  # by id: those with `Worker.dirty`
         self._schedules: dict[str, Schedule | None] = {}  # by id; None = deleted
         self._operations: dict[str, BulkOperation | None] = {}  # by id; None = deleted
@@ -323,6 +325,22 @@ class WriteBuffer:
             queue.dirty = False
             del self._queues[queue.number]
         self._deletes.append(keys.queue(queue.row_name()))
+
+    def load_queue(self, queue: Queue) -> None:
+        """Count a queue that is loaded."""
+        self._totals.count(queue)
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Delete the row of a queue whose last job is deleted."""
+        self._totals.count(queue)
+        self.delete_queue(queue)
+        self._totals.drop(queue.number)
+
+    def totals(self) -> QueueTotals:
+        """Return the totals over all queues; the caller changes nothing."""
+        for queue in self._queues.values():
+            self._totals.count(queue)
+        return self._totals
 
     def touch_worker(self, worker: Worker) -> None:
         """Mark the row of the worker as dirty."""
@@ -561,6 +579,7 @@ class WriteBuffer:
         self._locks.clear()
         for queue in self._queues.values():
             queue.dirty = False
+            self._totals.count(queue)
         self._queues.clear()
         for worker in self._workers.values():
             worker.dirty = False
