@@ -365,6 +365,7 @@ class BulkOperation:
         self.updated_ns: int = 0
         self.finished_ns: int = 0
         # </generated>
+        self.cuts: dict[int, int] | None = None  # seqs by queue number; None = not read yet
 
     def running(self) -> bool:
         """Return whether the operation has steps left."""

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from corvo.limits import MS_NS
 
 _BUCKET_NS = 10 * MS_NS
+EXPIRED_MAX = 250  # requests that are answered in one turn of the loop
 
 # States of a fetch (`corvo.engine.fetches.Wait`).
 PARKED = 0
@@ -59,10 +60,15 @@ class Deadlines:
         return 0
 
     def take_expired(self, now_ns: int) -> list[Parked]:
-        """Remove and return the requests whose deadline has passed."""
+        """Remove and return requests whose deadline has passed, at most EXPIRED_MAX."""
         gone: list[Parked] = []
         while self._buckets and (self._buckets[0] + 1) * _BUCKET_NS <= now_ns:
-            for parked in self._parked.pop(heappop(self._buckets)):
+            bucket = self._parked[self._buckets[0]]
+            while bucket and len(gone) < EXPIRED_MAX:
+                parked = bucket.popitem()[0]
                 parked.listed = False
                 gone.append(parked)
+            if bucket:
+                break
+            del self._parked[heappop(self._buckets)]
         return gone

@@ -1,7 +1,6 @@
 """The replicated state machine: applies committed entries and returns results and events."""
 
 from collections.abc import Iterator
-from heapq import nsmallest
 from typing import Final
 
 from corvo import ops
@@ -301,15 +300,19 @@ class Machine:
             queue_index.groups.ready
         ) - queue_index.groups.open
 
-    def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
-        """Return the number of groups of a queue, and up to `limit` of them with a key above
-        `after`."""
+    def group_keys(self, queue: str) -> list[str]:
+        """Return the keys of all groups of a queue, in no order."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.groups is None:
-            return 0, []
-        by_key = queue_index.groups.by_key
-        names = nsmallest(limit, [key for key in by_key if key > after])
-        return len(by_key), [by_key[key] for key in names]
+            return []
+        return list(queue_index.groups.by_key)
+
+    def group(self, queue: str, key: str) -> Group | None:
+        """Return the group of a queue with this key."""
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.groups is None:
+            return None
+        return queue_index.groups.by_key.get(key)
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
         """Return the reasons why a pending job cannot be fetched now, apart from its queue

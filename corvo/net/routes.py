@@ -157,7 +157,9 @@ def routes(
         _local("GET", "/info", admin.info, PUBLIC),
         _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
-    table += _queues(Queues(service, admin.steps), Limits(service)) + _inspect(Inspect(service))
+    table += _queues(Queues(service, admin.steps), Limits(service, admin.steps)) + _inspect(
+        Inspect(service)
+    )
     table += _search(Search(service)) + _streams(
         Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
     )

@@ -59,6 +59,8 @@ _ROWS_MAX: Final = 100  # rows of one read
 _LOOKED_AT_MAX: Final = 250  # rows scanned in one step
 _DROPPED_MAX: Final = 2  # old operations that a new one may delete
 _RESULT_CHUNKS_MAX: Final = 100  # chunks scanned in one read of results
+_CUTS: Final = 1 << 31  # number of the first chunk with cuts
+_CUTS_PER_ROW: Final = 4_096
 
 _FINISHED: Final = 6
 _FAMILIES: Final[list[bytes]] = [
@@ -180,9 +182,7 @@ def bulk_action(state: State, payload: bytes) -> object:
     operation.arguments = arguments
     if everything:
         operation.total = matching(state, action, 0)[0]
-        for number in state.numbers():
-            operation.cut_numbers.append(number)
-            operation.cut_seqs.append(state.numbered[number].queue.next_seq)
+        _cut(state, operation)
     else:
         _add(state, operation, ids)
     if not more:
@@ -233,6 +233,45 @@ def bulk_undo(state: State, payload: bytes) -> object:
     else:
         _step(state, operation, STEP_JOBS)
     return operation
+
+
+def _cut(state: State, operation: BulkOperation) -> None:
+    """Fix the set of an operation on all jobs: those with a seq below the cut of their queue. The
+    cuts have rows of their own, because there can be very many queues; the operation has their
+    number as the cut of queue 0, which does not exist."""
+    cuts = {number: state.numbered[number].queue.next_seq for number in state.numbers()}
+    numbers = list(cuts)
+    for at in range(0, len(numbers), _CUTS_PER_ROW):
+        part = numbers[at : at + _CUTS_PER_ROW]
+        row = bulk_records.encode_cuts(part, [cuts[number] for number in part])
+        state.buffer.set_chunk(operation, _CUTS + at // _CUTS_PER_ROW, row)
+    operation.cut_numbers = [0]
+    operation.cut_seqs = [-(-len(numbers) // _CUTS_PER_ROW)]
+    operation.cuts = cuts
+
+
+def _cuts(state: State, operation: BulkOperation) -> dict[int, int]:
+    """Return the cuts of an operation by queue number."""
+    if operation.cuts is None:
+        if operation.cut_numbers != [0]:  # an operation of an older version
+            operation.cuts = dict(zip(operation.cut_numbers, operation.cut_seqs, strict=True))
+            return operation.cuts
+        cuts: dict[int, int] = {}
+        for number in range(operation.cut_seqs[0]):
+            row = state.buffer.chunk(operation, _CUTS + number)
+            numbers, seqs = bulk_records.decode_cuts(row)
+            cuts.update(zip(numbers, seqs, strict=True))
+        operation.cuts = cuts
+    return operation.cuts
+
+
+def _drop_cuts(state: State, operation: BulkOperation) -> None:
+    """Delete the cuts of an operation that has finished."""
+    if operation.cut_numbers == [0]:
+        for number in range(operation.cut_seqs[0]):
+            state.buffer.set_chunk(operation, _CUTS + number, b"")
+        operation.cut_seqs = [0]
+    operation.cuts = None
 
 
 def _no_undo(state: State, operation: BulkOperation) -> str:
@@ -314,6 +353,8 @@ def _finish(state: State, operation: BulkOperation, operation_state: int) -> Non
     operation.finished_ns = state.stamp_ns
     if operation in state.running:
         state.running.remove(operation)
+    if operation.kind == BULK:
+        _drop_cuts(state, operation)
     state.buffer.touch_operation(operation)
     queue_index = state.numbered.get(operation.queue_number)
     if operation.kind == BULK or queue_index is None:
@@ -453,11 +494,7 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     """Return the next jobs of the operation's set, and whether the scan is at its end."""
     prefixes = _prefixes(operation)
     jobs: list[Job] = []
-    cuts = (
-        dict(zip(operation.cut_numbers, operation.cut_seqs, strict=True))
-        if operation.kind == BULK
-        else {}
-    )
+    cuts = _cuts(state, operation) if operation.kind == BULK else {}
     looked_at = 0
     while looked_at < _LOOKED_AT_MAX:
         prefix = prefixes[operation.family]

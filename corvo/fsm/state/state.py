@@ -179,7 +179,7 @@ class State:
         queue_index = self.numbered.get(number)
         old = (
             group_number
-            if queue_index is None
+            if queue_index is None or queue_index.queue.destroyed
             else self._groups(queue_index).load(group_key, group_number, served)
         )
         if old:

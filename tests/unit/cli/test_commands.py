@@ -496,7 +496,11 @@ def test_limits_that_are_not_sent(run: Any, words: str) -> None:
 
 
 def test_queues(server: Any, run: Any) -> None:
-    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [QUEUE, {"name": "a-much-longer-name", "pending": 3}]})
+    server.can(
+        "GET",
+        "/api/v1/queues?limit=1000",
+        {"queues": [QUEUE, {"name": "a-much-longer-name", "pending": 3}]},
+    )
     assert run("queues").out.splitlines() == [
         "QUEUE               PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD  PAUSED"
         "  LIMITS",
@@ -806,7 +810,9 @@ def test_debug_log_shows_the_request(server: Any, run: Any) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        assert "GET /api/v1/queues?limit=1000 status=200" in run("--log-level", "debug", "queues").err
+        assert (
+            "GET /api/v1/queues?limit=1000 status=200" in run("--log-level", "debug", "queues").err
+        )
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
