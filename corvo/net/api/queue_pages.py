@@ -10,7 +10,7 @@ from corvo.limits import DUE_MAX_NS
 from corvo.model import PENDING, PRIORITIES, Queue
 
 SORTS: Final = ("name", "pending", "oldest_ready", "failed")
-_READ_PER_STEP: Final = {"name": 2_000, "pending": 2_000, "oldest_ready": 100, "failed": 2_000}
+_READ_PER_STEP: Final = {"name": 1_000, "pending": 1_000, "oldest_ready": 50, "failed": 1_000}
 
 Place = tuple[int, str]  # of a queue in the order of a page
 
@@ -46,7 +46,7 @@ class QueuePage:
         count = _READ_PER_STEP[self._sort]
         by_name = self._sort == "name"
         after = self._after[1] if self._after is not None and by_name else ""
-        step = min(count, self._limit + 1) if by_name and not self._name else count
+        step = self._limit + 1 if by_name and not self._name else count
         while True:
             queues = reads.queues(after, step)
             for queue in queues:

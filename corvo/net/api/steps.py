@@ -10,7 +10,7 @@ from corvo._fast.http.exchange import Request, reply_error
 from corvo.engine.service import Service
 from corvo.errors import CorvoError
 
-DOCUMENTS_PER_STEP: Final = 100
+DOCUMENTS_PER_STEP: Final = 50
 
 logger = logging.getLogger(__name__)
 

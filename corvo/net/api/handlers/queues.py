@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, json
 
 from corvo import ops
 from corvo._fast.http.exchange import Request, reply_error
@@ -39,13 +39,13 @@ class Queues:
         reads = self._service.reads
         yield from page.read(reads)
         now_ns = self._service.clock.stamp()
-        documents = []
+        documents: list[Raw] = []
         for number, name in enumerate(page.names):
             if number % DOCUMENTS_PER_STEP == DOCUMENTS_PER_STEP - 1:
                 yield
             queue = reads.queue(name)
             if queue is not None:
-                documents.append(queue_document(reads, queue, now_ns))
+                documents.append(Raw(json.encode(queue_document(reads, queue, now_ns))))
         reply: dict[str, Any] = {"queues": documents, "total": reads.queue_count}
         reply["jobs"] = dict(zip(STATES, reads.totals().jobs, strict=True))
         if page.cursor:

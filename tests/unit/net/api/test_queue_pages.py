@@ -20,6 +20,7 @@ def listed(driver: Driver, sort: str = "name", name: str = "", limit: int = 3) -
     cursor = ""
     while True:
         page = QueuePage(sort, name, limit, cursor)
+        reads.count = 0
         for _ in page.read(reads):  # type: ignore[arg-type]
             reads.count = 0
         assert len(page.names) <= limit
