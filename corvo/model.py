@@ -365,7 +365,8 @@ class BulkOperation:
         self.updated_ns: int = 0
         self.finished_ns: int = 0
         # </generated>
-        self.cuts: dict[int, int] | None = None  # seqs by queue number; None = not read yet
+        # Numbers of queues, ascending, and the seqs of their cuts; None = not read yet.
+        self.cuts: tuple[list[int], list[int]] | None = None
 
     def running(self) -> bool:
         """Return whether the operation has steps left."""

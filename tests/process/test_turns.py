@@ -70,7 +70,7 @@ def check_turns(server: ServerProcess, api: Api, work: Callable[[], Any]) -> Non
     total = found[float("inf")]
     stretched = TURN_MAX_S * (cpu_ns + waited_ns) / cpu_ns
     bound = next(bound for bound in found if bound * STRETCH_SLACK >= stretched)
-    print(f"{total:.0f} turns, bound {bound}: {found}")
+
     assert total - found[bound] <= 1 + SLOW_MAX * total, found
 
 

@@ -17,6 +17,7 @@ state for a job whose state did not allow the action. The *undo* of a bulk opera
 operation that reads these chunks.
 """
 
+from bisect import bisect_left
 from typing import Final
 
 from corvo import events, ops
@@ -239,30 +240,36 @@ def _cut(state: State, operation: BulkOperation) -> None:
     """Fix the set of an operation on all jobs: those with a seq below the cut of their queue. The
     cuts have rows of their own, because there can be very many queues; the operation has their
     number as the cut of queue 0, which does not exist."""
-    cuts = {number: state.numbered[number].queue.next_seq for number in state.numbers()}
-    numbers = list(cuts)
+    numbers, seqs = state.numbers().copy(), state.next_seqs()
     for at in range(0, len(numbers), _CUTS_PER_ROW):
-        part = numbers[at : at + _CUTS_PER_ROW]
-        row = bulk_records.encode_cuts(part, [cuts[number] for number in part])
+        end = at + _CUTS_PER_ROW
+        row = bulk_records.encode_cuts(numbers[at:end], seqs[at:end])
         state.buffer.set_chunk(operation, _CUTS + at // _CUTS_PER_ROW, row)
     operation.cut_numbers = [0]
     operation.cut_seqs = [-(-len(numbers) // _CUTS_PER_ROW)]
-    operation.cuts = cuts
+    operation.cuts = (numbers, seqs)
 
 
-def _cuts(state: State, operation: BulkOperation) -> dict[int, int]:
-    """Return the cuts of an operation by queue number."""
+def _cut_of(state: State, operation: BulkOperation, queue_number: int) -> int:
+    """Return the cut of a queue for an operation, 0 if it has none."""
     if operation.cuts is None:
-        if operation.cut_numbers != [0]:  # an operation of an older version
-            operation.cuts = dict(zip(operation.cut_numbers, operation.cut_seqs, strict=True))
-            return operation.cuts
-        cuts: dict[int, int] = {}
-        for number in range(operation.cut_seqs[0]):
-            row = state.buffer.chunk(operation, _CUTS + number)
-            numbers, seqs = bulk_records.decode_cuts(row)
-            cuts.update(zip(numbers, seqs, strict=True))
-        operation.cuts = cuts
-    return operation.cuts
+        operation.cuts = _read_cuts(state, operation)
+    numbers, seqs = operation.cuts
+    at = bisect_left(numbers, queue_number)
+    return seqs[at] if at < len(numbers) and numbers[at] == queue_number else 0
+
+
+def _read_cuts(state: State, operation: BulkOperation) -> tuple[list[int], list[int]]:
+    if operation.cut_numbers != [0]:  # an operation of an older version
+        return operation.cut_numbers, operation.cut_seqs
+    numbers: list[int] = []
+    seqs: list[int] = []
+    for number in range(operation.cut_seqs[0]):
+        row = state.buffer.chunk(operation, _CUTS + number)
+        more_numbers, more_seqs = bulk_records.decode_cuts(row)
+        numbers += more_numbers
+        seqs += more_seqs
+    return numbers, seqs
 
 
 def _drop_cuts(state: State, operation: BulkOperation) -> None:
@@ -494,7 +501,6 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     """Return the next jobs of the operation's set, and whether the scan is at its end."""
     prefixes = _prefixes(operation)
     jobs: list[Job] = []
-    cuts = _cuts(state, operation) if operation.kind == BULK else {}
     looked_at = 0
     while looked_at < _LOOKED_AT_MAX:
         prefix = prefixes[operation.family]
@@ -525,7 +531,7 @@ def _in_set(
     if operation.kind != BULK:
         job = state.buffer.find(job_id)
         return job if job is not None and state.pending_deletion(job) else None
-    if keys.parse_seq(key) >= cuts.get(keys.parse_number(key), 0):
+    if keys.parse_seq(key) >= _cut_of(state, operation, keys.parse_number(key)):
         return None
     wanted = ACTION_STATES[operation.action]
     if key.startswith(keys.FINISHED) and keys.parse_finished(key)[1] not in wanted:

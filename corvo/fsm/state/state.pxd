@@ -55,6 +55,9 @@ cdef class State:
     cdef QueueIndex _add_queue_index(self, Queue queue)
     cpdef list numbers(self)
 
+    @cython.locals(queue_index=QueueIndex, found=list)
+    cpdef list next_seqs(self)
+
     @cython.locals(queue_index=QueueIndex, queue=Queue)
     cpdef QueueIndex queue_index(self, str name)
     cpdef object no_room(self, str name)

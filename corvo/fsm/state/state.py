@@ -327,6 +327,14 @@ class State:
             self._numbers = sorted(self.numbered)
         return self._numbers
 
+    def next_seqs(self) -> list[int]:
+        """Return the next seqs of all queues, in the order of `numbers`."""
+        found: list[int] = []
+        for number in self.numbers():
+            queue_index = self.numbered[number]
+            found.append(queue_index.queue.next_seq)
+        return found
+
     def queue_index(self, name: str) -> QueueIndex:
         """Return the queue with this name, created on first use."""
         queue_index = self.queue_indexes.get(name)
