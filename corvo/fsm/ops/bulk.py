@@ -508,7 +508,7 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
         rows = state.buffer.index_rows(prefix, operation.cursor or prefix, wanted)
         looked_at += len(rows)
         for key, job_id in rows:
-            job = _in_set(state, operation, cuts, key, job_id)
+            job = _in_set(state, operation, key, job_id)
             if job is not None:
                 jobs.append(job)
                 if len(jobs) == limit:
@@ -524,9 +524,7 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     return jobs, False
 
 
-def _in_set(
-    state: State, operation: BulkOperation, cuts: dict[int, int], key: bytes, job_id: str
-) -> Job | None:
+def _in_set(state: State, operation: BulkOperation, key: bytes, job_id: str) -> Job | None:
     """Return the job of an index row if it is in the operation's set."""
     if operation.kind != BULK:
         job = state.buffer.find(job_id)

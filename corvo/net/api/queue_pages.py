@@ -46,7 +46,7 @@ class QueuePage:
         count = _READ_PER_STEP[self._sort]
         by_name = self._sort == "name"
         after = self._after[1] if self._after is not None and by_name else ""
-        step = self._limit + 1 if by_name and not self._name else count
+        step = min(count, self._limit + 1) if by_name and not self._name else count
         while True:
             queues = reads.queues(after, step)
             for queue in queues:

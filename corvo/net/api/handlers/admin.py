@@ -49,7 +49,8 @@ class Admin:
         reads, limit = self._service.reads, query.limit()
         now_ns = self._service.clock.stamp()
         found = reads.workers(before_ns, after_id, limit + 1)
-        documents, size = [], 0
+        documents: list[dict[str, Any]] = []
+        size = 0
         for worker in found[:limit]:
             size += _WORKER_SIZE + sum(map(len, worker.queues))
             if size > limits.PAGE_SIZE_MAX and documents:

@@ -52,7 +52,8 @@ class Schedules:
         query = Query(request, "limit", "cursor")
         limit = query.limit()
         found = self._service.reads.schedules(_parse_cursor(query.text("cursor")), limit + 1)
-        documents, size = [], 0
+        documents: list[dict[str, Any]] = []
+        size = 0
         for schedule in found[:limit]:
             size += len(schedule.job)
             if size > limits.PAGE_SIZE_MAX and documents:

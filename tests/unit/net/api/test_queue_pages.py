@@ -83,7 +83,7 @@ def test_very_many_queues_are_read_in_steps() -> None:
     for sort in ("name", "pending"):
         assert listed(driver, sort, limit=1_000) == [f"q{n:05}" for n in range(count)]
     assert listed(driver, "pending", "7") == [f"q{n:05}" for n in range(count) if "7" in str(n)]
-    assert listed(driver, "name", "*04006") == ["q04006"]
+    assert listed(driver, "name", "*2006") == ["q02006"]
 
 
 @pytest.mark.parametrize("cursor", ["x", "zz", "6e", b"pending:1:q".hex(), b"name:x:q".hex()])
