@@ -17,7 +17,6 @@ state for a job whose state did not allow the action. The *undo* of a bulk opera
 operation that reads these chunks.
 """
 
-from bisect import bisect_left
 from typing import Final
 
 from corvo import events, ops
@@ -25,7 +24,7 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, InvalidName, InvalidState, NotFound
 from corvo.fsm import states
-from corvo.fsm.ops import Apply, actions, finish
+from corvo.fsm.ops import Apply, actions, bulk_cuts, finish
 from corvo.fsm.ops import bulk_undo as undo
 from corvo.fsm.ops.actions import Arguments
 from corvo.fsm.state.state import State
@@ -60,8 +59,6 @@ _ROWS_MAX: Final = 100  # rows of one read
 _LOOKED_AT_MAX: Final = 250  # rows scanned in one step
 _DROPPED_MAX: Final = 2  # old operations that a new one may delete
 _RESULT_CHUNKS_MAX: Final = 100  # chunks scanned in one read of results
-_CUTS: Final = 1 << 31  # number of the first chunk with cuts
-_CUTS_PER_ROW: Final = 4_096
 
 _FINISHED: Final = 6
 _FAMILIES: Final[list[bytes]] = [
@@ -183,7 +180,7 @@ def bulk_action(state: State, payload: bytes) -> object:
     operation.arguments = arguments
     if everything:
         operation.total = matching(state, action, 0)[0]
-        _cut(state, operation)
+        bulk_cuts.fix(state, operation)
     else:
         _add(state, operation, ids)
     if not more:
@@ -234,51 +231,6 @@ def bulk_undo(state: State, payload: bytes) -> object:
     else:
         _step(state, operation, STEP_JOBS)
     return operation
-
-
-def _cut(state: State, operation: BulkOperation) -> None:
-    """Fix the set of an operation on all jobs: those with a seq below the cut of their queue. The
-    cuts have rows of their own, because there can be very many queues; the operation has their
-    number as the cut of queue 0, which does not exist."""
-    numbers, seqs = state.numbers().copy(), state.next_seqs()
-    for at in range(0, len(numbers), _CUTS_PER_ROW):
-        end = at + _CUTS_PER_ROW
-        row = bulk_records.encode_cuts(numbers[at:end], seqs[at:end])
-        state.buffer.set_chunk(operation, _CUTS + at // _CUTS_PER_ROW, row)
-    operation.cut_numbers = [0]
-    operation.cut_seqs = [-(-len(numbers) // _CUTS_PER_ROW)]
-    operation.cuts = (numbers, seqs)
-
-
-def _cut_of(state: State, operation: BulkOperation, queue_number: int) -> int:
-    """Return the cut of a queue for an operation, 0 if it has none."""
-    if operation.cuts is None:
-        operation.cuts = _read_cuts(state, operation)
-    numbers, seqs = operation.cuts
-    at = bisect_left(numbers, queue_number)
-    return seqs[at] if at < len(numbers) and numbers[at] == queue_number else 0
-
-
-def _read_cuts(state: State, operation: BulkOperation) -> tuple[list[int], list[int]]:
-    if operation.cut_numbers != [0]:  # an operation of an older version
-        return operation.cut_numbers, operation.cut_seqs
-    numbers: list[int] = []
-    seqs: list[int] = []
-    for number in range(operation.cut_seqs[0]):
-        row = state.buffer.chunk(operation, _CUTS + number)
-        more_numbers, more_seqs = bulk_records.decode_cuts(row)
-        numbers += more_numbers
-        seqs += more_seqs
-    return numbers, seqs
-
-
-def _drop_cuts(state: State, operation: BulkOperation) -> None:
-    """Delete the cuts of an operation that has finished."""
-    if operation.cut_numbers == [0]:
-        for number in range(operation.cut_seqs[0]):
-            state.buffer.set_chunk(operation, _CUTS + number, b"")
-        operation.cut_seqs = [0]
-    operation.cuts = None
 
 
 def _no_undo(state: State, operation: BulkOperation) -> str:
@@ -361,7 +313,7 @@ def _finish(state: State, operation: BulkOperation, operation_state: int) -> Non
     if operation in state.running:
         state.running.remove(operation)
     if operation.kind == BULK:
-        _drop_cuts(state, operation)
+        bulk_cuts.drop(state, operation)
     state.buffer.touch_operation(operation)
     queue_index = state.numbered.get(operation.queue_number)
     if operation.kind == BULK or queue_index is None:
@@ -529,7 +481,7 @@ def _in_set(state: State, operation: BulkOperation, key: bytes, job_id: str) -> 
     if operation.kind != BULK:
         job = state.buffer.find(job_id)
         return job if job is not None and state.pending_deletion(job) else None
-    if keys.parse_seq(key) >= _cut_of(state, operation, keys.parse_number(key)):
+    if keys.parse_seq(key) >= bulk_cuts.of_queue(state, operation, keys.parse_number(key)):
         return None
     wanted = ACTION_STATES[operation.action]
     if key.startswith(keys.FINISHED) and keys.parse_finished(key)[1] not in wanted:

@@ -17,7 +17,7 @@ class QueueTotals:
         self.completed: int = 0
         self.failed: int = 0  # failed attempts
         self.expired: int = 0  # leases
-        # What was added, by queue number: jobs by state, then the counters.
+        # The numbers added so far, by queue number: jobs by state, then the counters.
         self._counted: dict[int, tuple[int, ...]] = {}
 
     def count(self, queue: Queue) -> None:
