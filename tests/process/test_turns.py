@@ -226,9 +226,9 @@ def test_a_window_of_very_many_grants(tmp_path: Path) -> None:
     driver.advance(2 * 86_400)
     took = []
     for _ in range(1_000):
-        began = time.perf_counter()
+        began = time.process_time()
         driver.take()
         driver.machine.flush()
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     took.sort()
     assert took[-3] < TURN_MAX_S, took[-10:]

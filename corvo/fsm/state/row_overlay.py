@@ -79,7 +79,7 @@ class RowOverlay:
         left = DROPPED_MIN
         while left > 0 and self._old_grants:
             queue_number, stamps = next(iter(self._old_grants.items()))
-            left += len(stamps) // 1000  # no more than this accumulates
+            left += len(stamps) // 4000  # no more than this accumulates
             while left > 0 and len(stamps):
                 self.put(keys.grant(queue_number, stamps.pop()), None)
                 left -= 1
