@@ -142,7 +142,7 @@ def routes(
         _read("/bulk/{id}/results", bulk.results, "bulk.read", query="kind cursor limit"),
         _write("POST", "/bulk/{id}/cancel", bulk.cancel, "bulk.cancel"),
         _write("POST", "/bulk/{id}/undo", bulk.undo, "bulk.write"),
-        _read("/schedules", schedules.list, "schedules.read"),
+        _read("/schedules", schedules.list, "schedules.read", query="limit cursor"),
         _write("POST", "/schedules", schedules.create, "schedules.write"),
         _read("/schedules/{id}", schedules.get, "schedules.read"),
         _write("PUT", "/schedules/{id}", schedules.update, "schedules.write"),
@@ -150,7 +150,7 @@ def routes(
         _write("POST", "/schedules/{id}/pause", schedules.pause, "schedules.pause"),
         _write("POST", "/schedules/{id}/resume", schedules.resume, "schedules.resume"),
         _write("POST", "/schedules/{id}/run", schedules.run, "schedules.run"),
-        _read("/workers", admin.workers, "workers.read"),
+        _read("/workers", admin.workers, "workers.read", query="limit cursor"),
         _local("GET", "/cluster/status", admin.cluster_status, "cluster.read"),
         _local("POST", "/cluster/snapshot", admin.snapshot, "cluster.write"),
         _local("GET", "/metrics", admin.metrics, "metrics.read"),
@@ -223,7 +223,7 @@ def _probes(admin: Admin) -> list[Route]:
 def _queues(queues: Queues, limits: Limits) -> list[Route]:
     """Queues: reads, settings, limits."""
     return [
-        _read("/queues", queues.list, "queues.read"),
+        _read("/queues", queues.list, "queues.read", query="limit cursor name sort"),
         _read("/queues/{name}", queues.get, "queues.read"),
         _write("POST", "/queues/{name}/pause", queues.pause, "queues.pause"),
         _write("POST", "/queues/{name}/resume", queues.resume, "queues.resume"),

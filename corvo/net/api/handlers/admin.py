@@ -44,7 +44,7 @@ class Admin:
 
     def workers(self, request: Request) -> None:
         """A page of workers, the one seen last first."""
-        query = Query(request, "limit", "cursor")
+        query = Query(request)
         before_ns, after_id = _parse_worker_cursor(query.text("cursor"))
         reads, limit = self._service.reads, query.limit()
         now_ns = self._service.clock.stamp()

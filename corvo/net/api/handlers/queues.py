@@ -29,7 +29,7 @@ class Queues:
 
     def list(self, request: Request) -> None:
         """A page of queues, and the number of jobs by state in all of them."""
-        query = Query(request, "limit", "cursor", "name", "sort")
+        query = Query(request)
         page = QueuePage(
             query.choice("sort", SORTS), query.text("name"), query.limit(), query.text("cursor")
         )

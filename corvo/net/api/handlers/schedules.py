@@ -49,7 +49,7 @@ class Schedules:
 
     def list(self, request: Request) -> None:
         """A page of schedules by name, without their next runs."""
-        query = Query(request, "limit", "cursor")
+        query = Query(request)
         limit = query.limit()
         found = self._service.reads.schedules(_parse_cursor(query.text("cursor")), limit + 1)
         documents: list[dict[str, Any]] = []
