@@ -132,7 +132,7 @@ CHAIN_STEPS_MAX: Final = 1_000
 CHAIN_SIZE_MAX: Final = 256 * KIB
 EXIT_REASON_SIZE_MAX: Final = KIB
 RESOLVED_DEPENDENTS_MAX: Final = 1_000  # dependents of a finished job resolved per entry
-PURGED_BATCHES_MAX: Final = 1_000  # per entry
+PURGED_BATCHES_MAX: Final = 250  # per entry
 MEMBERS_SHOWN_MAX: Final = 100
 
 # Idempotency keys: default retention and default maximum of stored responses.
@@ -146,7 +146,9 @@ ENTRY_SIZE_MAX: Final = 20 * MIB
 ENTRY_SEAL_SIZE: Final = 4 * MIB
 ENTRY_OPS_MAX: Final = 4_096
 GATHER_NS: Final = MS_NS  # see corvo.engine.pipeline
-DUE_IDS_MAX: Final = 1_000
+DUE_IDS_MAX: Final = 1_000  # jobs of an op of an older version, which does not name them
+DUE_STEP: Final = 100  # jobs that an op for due work names; the next op follows at once
+DUE_LOOKED_AT_MAX: Final = 500  # entries of a heap of due times read for one op
 WAL_SEGMENT_SIZE: Final = 64 * MIB
 WAL_RECORD_OVERHEAD_MAX: Final = 256
 PENDING_OPS_MAX: Final = 16_384
@@ -263,6 +265,7 @@ REPORT_QUEUES_MAX: Final = 100
 
 # Workers: minimum time between writes of a worker's row; silence after which a worker is stale,
 # offline, and deleted.
+REMOVED_WORKERS_MAX: Final = 1_000  # per entry, and those seen at the same time as the last one
 WORKER_TOUCH_NS: Final = 5 * SECOND_NS
 WORKER_UNSEEN_NS: Final = 30 * SECOND_NS  # a waiting fetch counts as contact
 WORKER_STALE_NS: Final = 60 * SECOND_NS

@@ -372,6 +372,8 @@ class BulkOperation:
         self.updated_ns: int = 0
         self.finished_ns: int = 0
         # </generated>
+        # Numbers of queues, ascending, and the seqs of their cuts; None = not read yet.
+        self.cuts: tuple[list[int], list[int]] | None = None
 
     def running(self) -> bool:
         """Return whether the operation has steps left."""

@@ -259,6 +259,7 @@ OPERATION: Final[Record] = (
     Field("next_chunk", "u", "of an operation on given jobs: the next chunk of ids"),
     Field("chunks", "u", "chunks of results, from 0"),
     # Of an operation on all jobs of some states: those with seq below that of their queue's cut.
+    # The number 0 stands for cuts in rows of their own, record CUTS; its seq is their number.
     Field("cut_numbers", "U", "numbers of the queues with a cut"),
     Field("cut_seqs", "U", "only jobs with a seq below that of their queue's cut"),
     Field("family", "u", "family of index rows that it scans"),
@@ -276,6 +277,11 @@ CHUNK: Final[Record] = (
     Field("ids", "S"),
     Field("outcomes", "b", "an index of OUTCOMES for each job; empty until it is done"),
     Field("befores", "B", "record JOB_BEFORE; empty when it cannot be undone"),
+)
+# The cuts of some queues, for an operation on all jobs.
+CUTS: Final[Record] = (
+    Field("numbers", "U"),
+    Field("seqs", "U"),
 )
 # The arguments of an action on jobs.
 ACTION: Final[Record] = (

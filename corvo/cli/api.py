@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from corvo.errors import CorvoError, ValidationError
+from corvo.limits import PAGE_MAX
 
 _log = logging.getLogger("corvo.cli")
 
@@ -75,6 +76,21 @@ class Client:
     def get(self, path: str, wait_s: float = 0) -> bytes:
         """Send a GET and return the body; `wait_s` extends the timeout by an intended wait."""
         return self.request("GET", path, None, wait_s)
+
+    def get_pages(self, path: str, noun: str) -> bytes:
+        """Send GETs until the list `noun` has no more pages; the first body with all its items."""
+        first = page = self.get(f"{path}?limit={PAGE_MAX}")
+        items: list[msgspec.Raw] = []
+        while True:
+            body = self.decode(page, dict[str, msgspec.Raw])
+            items += self.decode(bytes(body.get(noun, b"null")), list[msgspec.Raw])
+            if "cursor" not in body:
+                break
+            cursor = self.decode(bytes(body["cursor"]), str)
+            page = self.get(f"{path}?limit={PAGE_MAX}&cursor={cursor}")
+        whole = self.decode(first, dict[str, msgspec.Raw])
+        whole.pop("cursor", None)
+        return msgspec.json.encode(whole | {noun: items})
 
     def post(self, path: str, body: object, wait_s: float = 0, key: str | None = None) -> bytes:
         """Send a POST and return the body.

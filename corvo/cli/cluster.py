@@ -6,7 +6,7 @@ import msgspec
 from corvo.cli import display
 from corvo.cli.command_line import Commands
 from corvo.cli.options import Session, client_options
-from corvo.cli.queues import COUNT_HEADS, Queue
+from corvo.cli.queues import COUNT_HEADS, Queues
 from corvo.errors import NotFound
 
 _WORKER_HEADS = ["ID", "HOSTNAME", "LAST HEARTBEAT", "STATUS"]
@@ -115,16 +115,28 @@ class Worker(msgspec.Struct):
         return [self.id, self.hostname, self.last_heartbeat or "", self.status]
 
 
+class Workers(msgspec.Struct):
+    """All workers."""
+
+    workers: list[Worker]
+
+
+class RawWorkers(msgspec.Struct):
+    """All workers, as received."""
+
+    workers: list[msgspec.Raw]
+
+
 @click.command()
 @client_options
 def status(session: Session) -> None:
     """Show the state of the server and its queues."""
     cluster = session.client.get("/api/v1/cluster/status")
-    queues = session.client.get("/api/v1/queues")
+    queues = session.client.get_pages("/api/v1/queues", "queues")
     state = session.decode(cluster, Cluster)
-    rows = session.decode(queues, list[Queue])
+    rows = session.decode(queues, Queues).queues
     if session.as_json:
-        session.show(b'{"cluster":%s,"queues":%s}' % (cluster, queues))
+        session.show(b'{"cluster":%s,%s' % (cluster, queues[1:]))
         return
     display.lines(f"Mode: {state.mode}  Status: {state.status}")
     display.lines(*(f"- {problem}" for problem in state.problems()), "")
@@ -139,11 +151,11 @@ def status(session: Session) -> None:
 @client_options
 def workers(session: Session, worker: str | None) -> None:
     """List the workers, the most recent heartbeat first, or show one worker."""
-    answer = session.client.get("/api/v1/workers")
+    answer = session.client.get_pages("/api/v1/workers", "workers")
     if worker is not None:
         _show_worker(session, answer, worker)
         return
-    rows = session.decode(answer, list[Worker])
+    rows = session.decode(answer, Workers).workers
     if session.as_json or not rows:
         session.show(answer, "No workers connected")
         return
@@ -151,7 +163,7 @@ def workers(session: Session, worker: str | None) -> None:
 
 
 def _show_worker(session: Session, answer: bytes, name: str) -> None:
-    for raw in session.decode(answer, list[msgspec.Raw]):
+    for raw in session.decode(answer, RawWorkers).workers:
         row = session.decode(bytes(raw), Worker)
         if row.id == name:
             break

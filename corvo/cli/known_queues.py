@@ -17,6 +17,10 @@ class _Named(msgspec.Struct):
     name: str
 
 
+class _Queues(msgspec.Struct):
+    queues: list[_Named]
+
+
 def require_queue(session: Session, queue: str, create: bool) -> None:
     """Raise unless the queue exists or `create` allows to create it."""
     if not create:
@@ -31,7 +35,7 @@ def find_queue(session: Session, queue: str, hint: str = "") -> bytes:
         if e.code != "NOT_FOUND":
             raise
         missing = e
-    rows = session.decode(session.client.get("/api/v1/queues"), list[_Named])
+    rows = session.decode(session.client.get_pages("/api/v1/queues", "queues"), _Queues).queues
     near = difflib.get_close_matches(queue, [row.name for row in rows], 1)
     suggestion = f" (did you mean {near[0]}?)" if near else ""
     text = f"queue {queue} does not exist{suggestion}"

@@ -67,6 +67,12 @@ class Queue(msgspec.Struct):
         return ", ".join(text for value, text in parts if value)
 
 
+class Queues(msgspec.Struct):
+    """All queues."""
+
+    queues: list[Queue]
+
+
 COUNT_HEADS = ["PENDING", "ACTIVE", "HELD", "SCHEDULED", "RETRYING", "COMPLETED", "DEAD"]
 _HEADS = ["QUEUE", *COUNT_HEADS, "PAUSED", "LIMITS"]
 
@@ -79,8 +85,8 @@ def queues(session: Session, queue: str | None) -> None:
     if queue is not None:
         _show(session, find_queue(session, queue))
         return
-    answer = session.client.get("/api/v1/queues")
-    rows = session.decode(answer, list[Queue])
+    answer = session.client.get_pages("/api/v1/queues", "queues")
+    rows = session.decode(answer, Queues).queues
     if session.as_json or not rows:
         session.show(answer, "No queues")
         return

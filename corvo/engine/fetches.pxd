@@ -36,7 +36,9 @@ cdef class Fetches:
 
     cpdef park(self, Wait wait)
 
-    @cython.locals(wait=Wait, waiters=cython.Py_ssize_t, count=cython.Py_ssize_t)
+    @cython.locals(
+        wait=Wait, waiters=cython.Py_ssize_t, count=cython.Py_ssize_t, wanted=cython.Py_ssize_t
+    )
     cpdef list take(self, dict arriving, Py_ssize_t leaving)
 
     @cython.locals(wait=Wait, answered=cython.bint)

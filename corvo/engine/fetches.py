@@ -22,6 +22,7 @@ from corvo.platform.loop import Loop
 
 # A stamp may run a little late against the loop's timer; waking again this much later is enough.
 _LATE_S = 0.001
+TAKEN_MAX = 1_000  # fetches that become ops of one entry
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +237,11 @@ class Fetches:
             if not waiters:
                 continue
             count = self._machine.fetchable(name, arriving.get(name, 0), leaving, now_ns)
-            for _ in range(min(waiters, count)):
+            wanted = min(waiters, count)
+            if wanted > TAKEN_MAX - len(taken):
+                wanted = TAKEN_MAX - len(taken)
+                self.to_check[name] = None  # the rest is for the next entry
+            for _ in range(wanted):
                 wait = self.waiting.take(name)
                 if wait is None:
                     break
@@ -262,7 +267,7 @@ class Fetches:
                 continue
             seen_ns = self._machine.worker_seen_ns(wait.worker_id)
             unseen = self._clock.stamp() - seen_ns > limits.WORKER_UNSEEN_NS
-            if unseen and wait.worker_id not in touched:
+            if unseen and wait.worker_id not in touched and len(taken) < TAKEN_MAX:
                 touched.add(wait.worker_id)
                 self.waiting.remove(wait)
                 wait.state = IN_FLIGHT
@@ -270,6 +275,8 @@ class Fetches:
                 taken.append(wait)
             elif wait.deadline_ns:
                 self.waiting.list_deadline(wait)
+            elif self.to_check and not self.to_check.keys().isdisjoint(wait.queues):
+                self.new.append(wait)  # more were taken than fit in one entry
             else:
                 self.waiting.remove(wait)
                 self._finish(wait, [])

@@ -12,6 +12,7 @@ from typing import Any
 from corvo.limits import MS_NS
 
 _BUCKET_NS = 10 * MS_NS
+EXPIRED_MAX = 250  # requests that are answered in one turn of the loop
 
 # States of a `Wait`.
 PARKED = 0
@@ -110,10 +111,15 @@ class Deadlines:
         return 0
 
     def take_expired(self, now_ns: int) -> list[Parked]:
-        """Remove and return the requests whose deadline has passed."""
+        """Remove and return requests whose deadline has passed, at most EXPIRED_MAX."""
         gone: list[Parked] = []
         while self._buckets and (self._buckets[0] + 1) * _BUCKET_NS <= now_ns:
-            for parked in self._parked.pop(heappop(self._buckets)):
+            bucket = self._parked[self._buckets[0]]
+            while bucket and len(gone) < EXPIRED_MAX:
+                parked = bucket.popitem()[0]
                 parked.listed = False
                 gone.append(parked)
+            if bucket:
+                break
+            del self._parked[heappop(self._buckets)]
         return gone

@@ -267,6 +267,8 @@ class Pipeline:
         self._loop.call_soon(self._later, callback, args)
 
     def _later(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self.flusher.turns is not None:
+            self.flusher.turns.begin()
         callback(*args)
         self.after_turn()
 

@@ -58,6 +58,9 @@ class Scheduler:
         self._ticker = Periodic(loop, _TICK_S, self._tick)
         self._housekeeping_ns = 0  # stamp of the last look at stale workers and old batches
         self._proposed: set[int] = set()  # numbers of ops in flight; at most one of each kind
+        self._refused = (
+            False  # an op of the present wake-up was refused, for example on a full disk
+        )
         # Leases with a fencing number up to this one do not expire yet; 0 = no grace period.
         self._grace_fencing = 0
         self._grace_until_ns = 0  # stamp at which the grace period ends
@@ -109,6 +112,8 @@ class Scheduler:
 
     def _next_ns(self) -> int:
         due_ns = self._machine.next_due()
+        if self._machine.leases_in_grace and not self._grace_fencing:
+            return self._grace_until_ns  # the grace period is over: they return in steps
         if self._grace_fencing and (not due_ns or self._grace_until_ns < due_ns):
             return self._grace_until_ns
         return due_ns
@@ -135,12 +140,13 @@ class Scheduler:
             self._timer = None
         machine = self._machine
         now_ns = self._clock.stamp()
+        self._refused = False
         if now_ns >= self._grace_until_ns:
             self._grace_fencing = 0
         if ops.EXPIRE_JOBS.number not in self._proposed:
-            self._propose(ops.EXPIRE_JOBS, machine.due_expiries(now_ns, limits.DUE_IDS_MAX))
+            self._propose(ops.EXPIRE_JOBS, machine.due_expiries(now_ns, limits.DUE_STEP))
         if ops.PROMOTE_DUE.number not in self._proposed:
-            self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_IDS_MAX))
+            self._propose(ops.PROMOTE_DUE, machine.due_promotions(now_ns, limits.DUE_STEP))
         if ops.EXPIRE_LEASES.number not in self._proposed:
             self._expire_leases(now_ns)
         if ops.FIRE_SCHEDULE.number not in self._proposed:
@@ -148,10 +154,14 @@ class Scheduler:
         if machine.pending_dependents:
             self._resolve_dependents()
         due_ns = self._next_ns()
-        if due_ns:
-            # Items that are due now were just proposed, and their result wakes this again. A stamp
-            # that runs slower than the loop's timer may still be a moment before the due time.
-            self._arm(due_ns if due_ns > now_ns else now_ns + _AGAIN_NS)
+        if due_ns > now_ns:
+            self._arm(due_ns)
+        elif due_ns:
+            # Items that are due now were just proposed, and their result wakes this again. If none
+            # was proposed, there may be more behind the void entries that were dropped.
+            waits = self._refused or self._reading
+            proposed = waits or not _DUE_OPS.isdisjoint(self._proposed)
+            self._arm(now_ns + _AGAIN_NS if proposed else now_ns)
 
     def _expire_leases(self, now_ns: int) -> None:
         """Propose the expiry of leases that are due, once their heartbeats are read."""
@@ -175,7 +185,7 @@ class Scheduler:
             self._propose(ops.EXPIRE_LEASES, self._due_leases(due_ns))
 
     def _due_leases(self, now_ns: int) -> list[str]:
-        return self._machine.due_leases(now_ns, limits.DUE_IDS_MAX, self._grace_fencing)
+        return self._machine.due_leases(now_ns, limits.DUE_STEP, self._grace_fencing)
 
     def _schedule_runs(self, now_ns: int) -> list[bytes]:
         """As many due runs as fit into one op; the rest is still due when that is applied."""
@@ -196,6 +206,7 @@ class Scheduler:
         try:
             self._pipeline.submit(op, payload, (self._on_done, op.number))
         except CorvoError:
+            self._refused = True
             return
         self._proposed.add(op.number)
 
@@ -210,6 +221,11 @@ class Scheduler:
         self._proposed.discard(number)
         if number in _DUE_OPS:
             self._loop.call_soon(self._wake)
+        elif result and self._running:  # there may be more of them
+            if number == ops.REMOVE_STALE_WORKERS.number:
+                self._remove_stale_workers()
+            elif number == ops.PURGE_BATCHES.number:
+                self._purge_batches()
 
     def _tick(self) -> None:
         """Once a second: detect pauses of the process, trim the event log and stale records."""
@@ -221,15 +237,20 @@ class Scheduler:
         now_ns = self._clock.stamp()
         if now_ns - self._housekeeping_ns >= _HOUSEKEEPING_NS:
             self._housekeeping_ns = now_ns
-            cutoff_ns = now_ns - limits.WORKER_FORGOTTEN_NS
-            if any(worker.seen_ns < cutoff_ns for worker in machine.workers()):
-                payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
-                self._submit(ops.REMOVE_STALE_WORKERS, payload)
-            self._purge_batches(now_ns)
+            self._remove_stale_workers()
+            self._purge_batches()
 
-    def _purge_batches(self, now_ns: int) -> None:
+    def _remove_stale_workers(self) -> None:
+        cutoff_ns = self._clock.stamp() - limits.WORKER_FORGOTTEN_NS
+        cutoff_ns = self._machine.stale_workers(cutoff_ns, limits.REMOVED_WORKERS_MAX)
+        if cutoff_ns:
+            payload = encode_fields(ops.REMOVE_STALE_WORKERS.layout, (cutoff_ns,))
+            self._submit(ops.REMOVE_STALE_WORKERS, payload)
+
+    def _purge_batches(self) -> None:
         keep_ns = self._batches_kept_ns
-        ids = self._machine.old_batches(now_ns - keep_ns, limits.PURGED_BATCHES_MAX)
+        cutoff_ns = self._clock.stamp() - keep_ns
+        ids = self._machine.old_batches(cutoff_ns, limits.PURGED_BATCHES_MAX)
         if ids:
             self._submit(ops.PURGE_BATCHES, encode_fields(ops.PURGE_BATCHES.layout, (ids, keep_ns)))
 

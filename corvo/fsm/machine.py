@@ -1,7 +1,6 @@
 """The replicated state machine: applies committed entries and returns results and events."""
 
 from collections.abc import Iterator
-from heapq import nsmallest
 from typing import Final
 
 from corvo import ops
@@ -32,14 +31,20 @@ from corvo.fsm.queries import pages
 from corvo.fsm.state.groups import Group
 from corvo.fsm.state.outbox import Outbox
 from corvo.fsm.state.queue_index import Obstacle
+from corvo.fsm.state.queue_totals import QueueTotals
 from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import SIZE_MAX, FlushReport
 from corvo.limits import (
     BULK_QUEUED_NS,
+    DUE_LOOKED_AT_MAX,
+    DUE_MAX_NS,
     EVENT_LOG_SIZE_MAX,
     EVENT_TRIM_BLOCKS_MAX,
     EVENTS_LOOKED_AT_MAX,
     PAGE_MAX,
+    QUEUES_MAX,
+    SCHEDULES_MAX,
+    WORKERS_MAX,
 )
 from corvo.model import (
     ACTIVE,
@@ -296,15 +301,19 @@ class Machine:
             queue_index.groups.ready
         ) - queue_index.groups.open
 
-    def groups(self, queue: str, after: str, limit: int) -> tuple[int, list[Group]]:
-        """Return the number of groups of a queue, and up to `limit` of them with a key above
-        `after`."""
+    def group_keys(self, queue: str) -> list[str]:
+        """Return the keys of all groups of a queue, in no order."""
         queue_index = self._state.queue_indexes.get(queue)
         if queue_index is None or queue_index.groups is None:
-            return 0, []
-        by_key = queue_index.groups.by_key
-        names = nsmallest(limit, [key for key in by_key if key > after])
-        return len(by_key), [by_key[key] for key in names]
+            return []
+        return list(queue_index.groups.by_key)
+
+    def group(self, queue: str, key: str) -> Group | None:
+        """Return the group of a queue with this key."""
+        queue_index = self._state.queue_indexes.get(queue)
+        if queue_index is None or queue_index.groups is None:
+            return None
+        return queue_index.groups.by_key.get(key)
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:
         """Return the reasons why a pending job cannot be fetched now, apart from its queue
@@ -332,30 +341,59 @@ class Machine:
         """Return the queue of a job."""
         return self._state.queue_index_of(job).queue
 
-    def queues(self) -> list[Queue]:
-        """Return all queues sorted by name."""
-        queue_indexes = self._state.queue_indexes
-        return [queue_indexes[name].queue for name in sorted(queue_indexes)]
+    def queues(self, after: str = "", limit: int = QUEUES_MAX) -> list[Queue]:
+        """Return up to `limit` queues with a name above `after`, sorted by name."""
+        state = self._state
+        return [state.queue_indexes[name].queue for name in state.queue_names.after(after, limit)]
+
+    def first_queues(self, limit: int) -> list[Queue]:
+        """Return the `limit` queues that were created first, in that order."""
+        return pages.first_queues(self._state, limit)
+
+    @property
+    def queue_count(self) -> int:
+        """Return how many queues exist."""
+        return len(self._state.queue_indexes)
+
+    def totals(self) -> QueueTotals:
+        """Return the totals over all queues."""
+        return self._buffer.totals()
 
     def worker_seen_ns(self, worker_id: str) -> int:
         """Return the time of the last request of a worker; 0 if it is unknown."""
         worker = self._state.workers.get(worker_id)
         return 0 if worker is None else worker.seen_ns
 
-    def workers(self) -> list[Worker]:
-        """Return all workers sorted by id."""
-        workers = self._state.workers
-        return [workers[worker_id] for worker_id in sorted(workers)]
+    def workers(
+        self, before_ns: int = DUE_MAX_NS, after_id: str = "", limit: int = WORKERS_MAX
+    ) -> list[Worker]:
+        """Call `pages.workers`."""
+        return pages.workers(self._state, before_ns, after_id, limit)
+
+    @property
+    def worker_count(self) -> int:
+        """Return how many workers are known."""
+        return len(self._state.workers)
+
+    def active_workers(self, since_ns: int) -> int:
+        """Return how many workers have sent a request since that time."""
+        return pages.active_workers(self._state, since_ns)
+
+    def stale_workers(self, cutoff_ns: int, limit: int) -> int:
+        """Return a cutoff for RemoveStaleWorkers, at most `cutoff_ns`, that removes about `limit`
+        workers; 0 if all workers have sent a request since `cutoff_ns`."""
+        return due_queries.stale_workers(self._state, cutoff_ns, limit)
 
     def schedule(self, key: str) -> Schedule | None:
         """Return the schedule with this id, or else with this name."""
         schedules = self._state.schedules
         return schedules.get(key) or schedules.get(self._state.schedule_names.get(key, ""))
 
-    def schedules(self) -> list[Schedule]:
-        """Return all schedules sorted by name."""
+    def schedules(self, after: str = "", limit: int = SCHEDULES_MAX) -> list[Schedule]:
+        """Return up to `limit` schedules with a name above `after`, sorted by name."""
         names = self._state.schedule_names
-        return [self._state.schedules[names[name]] for name in sorted(names)]
+        found = sorted([name for name in names if name > after])[:limit]
+        return [self._state.schedules[names[name]] for name in found]
 
     def batch(self, batch_id: str) -> Batch | None:
         """Return the batch with this id."""
@@ -528,11 +566,13 @@ class Machine:
 
     def due_promotions(self, now_ns: int, limit: int) -> list[str]:
         """Return the ids of scheduled and retrying jobs that are due, for PromoteDue."""
-        return due_queries.due_promotions(self._state, now_ns, limit)
+        looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
+        return due_queries.due_promotions(self._state, now_ns, limit, looked_at_max)
 
     def due_expiries(self, now_ns: int, limit: int) -> list[str]:
         """Return the ids of jobs that have expired or whose hold has timed out, for ExpireJobs."""
-        return due_queries.due_expiries(self._state, now_ns, limit)
+        looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
+        return due_queries.due_expiries(self._state, now_ns, limit, looked_at_max)
 
     def due_leases(self, now_ns: int, limit: int, grace_fencing: int = 0) -> list[str]:
         """Return the ids of active jobs whose lease has ended, for ExpireLeases.
@@ -541,6 +581,11 @@ class Machine:
         not see them, until a call with grace_fencing 0 ends the grace period.
         """
         return due_queries.due_leases(self._state, self._in_grace, now_ns, limit, grace_fencing)
+
+    @property
+    def leases_in_grace(self) -> int:
+        """Return how many leases are set aside by `due_leases`."""
+        return len(self._in_grace)
 
     def due_schedules(self, now_ns: int, limit: int) -> list[Schedule]:
         """Return the schedules whose next occurrence is due, for FireSchedule."""

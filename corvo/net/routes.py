@@ -143,7 +143,7 @@ def routes(
         _read("/bulk/{id}/results", bulk.results, "bulk.read", query="kind cursor limit"),
         _write("POST", "/bulk/{id}/cancel", bulk.cancel, "bulk.cancel"),
         _write("POST", "/bulk/{id}/undo", bulk.undo, "bulk.write"),
-        _read("/schedules", schedules.list, "schedules.read"),
+        _read("/schedules", schedules.list, "schedules.read", query="limit cursor"),
         _write("POST", "/schedules", schedules.create, "schedules.write"),
         _read("/schedules/{id}", schedules.get, "schedules.read"),
         _write("PUT", "/schedules/{id}", schedules.update, "schedules.write"),
@@ -151,14 +151,16 @@ def routes(
         _write("POST", "/schedules/{id}/pause", schedules.pause, "schedules.pause"),
         _write("POST", "/schedules/{id}/resume", schedules.resume, "schedules.resume"),
         _write("POST", "/schedules/{id}/run", schedules.run, "schedules.run"),
-        _read("/workers", admin.workers, "workers.read"),
+        _read("/workers", admin.workers, "workers.read", query="limit cursor"),
         _local("GET", "/cluster/status", admin.cluster_status, "cluster.read"),
         _local("POST", "/cluster/snapshot", admin.snapshot, "cluster.write"),
         _local("GET", "/metrics", admin.metrics, "metrics.read"),
         _local("GET", "/info", admin.info, PUBLIC),
         _local("GET", "/debug/runtime", admin.runtime, "debug.read"),
     ]
-    table += _queues(Queues(service), Limits(service)) + _inspect(Inspect(service))
+    table += _queues(Queues(service, admin.steps), Limits(service, admin.steps)) + _inspect(
+        Inspect(service)
+    )
     table += _search(Search(service)) + _streams(
         Streams(service, hub.streams, hub.events, hub.job_output, hub.operations)
     )
@@ -168,6 +170,9 @@ def routes(
     table += _methods(
         Rpc(hub.loop, WorkerCalls(service, enqueues, work), hub.streams, hub.events, hub.lifecycles)
     )
+    # Collectors of metrics look at the root; the right is that of the same page in the API.
+    facts: dict[str, Any] = {"at": THIS_NODE, "needs": "metrics.read", "namespaced": False}
+    table.append(Route("GET", "/metrics", admin.metrics, "/metrics", **facts))
     return table + _probes(admin)
 
 
@@ -219,7 +224,7 @@ def _probes(admin: Admin) -> list[Route]:
 def _queues(queues: Queues, limits: Limits) -> list[Route]:
     """Queues: reads, settings, limits."""
     return [
-        _read("/queues", queues.list, "queues.read"),
+        _read("/queues", queues.list, "queues.read", query="limit cursor name sort"),
         _read("/queues/{name}", queues.get, "queues.read"),
         _write("POST", "/queues/{name}/pause", queues.pause, "queues.pause"),
         _write("POST", "/queues/{name}/resume", queues.resume, "queues.resume"),

@@ -1,8 +1,9 @@
 """The status of this node: bodies of /cluster/status and /metrics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from corvo import limits
 from corvo._fast.metrics import Histogram
 from corvo.config import Address, Config
 from corvo.consensus.cluster.divergence import DivergenceCheck
@@ -10,7 +11,7 @@ from corvo.consensus.log import Log
 from corvo.engine.due_counters import DueCounter
 from corvo.engine.pipeline import ENTRY_BOUNDS_NS, Pipeline
 from corvo.fsm.machine import Machine
-from corvo.limits import READY_SEARCH_WAIT_NS, WORKER_OFFLINE_NS
+from corvo.limits import READY_SEARCH_WAIT_NS
 from corvo.model import PENDING, PRIORITIES, STATES, Queue
 from corvo.net.api import prometheus
 from corvo.net.http.router import Route
@@ -26,6 +27,7 @@ _FROM_STATE = (
     "corvo_throughput_failed",
     "corvo_leases_expired",
 )
+_QUEUES_PER_STEP = 50
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
 
 
@@ -190,27 +192,40 @@ class Status:
         }
         return {"sqlite_mirror": mirror, "sqlite_rebuild": rebuild}
 
-    def metrics(self) -> bytes:
-        """The body of /metrics."""
+    def metrics(self) -> Generator[None, None, bytes]:
+        """The body of /metrics, made in steps."""
+        machine = self._machine
         now_ns = self._clock.stamp()
-        queues = sorted(self._machine.queues(), key=lambda queue: queue.number)
+        series = prometheus.QueueSeries(machine.queue_count, machine.totals().jobs)
+        queues = machine.first_queues(limits.METRIC_QUEUES_MAX)
+        for number, queue in enumerate(queues, 1):
+            if not queue.destroyed:
+                series.add(self._queue_sample(queue, now_ns))
+            if number % _QUEUES_PER_STEP == 0:
+                yield
+        text = series.render()
+        yield
+        routes = [
+            prometheus.RouteSample(
+                route.method,
+                route.name,
+                route.route_metrics.requests,
+                route.route_metrics.errors,
+                route.route_metrics.duration,
+            )
+            # Methods of the worker service share the metrics of one row.
+            for route in {row.route_metrics: row for row in self._routes}.values()
+            if route.route_metrics.requests
+        ]
+        text += prometheus.render(prometheus.Snapshot(routes=routes))
+        yield
+        return prometheus.render(self._snapshot()) + text
+
+    def _snapshot(self) -> prometheus.Snapshot:
         metrics, flusher = self._pipeline.metrics, self._pipeline.flusher
         turns = flusher.turns
-        snapshot = prometheus.Snapshot(
-            queues=[self._queue_sample(queue, now_ns) for queue in queues],
-            routes=[
-                prometheus.RouteSample(
-                    route.method,
-                    route.name,
-                    route.route_metrics.requests,
-                    route.route_metrics.errors,
-                    route.route_metrics.duration,
-                )
-                # Methods of the worker service share the metrics of one row.
-                for route in {row.route_metrics: row for row in self._routes}.values()
-                if route.route_metrics.requests
-            ],
-            values=self._values(queues, now_ns),
+        return prometheus.Snapshot(
+            values=self._values(self._clock.stamp()),
             histograms={
                 "corvo_raft_queue_time_seconds": metrics.queue_time,
                 "corvo_raft_apply_time_seconds": metrics.apply_time,
@@ -222,7 +237,6 @@ class Status:
             if self._server is not None
             else {},
         )
-        return prometheus.render(snapshot)
 
     def _queue_sample(self, queue: Queue, now_ns: int) -> prometheus.QueueSample:
         ages = []
@@ -236,16 +250,16 @@ class Status:
         rate_blocked = ready - group_blocked if closed else 0
         return prometheus.QueueSample(queue.name, jobs, ages, groups, group_blocked, rate_blocked)
 
-    def _values(self, queues: list[Queue], now_ns: int) -> dict[str, float]:
+    def _values(self, now_ns: int) -> dict[str, float]:
         machine, pipeline, metrics = self._machine, self._pipeline, self._pipeline.metrics
         hub = self._hub
-        workers = machine.workers()
+        totals = machine.totals()
         state, _ = self.state()
         values: dict[str, float] = {
-            "corvo_throughput_enqueued": sum(queue.enqueued_total for queue in queues),
-            "corvo_throughput_completed": sum(queue.completed_total for queue in queues),
-            "corvo_throughput_failed": sum(queue.failed_total for queue in queues),
-            "corvo_leases_expired": sum(queue.expired_total for queue in queues),
+            "corvo_throughput_enqueued": totals.enqueued,
+            "corvo_throughput_completed": totals.completed,
+            "corvo_throughput_failed": totals.failed,
+            "corvo_leases_expired": totals.expired,
             "corvo_streams_open": len(hub.streams),
             "corvo_lifecycle_streams_open": len(hub.lifecycles),
             "corvo_lifecycle_streams": hub.lifecycles.opened,
@@ -266,8 +280,8 @@ class Status:
             "corvo_raft_applied_index": machine.applied_index,
             "corvo_raft_commit_index": self._log.commit_index,
             "corvo_cluster_is_leader": state == "leader",
-            "corvo_workers_registered": len(workers),
-            "corvo_workers_active": sum(now_ns - w.seen_ns <= WORKER_OFFLINE_NS for w in workers),
+            "corvo_workers_registered": machine.worker_count,
+            "corvo_workers_active": machine.active_workers(now_ns - limits.WORKER_OFFLINE_NS),
             "corvo_fetches_waiting": pipeline.fetches.waiting.count,
             "corvo_base_flushes": pipeline.flusher.flushes,
             "corvo_base_flush_seconds_last": pipeline.flusher.flush_ns_last / 1e9,

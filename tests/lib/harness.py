@@ -203,6 +203,15 @@ class Api:
     def close(self) -> None:
         self._connection.close()
 
+    def listed(self, noun: str) -> list[dict[str, Any]]:
+        """Return all items of a list that has pages: queues, workers or schedules."""
+        page = self.ok("GET", f"/{noun}?limit=1000")
+        items: list[dict[str, Any]] = page[noun]
+        while "cursor" in page:
+            page = self.ok("GET", f"/{noun}?limit=1000&cursor={page['cursor']}")
+            items += page[noun]
+        return items
+
     # ---- producers, workers, and what tests look at ----
 
     def enqueue(self, queue: str, **fields: Any) -> str:

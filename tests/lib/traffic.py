@@ -135,5 +135,5 @@ def check_counters(api: Api, queues: list[str], ids: list[str]) -> None:
 
 def read_counters(api: Api, queues: list[str]) -> dict[str, dict[str, int]]:
     """Return the number of jobs by state of each queue."""
-    documents = {document["name"]: document for document in api.ok("GET", "/queues")}
+    documents = {document["name"]: document for document in api.listed("queues")}
     return {name: {state: documents[name][state] for state in STATES} for name in queues}

@@ -520,8 +520,8 @@ def test_odd_names_of_queues_and_workers(api: Api, queue: str, odd: str) -> None
     assert api.take(queue)["job_id"] == plain
     job = api.job(job_id)
     assert (job["queue"], job["worker_id"], job["hostname"]) == (name, name, odd)
-    assert {name, queue} <= {document["name"] for document in api.ok("GET", "/queues")}
-    (worker,) = (row for row in api.ok("GET", "/workers") if row["id"] == name)
+    assert {name, queue} <= {document["name"] for document in api.listed("queues")}
+    (worker,) = (row for row in api.listed("workers") if row["id"] == name)
     assert (worker["hostname"], worker["queues"]) == (odd, [name])
 
 

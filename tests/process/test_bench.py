@@ -56,6 +56,6 @@ def test_overload(shared_server: ServerProcess, tmp_path: Path) -> None:
 
 def check_queues(api: Api, queue: str) -> None:
     """All jobs are completed, none twice."""
-    found = [q for q in api.ok("GET", "/queues") if q["name"].startswith(f"{queue}.")]
+    found = [q for q in api.listed("queues") if q["name"].startswith(f"{queue}.")]
     assert sum(q["completed"] for q in found) == JOBS
     assert sum(q["pending"] + q["active"] for q in found) == 0

@@ -195,7 +195,7 @@ def test_lease_expiry_needs_no_record_of_the_worker(api: Api, queue: str) -> Non
     """A worker is silent for so long that it is forgotten; its job still comes back."""
     job_id = api.enqueue(queue)
     api.take(queue, worker_id=f"gone-{queue}", lease_duration=86_400)
-    assert f"gone-{queue}" in [worker["id"] for worker in api.ok("GET", "/workers")]
+    assert f"gone-{queue}" in [worker["id"] for worker in api.listed("workers")]
     advance(api, "86399s")
     assert api.job(job_id)["state"] == "active"
     advance(api, "60s")

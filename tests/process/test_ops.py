@@ -110,7 +110,7 @@ def of_queue(**fields: Any) -> Callable[[Api, Names], bool]:
 
 
 def schedules_of(api: Api, names: Names) -> list[Any]:
-    listed = api.ok("GET", "/schedules")
+    listed = api.listed("schedules")
     return [row for row in listed if row["name"] == names["q"]]
 
 
@@ -430,7 +430,7 @@ def bulk_add(api: Api, queue: str) -> None:
 
 def remove_stale_workers(api: Api, queue: str) -> None:
     def known() -> bool:
-        return any(worker["id"] == queue for worker in api.ok("GET", "/workers"))
+        return any(worker["id"] == queue for worker in api.listed("workers"))
 
     api.fetch(queue, worker_id=queue)
     until(known, "the worker is not seen")

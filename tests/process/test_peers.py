@@ -250,7 +250,7 @@ def test_odd_queue_names_work_everywhere(api: Api, name: str) -> None:
     job_id = api.enqueue(name)
     assert api.job(job_id)["queue"] == name
     assert api.ok("GET", path)["name"] == name
-    assert name in [document["name"] for document in api.ok("GET", "/queues")]
+    assert name in [document["name"] for document in api.listed("queues")]
     assert api.ok("POST", path + "/pause") == {"status": "paused"}
     assert api.fetch(name) is None
     assert api.ok("POST", path + "/resume") == {"status": "resumed"}
@@ -265,7 +265,7 @@ def test_odd_queue_names_work_everywhere(api: Api, name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_bad_queue_names_are_refused_everywhere(api: Api, name: str) -> None:
-    known = [document["name"] for document in api.ok("GET", "/queues")]
+    known = [document["name"] for document in api.listed("queues")]
     calls: list[tuple[str, str, Any]] = [
         ("POST", "/enqueue", {"queue": name}),
         ("POST", "/enqueue/batch", {"jobs": [{"queue": name}]}),
@@ -278,7 +278,7 @@ def test_bad_queue_names_are_refused_everywhere(api: Api, name: str) -> None:
         calls += [("POST", path + "/resume", {}), ("POST", path + "/concurrency", {"max": 1})]
     for method, path, body in calls:
         refused(api.call(method, path, body), 400, "VALIDATION_ERROR")
-    assert [document["name"] for document in api.ok("GET", "/queues")] == known
+    assert [document["name"] for document in api.listed("queues")] == known
 
 
 def test_unique_keys_never_collide(api: Api) -> None:

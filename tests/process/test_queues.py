@@ -147,7 +147,7 @@ def test_a_paused_queue_takes_everything_but_fetches(api: Api, queue: str) -> No
 def test_an_unknown_queue_is_empty_for_fetches_and_unknown_for_reads(api: Api, queue: str) -> None:
     assert api.fetch(queue) is None
     refused(api.call("GET", f"/queues/{queue}"), 404, "NOT_FOUND")
-    assert queue not in [document["name"] for document in api.ok("GET", "/queues")]
+    assert queue not in [document["name"] for document in api.listed("queues")]
 
 
 def test_a_queue_document(api: Api, queue: str) -> None:
@@ -170,7 +170,7 @@ def test_a_queue_document(api: Api, queue: str) -> None:
         "dead_total": 1,
         "lease_expired_total": 0,
     }
-    names = [document["name"] for document in api.ok("GET", "/queues")]
+    names = [document["name"] for document in api.listed("queues")]
     assert names == sorted(names) and queue in names
 
 

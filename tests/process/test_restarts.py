@@ -91,8 +91,8 @@ def everything(api: Api, ids: list[str]) -> dict[str, Any]:
     return {
         "jobs": [api.job(job_id) for job_id in ids],
         "events": [api.ok("GET", f"/jobs/{job_id}/events") for job_id in ids],
-        "queues": api.ok("GET", "/queues"),
-        "workers": [w | {"status": ""} for w in api.ok("GET", "/workers")],
+        "queues": api.listed("queues"),
+        "workers": [w | {"status": ""} for w in api.listed("workers")],
     }
 
 
@@ -106,7 +106,7 @@ def test_workers_with_odd_names_reach_the_base(data_dir: Path, how: str) -> None
             api.take("q", worker_id=name)
         for _ in range(2):
             api = restart(server, how)
-            assert {worker["id"] for worker in api.ok("GET", "/workers")} == names
+            assert {worker["id"] for worker in api.listed("workers")} == names
 
 
 @HOW

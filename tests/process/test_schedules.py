@@ -82,7 +82,7 @@ def test_the_life_of_a_schedule(api: Api, queue: str) -> None:
             short(hour_ns + 30 * SECOND_NS),
         )
         assert "last_run" not in made
-        assert made in api.ok("GET", "/schedules")
+        assert made in api.listed("schedules")
         for key in (queue, made["id"]):
             assert schedule(api, key)["next_runs"] == runs
 

@@ -162,7 +162,7 @@ def test_a_typo_makes_no_queue(shell: Shell) -> None:
     for words in ("pause email.typo", "throttle email.typo 5 1s", "clear email.typo"):
         message = shell.run(f"corvo {words} 2>&1 || true")
         assert "queue email.typo does not exist (did you mean emails.typo?)" in message
-    assert "email.typo" not in [queue["name"] for queue in shell.api.ok("GET", "/queues")]
+    assert "email.typo" not in [queue["name"] for queue in shell.api.listed("queues")]
 
 
 def test_undo_of_what_a_pipe_did(shell: Shell) -> None:

@@ -461,7 +461,7 @@ def test_workers_are_listed_newest_first(api: Api, queue: str) -> None:
     advance(api, "10s")
     api.take(queue, f"{queue}-other", worker_id=f"{queue}-b")
     advance(api, "55s")
-    mine = [row for row in api.ok("GET", "/workers") if row["id"].startswith(f"{queue}-")]
+    mine = [row for row in api.listed("workers") if row["id"].startswith(f"{queue}-")]
     assert [row["id"] for row in mine] == [f"{queue}-b", f"{queue}-a"]
     assert [row["status"] for row in mine] == ["healthy", "stale"]
     assert mine[1]["hostname"] == "h"
@@ -496,4 +496,4 @@ def test_a_worker_may_have_any_name(api: Api, queue: str) -> None:
         assert (job["worker_id"], job["hostname"]) == (name, name)
         events = api.ok("GET", f"/jobs/{job['id']}/events")["events"]
         assert events[-1]["data"]["worker_id"] == name
-    assert set(names) <= {worker["id"] for worker in api.ok("GET", "/workers")}
+    assert set(names) <= {worker["id"] for worker in api.listed("workers")}

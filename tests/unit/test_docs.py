@@ -32,7 +32,15 @@ from corvo.config import load
 from corvo.engine.commands import inputs
 from corvo.errors import ECHO_SIZE_MAX, ConfigError
 from corvo.net.api import requests
-from corvo.net.api.prometheus import HISTOGRAMS, VALUES, QueueSample, RouteSample, Snapshot, render
+from corvo.net.api.prometheus import (
+    HISTOGRAMS,
+    VALUES,
+    QueueSample,
+    QueueSeries,
+    RouteSample,
+    Snapshot,
+    render,
+)
 from corvo.platform import failpoints
 from corvo.platform.durations import format_duration
 
@@ -124,15 +132,16 @@ def metrics() -> dict[str, set[str]]:
     queue = QueueSample("q", [1] * 8, [1.0] * 3, 1, 1, 1)
     histogram = Histogram((1_000_000,))
     histogram.observe(1)
+    series = QueueSeries(1, [1] * 8)
+    series.add(queue)
     snapshot = Snapshot(
-        queues=[queue],
         routes=[RouteSample("GET", "/", 1, 1, histogram)],
         values=dict.fromkeys(VALUES, 1.0),
         histograms=dict.fromkeys(HISTOGRAMS, histogram),
         abuse_counters={"head_size": 1},
     )
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(render(snapshot).decode()):
+    for family in text_string_to_metric_families((render(snapshot) + series.render()).decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
             if family.type == "histogram":

@@ -11,6 +11,7 @@ that is a CorvoError means that the op has changed nothing.
     due            due jobs: promotion, lease expiry, job expiry, purge; expired unique locks
     actions        retry, requeue, run, cancel, delete, hold, approve, reject, move, priority
     bulk           bulk operations, done in bounded steps; clear and delete of a queue
+    bulk_cuts      the set of a bulk operation on all jobs
     bulk_undo      undo of a bulk operation
     queues         queue options, limits, pause and resume; stale workers; trim of the event log
     schedules      schedules and their runs

@@ -24,7 +24,7 @@ from corvo._fast.codec import keys
 from corvo._fast.codec.layouts import decode_fields
 from corvo.errors import Conflict, InvalidName, InvalidState, NotFound, cut
 from corvo.fsm import states
-from corvo.fsm.ops import Apply, actions, finish
+from corvo.fsm.ops import Apply, actions, bulk_cuts, finish
 from corvo.fsm.ops import bulk_undo as undo
 from corvo.fsm.ops.actions import Arguments
 from corvo.fsm.state.state import State
@@ -180,9 +180,7 @@ def bulk_action(state: State, payload: bytes) -> object:
     operation.arguments = arguments
     if everything:
         operation.total = matching(state, action, 0)[0]
-        for number in state.numbers():
-            operation.cut_numbers.append(number)
-            operation.cut_seqs.append(state.numbered[number].queue.next_seq)
+        bulk_cuts.fix(state, operation)
     else:
         _add(state, operation, ids)
     if not more:
@@ -314,6 +312,8 @@ def _finish(state: State, operation: BulkOperation, operation_state: int) -> Non
     operation.finished_ns = state.stamp_ns
     if operation in state.running:
         state.running.remove(operation)
+    if operation.kind == BULK:
+        bulk_cuts.drop(state, operation)
     state.buffer.touch_operation(operation)
     queue_index = state.numbered.get(operation.queue_number)
     if operation.kind == BULK or queue_index is None:
@@ -453,11 +453,6 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     """Return the next jobs of the operation's set, and whether the scan is at its end."""
     prefixes = _prefixes(operation)
     jobs: list[Job] = []
-    cuts = (
-        dict(zip(operation.cut_numbers, operation.cut_seqs, strict=True))
-        if operation.kind == BULK
-        else {}
-    )
     looked_at = 0
     while looked_at < _LOOKED_AT_MAX:
         prefix = prefixes[operation.family]
@@ -465,7 +460,7 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
         rows = state.buffer.index_rows(prefix, operation.cursor or prefix, wanted)
         looked_at += len(rows)
         for key, job_id in rows:
-            job = _in_set(state, operation, cuts, key, job_id)
+            job = _in_set(state, operation, key, job_id)
             if job is not None:
                 jobs.append(job)
                 if len(jobs) == limit:
@@ -481,14 +476,12 @@ def _scan(state: State, operation: BulkOperation, limit: int) -> tuple[list[Job]
     return jobs, False
 
 
-def _in_set(
-    state: State, operation: BulkOperation, cuts: dict[int, int], key: bytes, job_id: str
-) -> Job | None:
+def _in_set(state: State, operation: BulkOperation, key: bytes, job_id: str) -> Job | None:
     """Return the job of an index row if it is in the operation's set."""
     if operation.kind != BULK:
         job = state.buffer.find(job_id)
         return job if job is not None and state.pending_deletion(job) else None
-    if keys.parse_seq(key) >= cuts.get(keys.parse_number(key), 0):
+    if keys.parse_seq(key) >= bulk_cuts.of_queue(state, operation, keys.parse_number(key)):
         return None
     wanted = ACTION_STATES[operation.action]
     if key.startswith(keys.FINISHED) and keys.parse_finished(key)[1] not in wanted:
@@ -549,10 +542,8 @@ def results(
 def matching(state: State, action: int, limit: int) -> tuple[int, list[str]]:
     """Return how many jobs are in the states that an action applies to, and up to `limit` of
     them."""
-    count = 0
-    for name in sorted(state.queue_indexes):
-        for job_state in ACTION_STATES[action]:
-            count += state.queue_indexes[name].queue.jobs(job_state)
+    jobs = state.buffer.totals().jobs
+    count = sum(jobs[job_state] for job_state in ACTION_STATES[action])
     sample: list[str] = []
     for family in _families(action):
         if len(sample) == limit:

@@ -103,7 +103,7 @@ def remove_throttle(state: State, payload: bytes) -> object:
     if queue_index is None:
         return NotFound(f'queue "{name}" not found')
     if queue_index.window is not None:
-        queue_index.window.forget()
+        queue_index.window.forget(state.stamp_ns)
         queue_index.window = None
         queue_index.queue.rate_limit = 0
         queue_index.queue.rate_window_ns = 0
@@ -167,7 +167,7 @@ def remove_stale_workers(state: State, payload: bytes) -> object:
     (cutoff_ns,) = decode_fields(ops.REMOVE_STALE_WORKERS.layout, payload)
     count = 0
     while (worker := state.oldest_worker()) is not None and worker.seen_ns < cutoff_ns:
-        state.remove_oldest_worker()
+        state.remove_worker(worker)
         count += 1
     return count
 

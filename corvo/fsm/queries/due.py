@@ -7,6 +7,7 @@ are dropped when a flush finds too many.
 
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from corvo._fast.codec import keys
 from corvo._fast.index.ready import SEQ_BITS, SEQ_MASK
@@ -14,8 +15,12 @@ from corvo.fsm.state import index_rows
 from corvo.fsm.state.deadlines import COMPACT_MIN, DueTimes
 from corvo.fsm.state.state import State
 from corvo.fsm.state.write_buffer import position
+from corvo.limits import DUE_LOOKED_AT_MAX
 from corvo.model import ACTIVE, END_STATES, HELD, KEEP_DEFAULT, RETRYING, SCHEDULED, Job, Schedule
 from corvo.storage.records import jobs as job_records
+
+NO_LIMIT: Final = 1 << 62
+_RETURNED_MAX: Final = 10_000  # leases that return to the heap in one call
 
 
 def _live(state: State, due: DueTimes, job: Job, due_ns: int) -> bool:
@@ -72,17 +77,25 @@ def waiting_in(state: State, queue_position: int) -> str:
 
 
 def drop_past(state: State, due: DueTimes) -> None:
-    """Drop due entries that are void from the top of the heap."""
-    while 0 < due.first_due() <= state.stamp_ns:
+    """Drop due entries that are void from the top of the heap, a limited number of them. No result
+    depends on void entries."""
+    for _ in range(DUE_LOOKED_AT_MAX):
+        if not 0 < due.first_due() <= state.stamp_ns:
+            return
         if _waiting_id(state, due, due.first_due(), due.first_position()):
             return
         due.pop()
 
 
-def _due_ids(state: State, due: DueTimes, now_ns: int, limit: int, ids: list[str]) -> None:
-    """Append the ids of due jobs, in order of time, until the list has `limit`."""
+def _due_ids(
+    state: State, due: DueTimes, now_ns: int, limit: int, looked_at_max: int, ids: list[str]
+) -> None:
+    """Append the ids of due jobs, in order of time, until the list has `limit` or `looked_at_max`
+    entries were read, some of which were void."""
     found: list[tuple[int, int]] = []
-    while len(ids) < limit:
+    looked_at = 0
+    while len(ids) < limit and looked_at < looked_at_max:
+        looked_at += 1
         due_ns = due.first_due()
         if not 0 < due_ns <= now_ns:
             break
@@ -98,20 +111,22 @@ def _due_ids(state: State, due: DueTimes, now_ns: int, limit: int, ids: list[str
         due.push(due_ns, queue_position)
 
 
-def due_promotions(state: State, now_ns: int, limit: int) -> list[str]:
-    """Return the ids of up to `limit` scheduled and retrying jobs that are due, in order of
-    time."""
+def due_promotions(
+    state: State, now_ns: int, limit: int, looked_at_max: int = NO_LIMIT
+) -> list[str]:
+    """Return the ids of up to `limit` scheduled and retrying jobs that are due, in order of time.
+    With `looked_at_max`, which apply must not use, void entries can hide some of them."""
     ids: list[str] = []
-    _due_ids(state, state.waiting, now_ns, limit, ids)
+    _due_ids(state, state.waiting, now_ns, limit, looked_at_max, ids)
     return ids
 
 
-def due_expiries(state: State, now_ns: int, limit: int) -> list[str]:
+def due_expiries(state: State, now_ns: int, limit: int, looked_at_max: int) -> list[str]:
     """Return the ids of up to `limit` jobs that have expired, or whose hold has timed out. An
     active job that has expired is left out: it is handled when its attempt ends."""
     ids: list[str] = []
-    _due_ids(state, state.holds, now_ns, limit, ids)
-    _due_ids(state, state.expiring, now_ns, limit, ids)
+    _due_ids(state, state.holds, now_ns, limit, looked_at_max, ids)
+    _due_ids(state, state.expiring, now_ns, limit, looked_at_max, ids)
     return ids
 
 
@@ -126,17 +141,22 @@ def due_leases(
 ) -> list[str]:
     """Return the ids of up to `limit` active jobs whose lease has ended, in order of time.
 
-    Leases with fencing <= `grace_fencing` are moved to `in_grace`. With `grace_fencing` 0, the
-    leases in `in_grace` return to the heap first.
+    Leases with fencing <= `grace_fencing` are moved to `in_grace`, a limited number in one call.
+    With `grace_fencing` 0, leases in `in_grace` return to the heap first, also in steps.
     """
     heap = state.leases
-    if grace_fencing == 0:
-        for due_ns, queue_position in in_grace:
+    if grace_fencing == 0 and in_grace:
+        for due_ns, queue_position in in_grace[-_RETURNED_MAX:]:
             heap.push(due_ns, queue_position)
-        in_grace.clear()
+        del in_grace[-_RETURNED_MAX:]
     found: list[tuple[int, int]] = []
     ids: list[str] = []
-    while len(heap) and heap.first_due() <= now_ns and len(ids) < limit:
+    looked_at = 0
+    looked_at_max = max(limit, DUE_LOOKED_AT_MAX)
+    while (
+        len(heap) and heap.first_due() <= now_ns and len(ids) < limit and looked_at < looked_at_max
+    ):
+        looked_at += 1
         due_ns, queue_position = heap.first_due(), heap.first_key()
         heap.pop()
         if not lease_live(state, due_ns, queue_position) or (
@@ -250,6 +270,20 @@ def stale_locks(state: State, now_ns: int, start: bytes, limit: int) -> tuple[li
         if 0 < expires_ns <= now_ns:
             stale.append(key)
     return stale, b""
+
+
+def stale_workers(state: State, cutoff_ns: int, limit: int) -> int:
+    """Implement `Machine.stale_workers`."""
+    count = 0
+    last_ns = 0
+    for worker in state.workers.values():
+        if worker.seen_ns >= cutoff_ns:
+            break
+        if count >= limit and worker.seen_ns != last_ns:
+            return worker.seen_ns
+        last_ns = worker.seen_ns
+        count += 1
+    return cutoff_ns if count else 0
 
 
 def _next_job_due(state: State) -> int:

@@ -12,11 +12,12 @@ from corvo.fsm.ops import unique
 from corvo.fsm.queries import due as due_queries
 from corvo.fsm.state.state import State
 from corvo.limits import ACTIVE_COUNTED_MAX
-from corvo.model import PENDING, Job, UniqueLock, Worker
+from corvo.model import PENDING, Job, Queue, UniqueLock, Worker
 from corvo.storage.records import events as event_records
 
 # Bytes counted for each event of a page in addition to its data.
 EVENT_OVERHEAD: Final = 256
+_QUEUE_NAMES_MAX: Final = 50_000  # of workers, read to explain a job
 
 
 def events_of_job(state: State, job: Job, before: int, limit: int, size_max: int) -> list[Event]:
@@ -157,9 +158,63 @@ def active_by_worker(state: State) -> dict[str, int] | None:
     return found
 
 
+def first_queues(state: State, limit: int) -> list[Queue]:
+    """Return the `limit` queues that were created first, in that order. Destroyed ones that have
+    jobs left are skipped."""
+    found: list[Queue] = []
+    for number in state.numbers():
+        queue = state.numbered[number].queue
+        if len(found) == limit:
+            break
+        if not queue.destroyed:
+            found.append(queue)
+    return found
+
+
+def workers(state: State, before_ns: int, after_id: str, limit: int) -> list[Worker]:
+    """Return up to `limit` workers, the most recently seen first and then by id: those seen before
+    `before_ns`, or then with an id above `after_id`."""
+    found: list[Worker] = []
+    same: list[Worker] = []  # seen at the same time
+    for worker in reversed(state.workers.values()):
+        if worker.seen_ns > before_ns:
+            continue
+        if same and worker.seen_ns != same[0].seen_ns:
+            found += sorted(same, key=_id)
+            same = []
+            if len(found) >= limit:
+                break
+        if worker.seen_ns < before_ns or worker.id > after_id:
+            same.append(worker)
+    found += sorted(same, key=_id)
+    return found[:limit]
+
+
+def _id(worker: Worker) -> str:
+    return worker.id
+
+
+def active_workers(state: State, since_ns: int) -> int:
+    """Return how many workers have sent a request since that time."""
+    count = 0
+    for worker in reversed(state.workers.values()):
+        if worker.seen_ns < since_ns:
+            break
+        count += 1
+    return count
+
+
 def workers_of(state: State, queue: str) -> list[Worker]:
-    """Return the workers that last requested jobs of this queue, the most recently seen first."""
-    found = [worker for worker in state.workers.values() if queue in worker.queues]
+    """Return the workers that last requested jobs of this queue, the most recently seen first. Only
+    the workers that were seen last are read if there are very many."""
+    found: list[Worker] = []
+    looked_at = 0
+    for worker in reversed(state.workers.values()):
+        looked_at += 1 + len(worker.queues)
+        if looked_at > _QUEUE_NAMES_MAX:
+            break
+        if queue in worker.queues:
+            found.append(worker)
     found.sort(key=_seen_last)
     return found
 

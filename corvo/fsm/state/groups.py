@@ -70,13 +70,24 @@ class Groups:
         self.ready = ReadyIndex()  # all ready jobs of all groups
         self.open: int = 0  # jobs that a fetch could get now
 
-    def load(self, key: str, number: int, served: int) -> None:
-        """Load a group from its row."""
+    def load(self, key: str, number: int, served: int) -> int:
+        """Load a group from its row; rows are loaded in order of their numbers. Return the number
+        of an old group with the same key, 0 if there is none."""
+        old = self.by_key.get(key)
         self.by_key[key] = Group(key, number, served)
+        return 0 if old is None else old.number
 
     def load_job(self, key: str, state: int, priority: int, seq: int) -> None:
-        """Load a job from its index row. After the last one, call `rank_all`."""
+        """Load a job from its index row. After the last one, call `loaded`."""
         self._add(self.by_key[key], state, priority << SEQ_BITS | seq)
+
+    def loaded(self) -> None:
+        """Finish loading: groups without members are old."""
+        old = [group for group in self.by_key.values() if group.empty()]
+        for group in old:
+            del self.by_key[group.key]
+        self._rows.load_old_groups(self._queue.number, [group.number for group in old])
+        self.rank_all()
 
     # Jobs.
 
@@ -217,13 +228,24 @@ class Groups:
 
     def clear_ready(self) -> None:
         """Remove all pending and scheduled jobs."""
+        groups = self.by_key
+        self.by_key = {}
         self.ready = ReadyIndex()
-        for key in list(self.by_key):
-            self.by_key[key].ready = Positions()
-            self.by_key[key].postponed = Positions()
-            self.rank(key)
+        self.open = 0
+        self._rotation = ReadyIndex()
+        self._by_turn = {}
+        self._normals = Positions()
+        for group in groups.values():
+            if len(group.active) or len(group.waiting):
+                kept = Group(group.key, group.number, group.served)
+                kept.active = group.active
+                kept.waiting = group.waiting
+                self.by_key[group.key] = kept
+        for key in self.by_key:
+            del groups[key]
+        self._rows.leave_groups(self._queue.number, groups)
 
     def forget(self) -> None:
         """Delete the rows of all groups."""
-        for group in self.by_key.values():
-            self._rows.put(keys.group(self._queue.number, group.number), None)
+        self._rows.leave_groups(self._queue.number, self.by_key)
+        self.by_key = {}

@@ -99,14 +99,14 @@ class QueueIndex:
             if not self.groups.by_key:
                 self.groups = None
 
-    def forget(self) -> None:
+    def forget(self, stamp_ns: int) -> None:
         """Remove all jobs, and the rate limit."""
         self.clear_ready()
         if self.groups is not None:
             self.groups.forget()
             self.groups = None
         if self.window is not None:
-            self.window.forget()
+            self.window.forget(stamp_ns)
             self.window = None
 
     def obstacles(self, job: Job, now_ns: int) -> list[Obstacle]:

@@ -27,6 +27,7 @@ class Window:
         self._stamps: array[int] = array("Q")
         self._sums: array[int] = array("Q")  # grants up to and including each stamp
         self._dropped: int = 0  # grants before the first stamp
+        self.since_ns: int = 0  # while rows are loaded: those before this stamp do not count
 
     def load(self, stamp_ns: int, count: int) -> None:
         """Load a row; rows are loaded in order of time."""
@@ -77,10 +78,11 @@ class Window:
             del self._stamps[position]
             del self._sums[position]
 
-    def forget(self) -> None:
-        """Delete all rows."""
-        for stamp_ns in self._stamps:
-            self._rows.put(keys.grant(self._queue.number, stamp_ns), None)
+    def forget(self, stamp_ns: int) -> None:
+        """Delete all rows, at this stamp; those before it in steps."""
+        if len(self._stamps) and self._stamps[-1] == stamp_ns:
+            self._rows.put(keys.grant(self._queue.number, self._stamps.pop()), None)
+        self._rows.leave_grants(self._queue.number, self._stamps, stamp_ns)
 
     def _write(self, position: int) -> None:
         count = self._sums[position] - self._before(position)
@@ -91,8 +93,8 @@ class Window:
         old = bisect_left(self._stamps, max(0, now_ns - self._queue.rate_window_ns))
         if 2 * old <= len(self._stamps):
             return
-        for stamp_ns in self._stamps[:old]:
-            self._rows.put(keys.grant(self._queue.number, stamp_ns), None)
+        since_ns = self._stamps[old] if old < len(self._stamps) else now_ns
+        self._rows.leave_grants(self._queue.number, self._stamps[:old], since_ns)
         self._dropped = self._before(old)
         del self._stamps[:old]
         del self._sums[:old]

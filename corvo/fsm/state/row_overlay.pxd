@@ -6,6 +6,9 @@ cdef class RowOverlay:
     cdef object _state_store
     cdef dict _rows
     cdef public long long size
+    cdef dict _old_grants, _old_groups
+    cdef list _old_objects
+    cdef public bint old
 
     cpdef bytes get(self, bytes key)
     cpdef put(self, bytes key, bytes row)

@@ -1,20 +1,32 @@
 """Changed rows that no object represents, above those in the state store."""
 
-from typing import Final
+from array import array
+from typing import Any, Final
 
 from corvo._fast.codec import keys
+from corvo.storage.records import queues as queue_records
 from corvo.storage.rows import Row, Rows
 
 ROW_SIZE: Final = 128  # memory of a row in addition to its value
+DROPPED_MIN: Final = 250  # old rows that an entry deletes
 
 
 class RowOverlay:
-    """Changed rows by key; None = deleted."""
+    """Changed rows by key; None = deleted.
+
+    *Old* rows are in the state store but count no more: grants and groups of which very many lost
+    their meaning at once. Each entry deletes some of them. No result depends on them.
+    """
 
     def __init__(self, state_store: Rows) -> None:
         self._state_store = state_store
         self._rows: dict[bytes, bytes | None] = {}
         self.size: int = 0  # memory
+        # Stamps of old grants by queue number. A grant at stamp 0 has the first stamp that counts.
+        self._old_grants: dict[int, array[int]] = {}
+        self._old_groups: dict[int, list[int]] = {}  # numbers of old groups by queue number
+        self._old_objects: list[dict[str, Any]] = []  # groups to be freed, which takes time too
+        self.old: bool = False  # whether there are any
 
     def __len__(self) -> int:
         """Return how many rows wait for a flush."""
@@ -30,6 +42,64 @@ class RowOverlay:
         """Write the row; None deletes it."""
         self._rows[key] = row
         self.size += ROW_SIZE + (len(row) if row is not None else 0)
+
+    # Old rows.
+
+    def leave_grants(self, queue_number: int, stamps: "array[int]", since_ns: int) -> None:
+        """Let the grants of a queue at these stamps be old: those before `since_ns`."""
+        if len(stamps) <= DROPPED_MIN and queue_number not in self._old_grants:
+            for stamp_ns in stamps:
+                self.put(keys.grant(queue_number, stamp_ns), None)
+            return
+        self.load_old_grants(queue_number, stamps)
+        self.put(keys.grant(queue_number, 0), queue_records.encode_grant(since_ns))
+
+    def load_old_grants(self, queue_number: int, stamps: "array[int]") -> None:
+        """Record old grants whose limit is stored already."""
+        self._old_grants.setdefault(queue_number, array("Q")).extend(stamps)
+        self.old = True
+
+    def leave_groups(self, queue_number: int, groups: dict[str, Any]) -> None:
+        """Let the rows of these groups of a queue be old."""
+        if len(groups) <= DROPPED_MIN:
+            for group in groups.values():
+                self.put(keys.group(queue_number, group.number), None)
+            return
+        self.load_old_groups(queue_number, [group.number for group in groups.values()])
+        self._old_objects.append(groups)
+
+    def load_old_groups(self, queue_number: int, numbers: list[int]) -> None:
+        """Record old groups."""
+        if numbers:
+            self._old_groups.setdefault(queue_number, []).extend(numbers)
+            self.old = True
+
+    def drop_old(self) -> None:
+        """Delete some old rows."""
+        left = DROPPED_MIN
+        while left > 0 and self._old_grants:
+            queue_number, stamps = next(iter(self._old_grants.items()))
+            left += len(stamps) // 4000  # no more than this accumulates
+            while left > 0 and len(stamps):
+                self.put(keys.grant(queue_number, stamps.pop()), None)
+                left -= 1
+            if not len(stamps):
+                self.put(keys.grant(queue_number, 0), None)
+                del self._old_grants[queue_number]
+        while left > 0 and self._old_groups:
+            queue_number, numbers = next(iter(self._old_groups.items()))
+            while left > 0 and numbers:
+                self.put(keys.group(queue_number, numbers.pop()), None)
+                left -= 1
+            if not numbers:
+                del self._old_groups[queue_number]
+        if self._old_objects:
+            groups = self._old_objects[-1]
+            for _ in range(min(DROPPED_MIN, len(groups))):
+                groups.popitem()
+            if not groups:
+                self._old_objects.pop()
+        self.old = bool(self._old_grants or self._old_groups or self._old_objects)
 
     def collect(self, puts: list[Row], deletes: list[bytes]) -> None:
         """Add all rows that a flush has to write."""

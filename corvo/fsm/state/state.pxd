@@ -24,8 +24,10 @@ cdef bint _grouped(Job job) except -1
 cdef class State:
     cdef public WriteBuffer buffer
     cdef public Meta meta
-    cdef public dict queue_indexes, numbered, workers, schedules, schedule_names
-    cdef public list occurrences, silent_workers
+    cdef public dict queue_indexes, numbered, schedules, schedule_names
+    cdef public object workers
+    cdef public list occurrences
+    cdef public object queue_names
     cdef list _numbers
     cdef public DueHeap leases
     cdef public Py_ssize_t leases_room
@@ -52,6 +54,9 @@ cdef class State:
     cpdef emit(self, QueueIndex queue_index, Job job, int type, bytes data)
     cdef QueueIndex _add_queue_index(self, Queue queue)
     cpdef list numbers(self)
+
+    @cython.locals(queue_index=QueueIndex, found=list)
+    cpdef list next_seqs(self)
 
     @cython.locals(queue_index=QueueIndex, queue=Queue)
     cpdef QueueIndex queue_index(self, str name)
@@ -103,9 +108,9 @@ cdef class State:
     @cython.locals(job=Job)
     cpdef Job job_at(self, QueueIndex queue_index, int priority, unsigned long long seq)
 
-    @cython.locals(worker=Worker)
+    @cython.locals(worker=Worker, oldest=Worker)
     cpdef record_worker(self, str worker_id, str hostname, list queues)
 
-    @cython.locals(worker=Worker, heap=list)
+    @cython.locals(worker=Worker, oldest=Worker)
     cpdef Worker oldest_worker(self)
-    cpdef remove_oldest_worker(self)
+    cpdef remove_worker(self, Worker worker)

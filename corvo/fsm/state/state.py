@@ -1,8 +1,10 @@
 """The state that ops read and change: the write buffer, its indexes, and the current entry."""
 
+from array import array
+from collections import OrderedDict
 from collections.abc import Iterator
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappush, merge
 from typing import Final
 
 from corvo._fast.codec import keys
@@ -15,6 +17,7 @@ from corvo.fsm.state.deadlines import COMPACT_MIN, DueTimes
 from corvo.fsm.state.groups import NORMAL, Groups
 from corvo.fsm.state.queue_index import QueueIndex
 from corvo.fsm.state.rate_limits import Window
+from corvo.fsm.state.sorted_names import SortedNames
 from corvo.fsm.state.write_buffer import WriteBuffer, position
 from corvo.fsm.states import NOWHERE
 from corvo.limits import (
@@ -72,11 +75,10 @@ class State:
         # `_add_queue_index`, `destroy` and `deletion_done` only.
         self.queue_indexes: dict[str, QueueIndex] = {}
         self.numbered: dict[int, QueueIndex] = {}
+        self.queue_names = SortedNames()  # those of `queue_indexes`
         self._numbers: list[int] | None = None  # sorted keys of `numbered`; None = out of date
-        self.workers: dict[str, Worker] = {}  # by id; at most WORKERS_MAX
-        # Heap of (time, id) with one entry per worker. The time is that of a request of the worker,
-        # not always of its last one; `oldest_worker` brings the first entry up to date.
-        self.silent_workers: list[tuple[int, str]] = []
+        # By id, in the order of their last requests; at most WORKERS_MAX.
+        self.workers: OrderedDict[str, Worker] = OrderedDict()
         self.schedules: dict[str, Schedule] = {}  # by id
         self.schedule_names: dict[str, str] = {}  # name -> id; one for each schedule
         # Heap of (next_ns, id); an entry is live while `Schedule.next_ns` is equal.
@@ -144,15 +146,20 @@ class State:
                 count += 1
                 if count % LOADED_ROWS == 0:
                     yield
+        yield from self._order_workers()
         for number in self.numbers():
-            groups = self.numbered[number].groups
-            if groups is not None:
-                groups.rank_all()
+            queue_index = self.numbered[number]
+            if queue_index.groups is not None:
+                queue_index.groups.loaded()
+                if not queue_index.groups.by_key:
+                    queue_index.groups = None
         self.next_pending_dependents = list(self.pending_dependents)
         heapify(self.next_pending_dependents)
 
     def _read_queue(self, key: bytes, row: bytes) -> None:
-        self._add_queue_index(queue_records.decode_queue(keys.parse_queue(key), row))
+        queue = queue_records.decode_queue(keys.parse_queue(key), row)
+        self._add_queue_index(queue)
+        self.buffer.load_queue(queue)
 
     def _read_operation(self, key: bytes, row: bytes) -> None:
         self.put_operation(bulk_records.decode_operation(keys.parse_operation(key), row))
@@ -160,7 +167,18 @@ class State:
     def _read_worker(self, key: bytes, row: bytes) -> None:
         worker = job_records.decode_worker(keys.parse_worker(key), row)
         self.workers[worker.id] = worker
-        heappush(self.silent_workers, (worker.seen_ns, worker.id))
+
+    def _order_workers(self) -> Iterator[None]:
+        """Put the workers into their order, in slices."""
+        seen = [(worker.seen_ns, worker.id) for worker in self.workers.values()]
+        runs = []
+        for at in range(0, len(seen), LOADED_ROWS):
+            runs.append(sorted(seen[at : at + LOADED_ROWS]))
+            yield
+        for count, (_, worker_id) in enumerate(merge(*runs), 1):
+            self.workers.move_to_end(worker_id)
+            if count % LOADED_ROWS == 0:
+                yield
 
     def _read_schedule(self, key: bytes, row: bytes) -> None:
         self.put_schedule(job_records.decode_schedule(keys.parse_schedule(key), row))
@@ -168,13 +186,28 @@ class State:
     def _read_group_row(self, key: bytes, row: bytes) -> None:
         number, group_number = keys.parse_group_key(key)
         group_key, served = queue_records.decode_group(row)
-        self._groups(self.numbered[number]).load(group_key, group_number, served)
+        queue_index = self.numbered.get(number)
+        old = (
+            group_number
+            if queue_index is None or queue_index.queue.destroyed
+            else self._groups(queue_index).load(group_key, group_number, served)
+        )
+        if old:
+            self.buffer.rows.load_old_groups(number, [old])
 
     def _read_grant(self, key: bytes, row: bytes) -> None:
         number, stamp_ns = keys.parse_grant(key)
-        window = self.numbered[number].window
-        assert window is not None, f"grants of queue {number}, which has no rate limit"
-        window.load(stamp_ns, queue_records.decode_grant(row))
+        queue_index = self.numbered.get(number)
+        window = None if queue_index is None else queue_index.window
+        count = queue_records.decode_grant(row)
+        if stamp_ns == 0:
+            if window is not None:
+                window.since_ns = count
+            self.buffer.rows.load_old_grants(number, array("Q"))
+        elif window is None or stamp_ns < window.since_ns:
+            self.buffer.rows.load_old_grants(number, array("Q", (stamp_ns,)))
+        else:
+            window.load(stamp_ns, count)
 
     def _read_pending(self, key: bytes, row: bytes) -> None:
         number, priority, seq = keys.parse_pending(key)
@@ -260,6 +293,8 @@ class State:
         self.meta.stamp_ns = self.stamp_ns
         self.seed = seed
         self.resolved_dependents = 0
+        if self.buffer.rows.old:
+            self.buffer.rows.drop_old()
         self.block.begin(self.meta.event_seq + 1, self.stamp_ns)
 
     def end(self) -> None:
@@ -289,6 +324,7 @@ class State:
             queue_index.window = Window(queue, self.buffer.rows)
         if not queue.destroyed:
             self.queue_indexes[queue.name] = queue_index
+            self.queue_names.add(queue.name)
         self.numbered[queue.number] = queue_index
         self._numbers = None
         self.queues_pending_deletion += queue.pending_deletion()
@@ -300,6 +336,14 @@ class State:
         if self._numbers is None:
             self._numbers = sorted(self.numbered)
         return self._numbers
+
+    def next_seqs(self) -> list[int]:
+        """Return the next seqs of all queues, in the order of `numbers`."""
+        found: list[int] = []
+        for number in self.numbers():
+            queue_index = self.numbered[number]
+            found.append(queue_index.queue.next_seq)
+        return found
 
     def queue_index(self, name: str) -> QueueIndex:
         """Return the queue with this name, created on first use."""
@@ -361,6 +405,7 @@ class State:
         queue = queue_index.queue
         self.queues_pending_deletion += not queue.pending_deletion()
         del self.queue_indexes[queue.name]
+        self.queue_names.remove(queue.name)
         self.buffer.delete_queue(queue)
         queue.destroyed = True
         queue.paused = False
@@ -371,7 +416,7 @@ class State:
         queue.group_concurrency = 0
         queue.aging_after_ns = 0
         queue.counts = [0] * len(queue.counts)
-        queue_index.forget()
+        queue_index.forget(self.stamp_ns)
         self.buffer.touch_queue(queue)
 
     def deletion_done(self, queue_index: QueueIndex) -> None:
@@ -383,7 +428,7 @@ class State:
         if queue.destroyed:
             del self.numbered[queue.number]
             self._numbers = None
-            self.buffer.delete_queue(queue)
+            self.buffer.forget_queue(queue)
         else:
             self.buffer.touch_queue(queue)
 
@@ -666,17 +711,18 @@ class State:
         if worker is None:
             if len(worker_id.encode()) > WORKER_ID_SIZE_MAX:
                 raise InvalidName(f"the worker's id has more than {WORKER_ID_SIZE_MAX} bytes")
-            if len(self.workers) >= WORKERS_MAX:
-                self.oldest_worker()
-                self.remove_oldest_worker()
+            oldest = self.oldest_worker() if len(self.workers) >= WORKERS_MAX else None
+            if oldest is not None:
+                self.remove_worker(oldest)
             worker = Worker(worker_id)
             worker.started_ns = self.stamp_ns
             self.workers[worker_id] = worker
-            heappush(self.silent_workers, (self.stamp_ns, worker_id))
         elif self.stamp_ns - worker.seen_ns < WORKER_TOUCH_NS and (
             not queues or queues == worker.queues
         ):
             return
+        else:
+            self.workers.move_to_end(worker_id)
         worker.seen_ns = self.stamp_ns
         worker.hostname = hostname
         if queues:
@@ -685,16 +731,16 @@ class State:
 
     def oldest_worker(self) -> Worker | None:
         """Return the worker whose last request is the longest ago, the first by id if there are
-        several. An entry of the heap is renewed at most once per request of its worker."""
-        heap = self.silent_workers
-        while heap:
-            seen_ns, worker_id = heap[0]
-            worker = self.workers[worker_id]
-            if worker.seen_ns == seen_ns:
-                return worker
-            heapreplace(heap, (worker.seen_ns, worker_id))
-        return None
+        several."""
+        oldest: Worker | None = None
+        for worker in self.workers.values():
+            if oldest is not None and worker.seen_ns != oldest.seen_ns:
+                break
+            if oldest is None or worker.id < oldest.id:
+                oldest = worker
+        return oldest
 
-    def remove_oldest_worker(self) -> None:
-        """Remove the worker that `oldest_worker` has returned."""
-        self.buffer.delete_worker(self.workers.pop(heappop(self.silent_workers)[1]))
+    def remove_worker(self, worker: Worker) -> None:
+        """Remove a worker."""
+        del self.workers[worker.id]
+        self.buffer.delete_worker(worker)

@@ -27,7 +27,9 @@ cdef class WriteBuffer:
     cdef public dict jobs, positions
     cdef public long long jobs_size, rows_size
     cdef long long _clean_size
-    cdef list _dirty, _queues, _workers, _deletes
+    cdef list _dirty, _deletes
+    cdef dict _queues, _workers
+    cdef object _totals
     cdef dict _errors, _locks, _schedules, _operations, _chunks, _batches
     cdef public Links dependents, children, members
     cdef public RowOverlay rows

@@ -17,6 +17,7 @@ from corvo.fsm.state import index_rows
 from corvo.fsm.state.event_log import EventLog
 from corvo.fsm.state.log_lines import LogRows
 from corvo.fsm.state.outbox import Outbox, outbox_rows
+from corvo.fsm.state.queue_totals import QueueTotals
 from corvo.fsm.state.row_overlay import ROW_SIZE, Links, RowOverlay
 from corvo.limits import HEAD_INSIDE_SIZE_MAX, KIB, MIB, PART_INSIDE_SIZE_MAX
 from corvo.model import (
@@ -102,8 +103,9 @@ class WriteBuffer:
         self._dirty: list[Job] = []  # each once: those with `Job.dirty` != 0
         self._errors: dict[bytes, bytes] = {}  # error records by row key
         self._locks: dict[bytes, Lock | None] = {}  # unique locks by row key; None = released
-        self._queues: list[Queue] = []  # each once: those with `Queue.dirty`
-        self._workers: list[Worker] = []  # each once: those with `Worker.dirty`
+        self._queues: dict[int, Queue] = {}  # by number: those with `Queue.dirty`
+        self._totals = QueueTotals()  # those of the queues in `_queues` are added when it is read
+        self._workers: dict[str, Worker] = {}  # by id: those with `Worker.dirty`
         self._schedules: dict[str, Schedule | None] = {}  # by id; None = deleted
         self._operations: dict[str, BulkOperation | None] = {}  # by id; None = deleted
         self._chunks: dict[bytes, bytes | None] = {}  # of operations by row key; None = deleted
@@ -315,25 +317,42 @@ class WriteBuffer:
         """Mark the row of the queue as dirty."""
         if not queue.dirty:
             queue.dirty = True
-            self._queues.append(queue)
+            self._queues[queue.number] = queue
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete the row of the queue under its present name."""
-        self._queues = [other for other in self._queues if other is not queue]
-        queue.dirty = False
+        if queue.dirty:
+            queue.dirty = False
+            del self._queues[queue.number]
         self._deletes.append(keys.queue(queue.row_name()))
+
+    def load_queue(self, queue: Queue) -> None:
+        """Count a queue that is loaded."""
+        self._totals.count(queue)
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Delete the row of a queue whose last job is deleted."""
+        self._totals.count(queue)
+        self.delete_queue(queue)
+        self._totals.drop(queue.number)
+
+    def totals(self) -> QueueTotals:
+        """Return the totals over all queues; the caller changes nothing."""
+        for queue in self._queues.values():
+            self._totals.count(queue)
+        return self._totals
 
     def touch_worker(self, worker: Worker) -> None:
         """Mark the row of the worker as dirty."""
         if not worker.dirty:
             worker.dirty = True
-            self._workers.append(worker)
+            self._workers[worker.id] = worker
 
     def delete_worker(self, worker: Worker) -> None:
         """Delete the row of the worker."""
         if worker.dirty:
             worker.dirty = False
-            self._workers = [other for other in self._workers if other is not worker]
+            del self._workers[worker.id]
         self._deletes.append(keys.worker(worker.id))
 
     def touch_schedule(self, schedule: Schedule) -> None:
@@ -432,9 +451,9 @@ class WriteBuffer:
                 deletes.append(key)
             else:
                 puts.append((key, job_records.encode_lock(*lock)))
-        for queue in self._queues:
+        for queue in self._queues.values():
             puts.append((keys.queue(queue.row_name()), queue_records.encode_queue(queue)))
-        for worker in self._workers:
+        for worker in self._workers.values():
             puts.append((keys.worker(worker.id), job_records.encode_worker(worker)))
         for schedule_id, schedule in self._schedules.items():
             if schedule is None:
@@ -462,8 +481,8 @@ class WriteBuffer:
         changed = Changed()
         changed.jobs = [job.id for job in self._dirty]
         changed.batches = list(self._batches)
-        changed.queues = [queue.row_name() for queue in self._queues]
-        changed.workers = [worker.id for worker in self._workers]
+        changed.queues = [queue.row_name() for queue in self._queues.values()]
+        changed.workers = list(self._workers)
         changed.schedules = list(self._schedules)
         changed.locks = list(self._locks)
         for key in self._deletes:
@@ -558,10 +577,11 @@ class WriteBuffer:
         self._clean_size = self.jobs_size
         self._errors.clear()
         self._locks.clear()
-        for queue in self._queues:
+        for queue in self._queues.values():
             queue.dirty = False
+            self._totals.count(queue)
         self._queues.clear()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.dirty = False
         self._workers.clear()
         self._schedules.clear()

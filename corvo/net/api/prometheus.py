@@ -1,7 +1,8 @@
 """The metrics page: plain values in, Prometheus text out.
 
 Names and help texts of all metrics are here. The handler of the page fills a `Snapshot` at scrape
-time; a field that is left None has no series.
+time; a field that is left None has no series. The series of queues, which are many, are made queue
+by queue (`QueueSeries`), so that a page can be made in steps.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,6 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from corvo import limits
 from corvo._fast.metrics import Histogram
 from corvo.model import PRIORITY_NAMES, STATES
 
@@ -52,9 +52,8 @@ class RouteSample:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything the page can show, at one moment. Queues come in the order they were made."""
+    """Everything the page can show, except queues."""
 
-    queues: Sequence[QueueSample] = ()
     routes: Sequence[RouteSample] = ()
     values: dict[str, float] = field(default_factory=dict)  # by the names of VALUES
     histograms: dict[str, Histogram] = field(default_factory=dict)  # by the names of HISTOGRAMS
@@ -143,11 +142,86 @@ HISTOGRAMS: Final[dict[str, str]] = {
     "corvo_base_flush_seconds": "Writing the state to the state store; the loop waits meanwhile.",
     "corvo_loop_turn_seconds": "Turns of the loop that had something to do.",
 }
+# Gauges of queues.
+_QUEUE_SERIES: Final[dict[str, str]] = {
+    "corvo_queues_total": "Queues.",
+    "corvo_jobs": "Jobs by state.",
+    "corvo_queue_jobs": "Jobs by queue and state.",
+    "corvo_queue_oldest_ready_seconds": (
+        "How long the oldest job that is ready to run has been waiting."
+    ),
+    "corvo_queue_groups": "Groups that have jobs.",
+    "corvo_queue_blocked_jobs": (
+        "Ready jobs that a limit keeps waiting: that of their group, or the rate limit."
+    ),
+}
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """The page."""
+    """The part of the page that is not about queues."""
     return generate_latest(_Page(snapshot))
+
+
+class QueueSeries:
+    """The part of the page about queues: the first METRIC_QUEUES_MAX of them have series of their
+    own; the others share the series `other`, which has numbers of jobs only.
+
+    Queues keep their series as long as they live, because the oldest come first. A queue that
+    really has the name of the others is counted with them.
+    """
+
+    def __init__(self, count: int, jobs: Sequence[int]) -> None:
+        """`count` is the number of all queues, and `jobs` are all their jobs by state."""
+        self._count = count
+        self._jobs = list(jobs)
+        self._others = list(jobs)
+        self._shown = 0
+        self._lines: dict[str, list[str]] = {name: [] for name in _QUEUE_SERIES}
+
+    def add(self, sample: QueueSample) -> None:
+        """Add the series of a queue."""
+        if sample.name == OTHER:
+            return
+        self._shown += 1
+        label = _label(sample.name)
+        self._add_jobs(label, sample.jobs)
+        for state, number in enumerate(sample.jobs):
+            self._others[state] -= number
+        lines = self._lines["corvo_queue_oldest_ready_seconds"]
+        for priority, age_s in zip(PRIORITY_NAMES, sample.oldest_ready_s, strict=True):
+            lines.append(f'{{queue="{label}",priority="{priority}"}} {float(age_s)}')
+        if sample.groups:
+            lines = self._lines["corvo_queue_groups"]
+            lines.append(f'{{queue="{label}"}} {float(sample.groups)}')
+        lines = self._lines["corvo_queue_blocked_jobs"]
+        for by, number in (("group", sample.group_blocked), ("rate", sample.rate_blocked)):
+            if number:
+                lines.append(f'{{queue="{label}",by="{by}"}} {float(number)}')
+
+    def _add_jobs(self, label: str, jobs: Sequence[int]) -> None:
+        lines = self._lines["corvo_queue_jobs"]
+        for state, number in zip(STATES, jobs, strict=True):
+            lines.append(f'{{queue="{label}",state="{state}"}} {float(number)}')
+
+    def render(self) -> bytes:
+        """The text."""
+        if self._shown < self._count:
+            self._add_jobs(OTHER, [max(0, number) for number in self._others])
+        self._lines["corvo_queues_total"] = [f" {float(self._count)}"]
+        self._lines["corvo_jobs"] = [
+            f'{{state="{state}"}} {float(number)}'
+            for state, number in zip(STATES, self._jobs, strict=True)
+        ]
+        parts = []
+        for name, text in _QUEUE_SERIES.items():
+            if self._lines[name]:
+                parts.append(f"# HELP {name} {text}\n# TYPE {name} gauge\n")
+                parts += [f"{name}{line}\n" for line in self._lines[name]]
+        return "".join(parts).encode()
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 class _Page(Collector):
@@ -163,61 +237,9 @@ class _Page(Collector):
             metric = HistogramMetricFamily(name, HISTOGRAMS[name])
             _add_histogram(metric, [], histogram)
             yield metric
-        yield from _queues(_capped(snapshot.queues), len(snapshot.queues))
         yield from _routes(snapshot.routes)
         if snapshot.abuse_counters:
             yield _abuse_counters(snapshot.abuse_counters)
-
-
-def _capped(queues: Sequence[QueueSample]) -> list[QueueSample]:
-    """At most METRIC_QUEUES_MAX queues and one that stands for the others.
-
-    Queues keep their series as long as they live, because the oldest come first. A queue that
-    really has the name of the others is counted with them.
-    """
-    shown = [q for q in queues[: limits.METRIC_QUEUES_MAX] if q.name != OTHER]
-    rest = [q for q in queues[: limits.METRIC_QUEUES_MAX] if q.name == OTHER]
-    rest += queues[limits.METRIC_QUEUES_MAX :]
-    if rest:
-        jobs = [sum(counts) for counts in zip(*(q.jobs for q in rest), strict=True)]
-        oldest = [max(ages) for ages in zip(*(q.oldest_ready_s for q in rest), strict=True)]
-        counts = [sum(q.groups for q in rest), sum(q.group_blocked for q in rest)]
-        counts.append(sum(q.rate_blocked for q in rest))
-        shown.append(QueueSample(OTHER, jobs, oldest, *counts))
-    return shown
-
-
-def _queues(queues: list[QueueSample], count: int) -> Iterator[Metric]:
-    yield GaugeMetricFamily("corvo_queues_total", "Queues.", value=count)
-    total = GaugeMetricFamily("corvo_jobs", "Jobs by state.", labels=["state"])
-    jobs = GaugeMetricFamily(
-        "corvo_queue_jobs", "Jobs by queue and state.", labels=["queue", "state"]
-    )
-    oldest = GaugeMetricFamily(
-        "corvo_queue_oldest_ready_seconds",
-        "How long the oldest job that is ready to run has been waiting.",
-        labels=["queue", "priority"],
-    )
-    groups = GaugeMetricFamily("corvo_queue_groups", "Groups that have jobs.", labels=["queue"])
-    blocked = GaugeMetricFamily(
-        "corvo_queue_blocked_jobs",
-        "Ready jobs that a limit keeps waiting: that of their group, or the rate limit.",
-        labels=["queue", "by"],
-    )
-    for number, state in enumerate(STATES):
-        total.add_metric([state], sum(queue.jobs[number] for queue in queues))
-    for queue in queues:
-        for number, state in enumerate(STATES):
-            jobs.add_metric([queue.name, state], queue.jobs[number])
-        for number, priority in enumerate(PRIORITY_NAMES):
-            oldest.add_metric([queue.name, priority], queue.oldest_ready_s[number])
-        if queue.groups:
-            groups.add_metric([queue.name], queue.groups)
-        for by, count in (("group", queue.group_blocked), ("rate", queue.rate_blocked)):
-            if count:
-                blocked.add_metric([queue.name, by], count)
-    yield from (total, jobs, oldest)
-    yield from (metric for metric in (groups, blocked) if metric.samples)
 
 
 def _routes(routes: Iterable[RouteSample]) -> Iterator[Metric]:

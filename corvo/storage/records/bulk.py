@@ -3,6 +3,7 @@
 - *Operation*: its fields.
 - *Chunk*: job ids, a byte for each with its outcome (none before it is done), and for each what an
   undo of it needs (`corvo.fsm.ops.bulk_undo`; none of operations that cannot be undone).
+- *Cuts*: for some queues the seq below which jobs belong to an operation on all jobs.
 """
 
 from typing import Final
@@ -15,6 +16,7 @@ from corvo.storage.records.jobs import decode_document
 
 OPERATION_LAYOUT: Final = layout(records.OPERATION)
 CHUNK_LAYOUT: Final = layout(records.CHUNK)
+CUTS_LAYOUT: Final = layout(records.CUTS)
 
 
 def encode_operation(operation: BulkOperation) -> bytes:
@@ -90,3 +92,14 @@ def decode_chunk(data: bytes) -> tuple[list[str], bytes, list[bytes]]:
     """Decode a chunk into (job ids, outcomes, data for an undo)."""
     ids, outcomes, befores = decode_document(CHUNK_LAYOUT, data, "chunk of a bulk operation", "")
     return ids, outcomes, befores
+
+
+def encode_cuts(numbers: list[int], seqs: list[int]) -> bytes:
+    """Encode cuts of queues: their numbers and seqs."""
+    return encode_fields(CUTS_LAYOUT, (numbers, seqs))
+
+
+def decode_cuts(data: bytes) -> tuple[list[int], list[int]]:
+    """Decode cuts of queues into (numbers, seqs)."""
+    numbers, seqs = decode_document(CUTS_LAYOUT, data, "cuts of a bulk operation", "")
+    return numbers, seqs

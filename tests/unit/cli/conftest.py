@@ -110,8 +110,8 @@ class FakeServer(ThreadingHTTPServer):
                     if self.end(job_id, body):
                         return self.json(200, {"status": "ok", "state": "completed"})
                     return self.json(409, {"error": "the lease is lost", "code": "LEASE_LOST"})
-                case ["queues"]:
-                    return self.json(200, list(self.queues.values()))
+                case ["queues?limit=1000"]:
+                    return self.json(200, {"queues": list(self.queues.values())})
                 case ["queues", name] if method == "GET" and name in self.queues:
                     return self.json(200, self.queues[name])
                 case ["/healthz"] | ["", "healthz"]:

@@ -180,7 +180,11 @@ def test_retention_needs_something(run: Any) -> None:
 
 
 def test_a_draining_queue_in_the_table(server: Any, run: Any) -> None:
-    server.can("GET", "/api/v1/queues", [{"name": "q", "paused": True, "draining": True}])
+    server.can(
+        "GET",
+        "/api/v1/queues?limit=1000",
+        {"queues": [{"name": "q", "paused": True, "draining": True}]},
+    )
     assert run("queues").out.splitlines()[1].endswith("draining")
 
 

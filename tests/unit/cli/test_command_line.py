@@ -43,8 +43,8 @@ def test_options_stand_before_a_subcommand(
         ["--output", "json", "schedules", "list"],
         ["schedules", "--output", "json"],
     ):
-        server.can("GET", "/api/v1/schedules", [])
-        assert run(*words).out == "[]\n", words
+        server.can("GET", "/api/v1/schedules?limit=1000", {"schedules": []})
+        assert run(*words).out == '{\n  "schedules": []\n}\n', words
     monkeypatch.setenv("CORVO_URL", "http://127.0.0.1:1")  # the option wins
     answer = run("--server", server.url, "cluster", "--output", "json", "status")
     assert answer.status == 0 and '"mode": "single"' in answer.out
@@ -99,11 +99,11 @@ def test_a_name_stands_for_show(server: Any, run: Any) -> None:
 def test_the_path_of_the_api_is_part_of_no_url(server: Any, run: Any, path: str) -> None:
     words = ("queues", "--server", server.url + path.replace("?x", ""))
     assert run(*words).status == 0
-    assert server.requests[0][1] == "/api/v1/queues"
+    assert server.requests[0][1] == "/api/v1/queues?limit=1000"
 
 
 def test_a_prefix_of_a_proxy_stays(server: Any, run: Any) -> None:
-    server.can("GET", "/corvo/api/v1/queues", [])
+    server.can("GET", "/corvo/api/v1/queues?limit=1000", {"queues": []})
     assert run("queues", "--server", f"{server.url}/corvo/api/v1").status == 0
 
 

@@ -496,7 +496,11 @@ def test_limits_that_are_not_sent(run: Any, words: str) -> None:
 
 
 def test_queues(server: Any, run: Any) -> None:
-    server.can("GET", "/api/v1/queues", [QUEUE, {"name": "a-much-longer-name", "pending": 3}])
+    server.can(
+        "GET",
+        "/api/v1/queues?limit=1000",
+        {"queues": [QUEUE, {"name": "a-much-longer-name", "pending": 3}]},
+    )
     assert run("queues").out.splitlines() == [
         "QUEUE               PENDING  ACTIVE  HELD  SCHEDULED  RETRYING  COMPLETED  DEAD  PAUSED"
         "  LIMITS",
@@ -505,12 +509,12 @@ def test_queues(server: Any, run: Any) -> None:
     ]
     limits: dict[str, Any] = {"max_concurrency": 5, "rate_limit": 10, "rate_window_ms": 60_000}
     limits |= {"group_concurrency": 1, "aging_after": 90.5}
-    server.can("GET", "/api/v1/queues", [QUEUE | limits])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [QUEUE | limits]})
     row = run("queues").out.splitlines()[1]
     assert row.endswith("  5 active, 10/1m, 1 per group, aging 1m30s500ms")
-    server.can("GET", "/api/v1/queues", [QUEUE])
-    assert json.loads(run("queues", "--output-json").out) == [QUEUE]
-    server.can("GET", "/api/v1/queues", [])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [QUEUE]})
+    assert json.loads(run("queues", "--output-json").out) == {"queues": [QUEUE]}
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": []})
     assert run("queues").out == "No queues\n"
 
 
@@ -519,15 +523,15 @@ def test_schedules(server: Any, run: Any) -> None:
     daily |= {"next_run": "2026-01-02T00:00:00Z", "last_run": "2026-01-01T00:00:00.003Z"}
     hourly = {"name": "h", "queue": "q", "cron": "@hourly", "timezone": "UTC", "enabled": False}
     for words in ("schedules", "schedules list"):
-        server.can("GET", SCHEDULES, [daily, hourly])
+        server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": [daily, hourly]})
         assert run(*words.split()).out.splitlines() == [
             "NAME   QUEUE  CRON     TIMEZONE  NEXT RUN              LAST RUN",
             "daily  q      @daily   UTC       2026-01-02T00:00:00Z  2026-01-01T00:00:00.003Z",
             "h      q      @hourly  UTC       paused",
         ]
-    server.can("GET", SCHEDULES, [daily])
-    assert json.loads(run("schedules", "--output", "json").out) == [daily]
-    server.can("GET", SCHEDULES, [])
+    server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": [daily]})
+    assert json.loads(run("schedules", "--output", "json").out) == {"schedules": [daily]}
+    server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": []})
     assert run("schedules").out == "No schedules\n"
     shown = {**daily, "id": "sched_1", "overlap": "allow", "catch_up": "last"}
     shown |= {"description": "At 00:00 every day", "next_runs": ["2026-01-02T00:00:00Z"]}
@@ -562,7 +566,7 @@ def test_a_batch(server: Any, run: Any) -> None:
 
 def test_status(server: Any, run: Any) -> None:
     server.can("GET", "/api/v1/cluster/status", STATUS)
-    server.can("GET", "/api/v1/queues", [QUEUE])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [QUEUE]})
     assert run("status").out.splitlines() == [
         "Mode: single  Status: healthy",
         "",
@@ -570,10 +574,10 @@ def test_status(server: Any, run: Any) -> None:
         "mail   12       1       0     2          4         5          0",
     ]
     server.can("GET", "/api/v1/cluster/status", STATUS)
-    server.can("GET", "/api/v1/queues", [])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": []})
     assert run("status").out.endswith("\n\nNo queues\n")
     server.can("GET", "/api/v1/cluster/status", STATUS)
-    server.can("GET", "/api/v1/queues", [QUEUE])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [QUEUE]})
     assert json.loads(run("status", "--output", "json").out) == {
         "cluster": STATUS,
         "queues": [QUEUE],
@@ -589,22 +593,22 @@ def test_workers(server: Any, run: Any) -> None:
         "started_at": "2025-12-31T00:00:00Z",
         "status": "offline",
     }
-    server.can("GET", "/api/v1/workers", [worker])
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
     assert run("workers").out.splitlines() == [
         "ID  HOSTNAME  LAST HEARTBEAT        STATUS",
         "w1  h         2026-01-01T00:00:00Z  offline",
     ]
-    server.can("GET", "/api/v1/workers", [worker])
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
     shown = run("workers", "w1").out
     assert shown.endswith("offline\n\nQueues: q\nStarted: 2025-12-31T00:00:00Z\n")
-    server.can("GET", "/api/v1/workers", [worker])
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
     assert json.loads(run("workers", "w1", "--output", "json").out) == worker
-    server.can("GET", "/api/v1/workers", [worker])
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
     assert run("workers", "w2").err == "Error: worker w2 does not exist\n"
-    server.can("GET", "/api/v1/workers", [])
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": []})
     assert run("workers").out == "No workers connected\n"
-    server.can("GET", "/api/v1/workers", [worker])
-    assert json.loads(run("workers", "--output", "json").out) == [worker]
+    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
+    assert json.loads(run("workers", "--output", "json").out) == {"workers": [worker]}
 
 
 def test_fetch_prints_the_commands_that_end_the_job(server: Any, run: Any) -> None:
@@ -757,7 +761,7 @@ def test_bad_server_url(run: Any, url: str) -> None:
 
 
 def test_server_without_scheme(server: Any, run: Any) -> None:
-    server.can("GET", "/api/v1/queues", [])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": []})
     assert run("queues", "--server", server.url.removeprefix("http://")).status == 0
 
 
@@ -786,9 +790,9 @@ def test_strange_answers(server: Any, run: Any, body: bytes, status: int, says: 
 def test_server_data_never_reaches_the_terminal_raw(server: Any, run: Any) -> None:
     evil = "\x1b[2J\x9b31m\r\n\x07\u202eexe\x7f"
     shown = "\\x1b[2J\\x9b31m\\r\\n\\x07\\u202eexe\\x7f"
-    server.can("GET", "/api/v1/queues", [{"name": evil}])
+    server.can("GET", "/api/v1/queues?limit=1000", {"queues": [{"name": evil}]})
     assert shown in run("queues").out
-    server.can("GET", "/api/v1/queues", {"error": evil, "code": evil}, 400)
+    server.can("GET", "/api/v1/queues?limit=1000", {"error": evil, "code": evil}, 400)
     assert run("queues").err == f"Error: {shown}\n"
     for words in (("inspect", "j1"), ("inspect", "j1", "--output", "json")):
         server.can("GET", JOBS, json.dumps({"id": evil}, ensure_ascii=False).encode())
@@ -806,7 +810,9 @@ def test_debug_log_shows_the_request(server: Any, run: Any) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        assert "GET /api/v1/queues status=200" in run("--log-level", "debug", "queues").err
+        assert (
+            "GET /api/v1/queues?limit=1000 status=200" in run("--log-level", "debug", "queues").err
+        )
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

@@ -263,7 +263,7 @@ def test_every_field_of_the_model_is_stored() -> None:
     assert attributes(Queue(1, "q")) == {*QUEUE, "number", "name", "dirty"}
     assert attributes(Worker("w")) == {*WORKER, "id", "dirty"}
     assert attributes(Schedule("s")) == {*SCHEDULE, "id"}
-    assert attributes(BulkOperation("t", 0)) == {*OPERATION, "id"}
+    assert attributes(BulkOperation("t", 0)) == {*OPERATION, "id", "cuts"}
     assert attributes(meta.Meta()) == set(META)
 
 

@@ -3,19 +3,22 @@
 import gc
 import os
 import resource
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
 
-from corvo import API_VERSION, __version__
+from corvo import API_VERSION, __version__, limits
 from corvo._fast.http.exchange import Request
 from corvo.engine.service import Service
 from corvo.errors import NotFound, NotReady, ValidationError
 from corvo.net.api import prometheus
 from corvo.net.api.requests import ClockBody, decode_optional
 from corvo.net.api.responses import reply_json, worker_document
+from corvo.net.api.steps import Steps
 from corvo.net.http.query import Query
 from corvo.platform.clock import TestClock
 from corvo.platform.durations import format_time, parse_duration, parse_time
+
+_WORKER_SIZE: Final = 300  # bytes of a worker in a page, without the names of its queues
 
 
 class Admin:
@@ -25,24 +28,40 @@ class Admin:
         self,
         service: Service,
         status: Callable[[], dict[str, Any]],
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], Generator[None, None, bytes]],
         state: Callable[[], tuple[str, str]],
         search_trouble: Callable[[bool], str] = lambda _required: "",
     ) -> None:
-        """`state` gives the role of this node, and why it is not ready; `search_trouble` why search
-        is not open, if that is required or this node has just started."""
+        """`metrics` makes the page in steps. `state` gives the role of this node, and why it is not
+        ready; `search_trouble` why search is not open, if that is required or this node has just
+        started."""
         self._service = service
+        self.steps = Steps(service)
         self._status = status
         self._metrics = metrics
         self._state = state
         self._search_trouble = search_trouble
 
     def workers(self, request: Request) -> None:
-        """All workers, the one seen last first."""
+        """A page of workers, the one seen last first."""
+        query = Query(request)
+        before_ns, after_id = _parse_worker_cursor(query.text("cursor"))
+        reads, limit = self._service.reads, query.limit()
         now_ns = self._service.clock.stamp()
-        workers = sorted(self._service.reads.workers(), key=lambda w: (-w.seen_ns, w.id))
-        active = self._service.reads.active_by_worker()
-        reply_json(request, 200, [worker_document(worker, now_ns, active) for worker in workers])
+        active = reads.active_by_worker()
+        found = reads.workers(before_ns, after_id, limit + 1)
+        documents: list[dict[str, Any]] = []
+        size = 0
+        for worker in found[:limit]:
+            size += _WORKER_SIZE + sum(map(len, worker.queues))
+            if size > limits.PAGE_SIZE_MAX and documents:
+                break
+            documents.append(worker_document(worker, now_ns, active))
+        reply: dict[str, Any] = {"workers": documents, "total": reads.worker_count}
+        if len(found) > len(documents):
+            last = found[len(documents) - 1]
+            reply["cursor"] = f"{last.seen_ns}:{last.id}".encode().hex()
+        reply_json(request, 200, reply)
 
     def cluster_status(self, request: Request) -> None:
         """State of this node and its log."""
@@ -55,7 +74,11 @@ class Admin:
 
     def metrics(self, request: Request) -> None:
         """Prometheus text."""
-        request.reply(200, self._metrics(), b"", prometheus.CONTENT_TYPE)
+        self.steps.run(request, self._page_of_metrics(request))
+
+    def _page_of_metrics(self, request: Request) -> Iterator[None]:
+        page = yield from self._metrics()
+        request.reply(200, page, b"", prometheus.CONTENT_TYPE)
 
     def info(self, request: Request) -> None:
         """Version of the server and of its API."""
@@ -113,6 +136,16 @@ class Admin:
         elif body.freeze is not None:
             clock.freeze(body.freeze)
         reply_json(request, 200, {"now": format_time(clock.stamp()), "frozen": clock.frozen})
+
+
+def _parse_worker_cursor(cursor: str) -> tuple[int, str]:
+    if not cursor:
+        return limits.DUE_MAX_NS, ""
+    try:
+        seen, worker_id = bytes.fromhex(cursor).decode().split(":", 1)
+        return int(seen), worker_id
+    except ValueError:  # UnicodeDecodeError is one
+        raise ValidationError("cursor is not one of this list", field="cursor") from None
 
 
 def anonymous_memory() -> int:

@@ -1,5 +1,8 @@
 """The limits of a queue: rate limit, groups, aging."""
 
+from collections.abc import Iterator
+from typing import Any, Final
+
 from msgspec import UNSET
 
 from corvo import limits, ops
@@ -10,14 +13,18 @@ from corvo.errors import ValidationError
 from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import AgingBody, GroupsBody, ThrottleBody, decode
 from corvo.net.api.responses import group_document, reply_json
+from corvo.net.api.steps import Steps
 from corvo.net.http.query import Query
+
+_KEYS_PER_STEP: Final = 5_000
 
 
 class Limits:
     """Handlers of /queues/{name}/throttle, /groups and /aging."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, steps: Steps) -> None:
         self._service = service
+        self._steps = steps
 
     def throttle(self, request: Request) -> None:
         """Limit the jobs handed out within any window of time."""
@@ -62,10 +69,22 @@ class Limits:
         query = Query(request)
         name = self._service.queue(validate.queue_name(request.params[0])).name
         limit = query.limit()
-        total, groups = self._service.reads.groups(name, query.text("after"), limit + 1)
-        reply = {"groups": [group_document(group) for group in groups[:limit]], "total": total}
-        if len(groups) > limit:
-            reply["cursor"] = groups[limit - 1].key
+        self._steps.run(request, self._groups(request, name, query.text("after"), limit))
+
+    def _groups(self, request: Request, name: str, after: str, limit: int) -> Iterator[None]:
+        reads = self._service.reads
+        keys = reads.group_keys(name)
+        first: list[str] = []
+        for at in range(0, len(keys), _KEYS_PER_STEP):
+            if at:
+                yield
+            first += [key for key in keys[at : at + _KEYS_PER_STEP] if key > after]
+            first = sorted(first)[: limit + 1]
+        groups = [reads.group(name, key) for key in first[:limit]]
+        documents = [group_document(group) for group in groups if group is not None]
+        reply: dict[str, Any] = {"groups": documents, "total": len(keys)}
+        if len(first) > limit:
+            reply["cursor"] = first[limit - 1]
         reply_json(request, 200, reply)
 
     def age(self, request: Request) -> None:

@@ -1,8 +1,9 @@
 """Queues: list, read, pause, drain, limit, clear, delete."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, json
 
 from corvo import ops
 from corvo._fast.http.exchange import Request, reply_error
@@ -10,10 +11,12 @@ from corvo.engine import validate
 from corvo.engine.service import Service
 from corvo.errors import CorvoError, ValidationError
 from corvo.limits import CONCURRENCY_MAX
-from corvo.model import END_STATES, KEEP_DEFAULT
+from corvo.model import END_STATES, KEEP_DEFAULT, STATES
 from corvo.net.api.handlers.jobs import on_done
+from corvo.net.api.queue_pages import SORTS, QueuePage
 from corvo.net.api.requests import ConcurrencyBody, RetentionBody, decode
 from corvo.net.api.responses import queue_document, reply_json
+from corvo.net.api.steps import DOCUMENTS_PER_STEP, Steps
 from corvo.net.http.query import Query
 from corvo.platform.echoes import shown
 
@@ -21,14 +24,34 @@ from corvo.platform.echoes import shown
 class Queues:
     """Handlers of /queues."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, steps: Steps) -> None:
         self._service = service
+        self._steps = steps
 
     def list(self, request: Request) -> None:
-        """All queues by name, from counters."""
-        reads, now_ns = self._service.reads, self._service.clock.stamp()
-        queues = [queue_document(reads, queue, now_ns) for queue in reads.queues()]
-        reply_json(request, 200, queues)
+        """A page of queues, and the number of jobs by state in all of them."""
+        query = Query(request)
+        page = QueuePage(
+            query.choice("sort", SORTS), query.text("name"), query.limit(), query.text("cursor")
+        )
+        self._steps.run(request, self._list(request, page))
+
+    def _list(self, request: Request, page: QueuePage) -> Iterator[None]:
+        reads = self._service.reads
+        yield from page.read(reads)
+        now_ns = self._service.clock.stamp()
+        documents: list[Raw] = []
+        for number, name in enumerate(page.names):
+            if number % DOCUMENTS_PER_STEP == DOCUMENTS_PER_STEP - 1:
+                yield
+            queue = reads.queue(name)
+            if queue is not None:
+                documents.append(Raw(json.encode(queue_document(reads, queue, now_ns))))
+        reply: dict[str, Any] = {"queues": documents, "total": reads.queue_count}
+        reply["jobs"] = dict(zip(STATES, reads.totals().jobs, strict=True))
+        if page.cursor:
+            reply["cursor"] = page.cursor
+        reply_json(request, 200, reply)
 
     def get(self, request: Request) -> None:
         """One queue."""

@@ -18,6 +18,7 @@ from corvo.net.api.handlers.enqueue import on_enqueued
 from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ScheduleBody, decode
 from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
+from corvo.net.http.query import Query
 from corvo.platform import cron
 from corvo.platform.echoes import shown
 from corvo.platform.ids import SCHEDULE_PREFIX
@@ -48,9 +49,21 @@ class Schedules:
         self._commands = commands
 
     def list(self, request: Request) -> None:
-        """All schedules by name, without their next runs."""
-        schedules = self._service.reads.schedules()
-        reply_json(request, 200, [schedule_summary(schedule) for schedule in schedules])
+        """A page of schedules by name, without their next runs."""
+        query = Query(request)
+        limit = query.limit()
+        found = self._service.reads.schedules(_parse_cursor(query.text("cursor")), limit + 1)
+        documents: list[dict[str, Any]] = []
+        size = 0
+        for schedule in found[:limit]:
+            size += len(schedule.job)
+            if size > limits.PAGE_SIZE_MAX and documents:
+                break
+            documents.append(schedule_summary(schedule))
+        reply: dict[str, Any] = {"schedules": documents}
+        if len(found) > len(documents):
+            reply["cursor"] = found[len(documents) - 1].name.encode().hex()
+        reply_json(request, 200, reply)
 
     def get(self, request: Request) -> None:
         """One schedule and its next runs."""
@@ -195,3 +208,10 @@ def _catch_up_limit(value: int) -> int:
             field="catch_up_limit",
         )
     return value
+
+
+def _parse_cursor(cursor: str) -> str:
+    try:
+        return bytes.fromhex(cursor).decode()
+    except ValueError:  # UnicodeDecodeError is one
+        raise ValidationError("cursor is not one of this list", field="cursor") from None

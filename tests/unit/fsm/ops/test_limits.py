@@ -536,13 +536,15 @@ def test_options_make_the_queue_and_say_so() -> None:
     ]
 
 
-def test_groups_in_order_of_key() -> None:
+def test_groups_by_key() -> None:
     driver = Driver()
     put(driver, "b1", "a1", "a2", "d1", "c1")
     driver.take()
-    total, groups = driver.machine.groups("q", "a", 2)
-    assert (total, [group.key for group in groups]) == (4, ["b", "c"])
-    assert driver.machine.groups("none", "", 10) == (0, [])
+    assert sorted(driver.machine.group_keys("q")) == ["a", "b", "c", "d"]
+    group = driver.machine.group("q", "b")
+    assert group is not None and group.key == "b"
+    assert driver.machine.group("q", "z") is None and driver.machine.group("none", "b") is None
+    assert driver.machine.group_keys("none") == []
 
 
 @pytest.mark.parametrize("key", ["\0", "a\0b", "é" * 500])
