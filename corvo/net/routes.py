@@ -170,9 +170,6 @@ def routes(
     table += _methods(
         Rpc(hub.loop, WorkerCalls(service, enqueues, work), hub.streams, hub.events, hub.lifecycles)
     )
-    # Collectors of metrics look at the root; the right is that of the same page in the API.
-    facts: dict[str, Any] = {"at": THIS_NODE, "needs": "metrics.read", "namespaced": False}
-    table.append(Route("GET", "/metrics", admin.metrics, "/metrics", **facts))
     return table + _probes(admin)
 
 
@@ -208,16 +205,18 @@ def _methods(rpc: Rpc) -> list[Route]:
 
 
 def _probes(admin: Admin) -> list[Route]:
-    """Endpoints outside the API, served without credentials."""
-    probes: list[tuple[str, Handler, tuple[str, ...]]] = [
-        ("/healthz", admin.healthz, ()),
-        (_API + "/healthz", admin.healthz, ()),
-        ("/readyz", admin.readyz, ("mirror",)),
-        ("/", _welcome, ()),
+    """Endpoints for probes, which have no credentials, and for collectors of metrics, which look at
+    the root and need the same permission there as in the API."""
+    probes: list[tuple[str, Handler, str, tuple[str, ...]]] = [
+        ("/healthz", admin.healthz, PUBLIC, ()),
+        (_API + "/healthz", admin.healthz, PUBLIC, ()),
+        ("/readyz", admin.readyz, PUBLIC, ("mirror",)),
+        ("/metrics", admin.metrics, "metrics.read", ()),
+        ("/", _welcome, PUBLIC, ()),
     ]
     return [
-        Route("GET", path, handler, path, at=THIS_NODE, needs=PUBLIC, namespaced=False, query=query)
-        for path, handler, query in probes
+        Route("GET", path, handler, path, at=THIS_NODE, needs=needs, namespaced=False, query=query)
+        for path, handler, needs, query in probes
     ]
 
 

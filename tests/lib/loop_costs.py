@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -82,6 +82,12 @@ class _Mirror:
         callback, argument = completion
         msgpack.packb([0, 1, method, arguments, 1])
         callback(argument, {} if method == "rebuild" else (_ANSWERS.get(method, b"{}"), False))
+
+
+def _metrics() -> Generator[None, None, bytes]:
+    """A page of metrics in two steps."""
+    yield
+    return b""
 
 
 class _Members:
@@ -159,7 +165,7 @@ class CostRig:
         ids = JobIds(clock.random_bytes)
         service = Service(load({}, {}), clock, self.machine, self.pipeline, ids)
         service.mirror = _Mirror()
-        admin = Admin(service, dict, bytes, lambda: ("leader", ""))
+        admin = Admin(service, dict, _metrics, lambda: ("leader", ""))
         members: Any = _Members()
         hub = StreamHub(loop, service)
         work = WorkCommands(service, hub.job_output)

@@ -143,7 +143,7 @@ def outcome(reply: tuple[int, Any]) -> tuple[int, Any]:
 
 
 def named(case: Any) -> str:
-    return getattr(case, "__name__", str(case)[:50])
+    return str(getattr(case, "__name__", getattr(case, "name", case)))[:50]
 
 
 def test_the_tables_are_complete() -> None:

@@ -436,7 +436,10 @@ def _explained(text: str, kind: type, body: bytes) -> ValidationError:
     path, place = _place(at_path.lstrip("."), kind, body)
     where = f" (at {path})" if path else ""
     known = struct.__struct_encode_fields__
-    names = unknown_members(body, at_path, struct)
+    try:
+        names = unknown_members(body, at_path, struct)
+    except (msgspec.DecodeError, RecursionError):  # the body is broken after that member
+        names = []
     if len(names) > 1:
         later = dict.fromkeys(_NOT_HERE.get(struct, ()), "not part of this version")
         message = f"unknown fields {named(names, known, later)}{where}"
