@@ -19,6 +19,7 @@ _log = logging.getLogger("corvo.cli")
 
 T = TypeVar("T")
 _API_PATH = re.compile("/api/v1(?:/|$)")  # as in the URL of a request
+_NEXT = re.compile('<([^>]*)>[ \t]*;[ \t]*rel="?next"?[ \t]*(?:[,;]|$)')  # in the header Link
 
 
 class ServerError(CorvoError):
@@ -92,6 +93,19 @@ class Client:
         whole.pop("cursor", None)
         return msgspec.json.encode(whole | {noun: items})
 
+    def get_array(self, path: str) -> bytes:
+        """Send GETs until an array has no more pages; one array of all its items.
+
+        The query of each further page is that of the link to it."""
+        items: list[msgspec.Raw] = []
+        query = f"limit={PAGE_MAX}"
+        while query:
+            page, headers = self._exchange("GET", f"{path}?{query}")
+            items += self.decode(page, list[msgspec.Raw])
+            link = _NEXT.search(", ".join(headers.get_all("Link", [])))
+            query = urllib.parse.urlsplit(link[1]).query if link else ""
+        return msgspec.json.encode(items)
+
     def post(self, path: str, body: object, wait_s: float = 0, key: str | None = None) -> bytes:
         """Send a POST and return the body.
 
@@ -107,6 +121,17 @@ class Client:
         key: str | None = None,
     ) -> bytes:
         """Send a request and return the body of a 2xx response (empty for 204); else raise."""
+        return self._exchange(method, path, body, wait_s, key)[0]
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        wait_s: float = 0,
+        key: str | None = None,
+    ) -> tuple[bytes, http.client.HTTPMessage]:
+        """Send a request and return the body and the headers of a 2xx response; else raise."""
         connection = self._connect(wait_s)
         headers = {"Accept": "application/json", "Connection": "close"}
         if key is not None:
@@ -126,7 +151,7 @@ class Client:
         _log.debug("%s %s status=%d ms=%.1f", method, path, answer.status, taken_ms)
         if not 200 <= answer.status < 300:
             raise refusal(answer.status, answer.reason, data)
-        return data
+        return data, answer.headers
 
     def lines(self, path: str, wait_s: float) -> Iterator[bytes]:
         """Yield the lines of a streamed body, without line ends, as they arrive.

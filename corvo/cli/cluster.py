@@ -115,18 +115,6 @@ class Worker(msgspec.Struct):
         return [self.id, self.hostname, self.last_heartbeat or "", self.status]
 
 
-class Workers(msgspec.Struct):
-    """All workers."""
-
-    workers: list[Worker]
-
-
-class RawWorkers(msgspec.Struct):
-    """All workers, as received."""
-
-    workers: list[msgspec.Raw]
-
-
 @click.command()
 @client_options
 def status(session: Session) -> None:
@@ -151,11 +139,11 @@ def status(session: Session) -> None:
 @client_options
 def workers(session: Session, worker: str | None) -> None:
     """List the workers, the most recent heartbeat first, or show one worker."""
-    answer = session.client.get_pages("/api/v1/workers", "workers")
+    answer = session.client.get_array("/api/v1/workers")
     if worker is not None:
         _show_worker(session, answer, worker)
         return
-    rows = session.decode(answer, Workers).workers
+    rows = session.decode(answer, list[Worker])
     if session.as_json or not rows:
         session.show(answer, "No workers connected")
         return
@@ -163,7 +151,7 @@ def workers(session: Session, worker: str | None) -> None:
 
 
 def _show_worker(session: Session, answer: bytes, name: str) -> None:
-    for raw in session.decode(answer, RawWorkers).workers:
+    for raw in session.decode(answer, list[msgspec.Raw]):
         row = session.decode(bytes(raw), Worker)
         if row.id == name:
             break

@@ -39,12 +39,6 @@ class Schedule(msgspec.Struct):
     blocked_by: Blocker | None = None
 
 
-class Schedules(msgspec.Struct):
-    """All schedules."""
-
-    schedules: list[Schedule]
-
-
 @click.group(cls=ListingGroup)
 def schedules() -> None:
     """List, create and change cron schedules."""
@@ -54,8 +48,8 @@ def schedules() -> None:
 @client_options
 def list_all(session: Session) -> None:
     """List the schedules; same as `corvo schedules` without a subcommand."""
-    answer = session.client.get_pages(_PATH, "schedules")
-    rows = session.decode(answer, Schedules).schedules
+    answer = session.client.get_array(_PATH)
+    rows = session.decode(answer, list[Schedule])
     if session.as_json or not rows:
         session.show(answer, "No schedules")
         return

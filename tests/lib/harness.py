@@ -205,11 +205,20 @@ class Api:
 
     def listed(self, noun: str) -> list[dict[str, Any]]:
         """Return all items of a list that has pages: queues, workers or schedules."""
-        page = self.ok("GET", f"/{noun}?limit=1000")
-        items: list[dict[str, Any]] = page[noun]
-        while "cursor" in page:
-            page = self.ok("GET", f"/{noun}?limit=1000&cursor={page['cursor']}")
-            items += page[noun]
+        items: list[dict[str, Any]] = []
+        following = f"/{noun}?limit=1000"
+        while following:
+            reply = self.raw("GET", following)
+            assert reply.status == 200, (following, reply)
+            page = json.loads(reply.body)
+            if isinstance(page, dict):  # queues: the position is part of the document
+                items += page[noun]
+                cursor = page.get("cursor")
+                following = cursor and f"/{noun}?limit=1000&cursor={cursor}"
+            else:
+                items += page
+                link = reply.headers["link"] or ""
+                following = link.removeprefix("</api/v1").partition(">")[0]
         return items
 
     # ---- producers, workers, and what tests look at ----

@@ -1,6 +1,25 @@
 """Lists in pages, and the metrics page, over HTTP."""
 
+import json
+from typing import Any
+
 from lib.harness import Api, refused
+
+
+def page_and_link(api: Api, path: str) -> tuple[list[dict[str, Any]], str | None]:
+    """A page of a list that is an array, and its header Link."""
+    reply = api.raw("GET", path)
+    assert reply.status == 200, reply
+    page: list[dict[str, Any]] = json.loads(reply.body)
+    return page, reply.headers["link"]
+
+
+def following(link: str | None, path: str) -> str:
+    """The path of the next page; the link must lead to the same list."""
+    assert link is not None
+    start, end = f"</api/v1{path}", '>; rel="next"'
+    assert link.startswith(start) and link.endswith(end), link
+    return path + link.removeprefix(start).removesuffix(end)
 
 
 def test_queues_in_pages(api: Api, queue: str) -> None:
@@ -29,11 +48,14 @@ def test_workers_in_pages(api: Api, queue: str) -> None:
     for name in names:
         api.fetch(queue, worker_id=name)
         api.ok("POST", "/test/clock", {"advance": "1s"})
-    page = api.ok("GET", "/workers?limit=2")
-    assert [row["id"] for row in page["workers"]] == [names[4], names[3]]
-    second = api.ok("GET", f"/workers?limit=2&cursor={page['cursor']}")
-    assert [row["id"] for row in second["workers"]] == [names[2], names[1]]
-    assert page["total"] == len(api.listed("workers"))
+    page, link = page_and_link(api, "/workers?limit=2")
+    assert [row["id"] for row in page] == [names[4], names[3]]
+    path = following(link, "/workers?limit=2&cursor=")
+    second, _ = page_and_link(api, path)
+    assert [row["id"] for row in second] == [names[2], names[1]]
+    whole, link = page_and_link(api, "/workers")
+    assert whole[:4] == page + second and link is None
+    assert api.listed("workers") == whole
     refused(api.get("/workers?cursor=xyz"), 400, "VALIDATION_ERROR")
 
 
@@ -41,11 +63,31 @@ def test_schedules_in_pages(api: Api, queue: str) -> None:
     names = [f"{queue}-{number}" for number in range(3)]
     for name in names:
         api.ok("POST", "/schedules", {"name": name, "queue": queue, "cron": "@daily"})
-    page = api.ok("GET", "/schedules?limit=2")
-    assert [row["name"] for row in page["schedules"]] == names[:2]
-    rest = api.ok("GET", f"/schedules?limit=2&cursor={page['cursor']}")
-    assert [row["name"] for row in rest["schedules"]] == names[2:] and "cursor" not in rest
+    page, link = page_and_link(api, "/schedules?limit=2&consistent=true")
+    assert [row["name"] for row in page] == names[:2]
+    path = following(link, "/schedules?limit=2&consistent=true&cursor=")
+    rest, link = page_and_link(api, path)
+    assert [row["name"] for row in rest] == names[2:] and link is None
+    assert page_and_link(api, "/schedules") == (page + rest, None)
     refused(api.get("/schedules?cursor=xyz"), 400, "VALIDATION_ERROR")
+    refused(api.get("/schedules?limit=1001"), 400, "VALIDATION_ERROR")
+
+
+def test_a_page_ends_after_its_bytes_too(api: Api, queue: str) -> None:
+    names = [f"{queue}-{number}" for number in range(9)]
+    body = {"queue": queue, "cron": "@daily", "payload": "x" * 250_000}
+    for name in names:
+        api.ok("POST", "/schedules", body | {"name": name})
+    path, pages = "/schedules", []
+    while path:
+        page, link = page_and_link(api, path)
+        pages.append([row["name"] for row in page if row["name"] in names])
+        path = following(link, "/schedules?limit=1000&cursor=") if link else ""
+    assert pages == [names[:4], names[4:8], names[8:]]
+    found = [row["name"] for row in api.listed("schedules")]
+    assert [name for name in found if name in names] == names
+    for name in names:
+        api.ok("DELETE", f"/schedules/{name}")
 
 
 def test_metrics_at_the_root_and_in_the_api(api: Api, queue: str) -> None:

@@ -155,9 +155,7 @@ def test_a_worker_has_the_number_of_its_active_jobs(api: Api, queue: str) -> Non
         body = {"queues": [queue], "worker_id": f"{queue}-{worker}", "timeout": 0, "count": count}
         jobs = api.ok("POST", "/fetch/batch", body)["jobs"]
     api.ok("POST", f"/ack/{jobs[0]['job_id']}", {"lease_token": jobs[0]["lease_token"]})
-    answer = api.ok("GET", "/workers")
-    workers = answer["workers"] if isinstance(answer, dict) else answer
-    active = {worker["id"]: worker["active_jobs"] for worker in workers}
+    active = {worker["id"]: worker["active_jobs"] for worker in api.ok("GET", "/workers")}
     assert active[f"{queue}-busy"] == 3 and active[f"{queue}-idle"] == 0
 
 

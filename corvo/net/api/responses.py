@@ -13,7 +13,7 @@ from msgspec import Raw
 from corvo import events, limits, ops
 from corvo._fast.codec.fields import Writer
 from corvo._fast.codec.layouts import decode_fields
-from corvo._fast.http.exchange import Request
+from corvo._fast.http.exchange import Request, header_line
 from corvo.engine.reads import UNDOABLE, Group, Reads
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import (
@@ -74,6 +74,15 @@ _writer = Writer()
 def reply_json(request: Request, status: int, document: Any) -> None:
     """Answer with a document."""
     request.reply(status, _ENCODE(document))
+
+
+def reply_array(request: Request, documents: list[dict[str, Any]], following: str) -> None:
+    """Answer with a page that is an array. `following` is the query of the next page, or empty;
+    the header Link (RFC 8288) leads to it."""
+    headers = b""
+    if following:
+        headers = header_line("Link", f'<{request.route.pattern}?{following}>; rel="next"')
+    request.reply(200, _ENCODE(documents), headers)
 
 
 def fetched_document(job: Fetched) -> bytes:

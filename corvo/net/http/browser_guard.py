@@ -26,7 +26,7 @@ _FOREIGN: Final = (b"cross-site", b"same-site")
 
 _CORS: Final = (
     b"Access-Control-Allow-Origin: %b\r\nVary: Origin\r\n"
-    b"Access-Control-Expose-Headers: Retry-After, X-Corvo-Index, X-Request-Id\r\n"
+    b"Access-Control-Expose-Headers: Link, Retry-After, X-Corvo-Index, X-Request-Id\r\n"
 )
 # Answers the preflight request of a browser. The star does not include Authorization.
 _PREFLIGHT: Final = (

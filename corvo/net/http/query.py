@@ -1,7 +1,7 @@
 """The query of a request: names of its route only, each at most once, with clear refusals."""
 
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from corvo import limits
 from corvo._fast.http.exchange import Request
@@ -97,9 +97,13 @@ class Query:
             return 0
         return self.integer(name, 0, 0, 10**_INTEGER_DIGITS_MAX - 1)
 
-    def limit(self, high: int = limits.PAGE_MAX) -> int:
+    def limit(self, high: int = limits.PAGE_MAX, absent: int = limits.PAGE_DEFAULT) -> int:
         """How many items a page may have."""
-        return self.integer("limit", limits.PAGE_DEFAULT, 1, high)
+        return self.integer("limit", absent, 1, high)
+
+    def following(self, limit: int, cursor: str) -> str:
+        """The query of the page after a position, encoded; other parameters stay."""
+        return urlencode(self._values | {"limit": limit, "cursor": cursor})
 
     def duration_ns(self, name: str, absent_s: int, max_s: int) -> int:
         """A duration, cut to the longest allowed."""

@@ -46,8 +46,14 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, raw))
         self.server.keys.append(self.headers.get("Idempotency-Key"))
         canned = self.server.canned.get((self.command, self.path))
-        status, body = canned.pop(0) if canned else self.server.act(self.command, self.path, raw)
+        if canned:
+            status, body, headers = canned.pop(0)
+        else:
+            status, body = self.server.act(self.command, self.path, raw)
+            headers = {}
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         if status != 204:
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -69,17 +75,17 @@ class FakeServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[tuple[str, str, bytes]] = []
         self.keys: list[str | None] = []
-        self.canned: dict[tuple[str, str], list[tuple[int, bytes]]] = {}
+        self.canned: dict[tuple[str, str], list[tuple[int, bytes, dict[str, str]]]] = {}
         self.changed = threading.Condition()
         self.numbers = itertools.count()
         self.pending: dict[str, list[dict[str, Any]]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         self.queues = {"q": {"name": "q"}, "a/b": {"name": "a/b"}, "mail": {"name": "mail"}}
 
-    def can(self, method: str, path: str, body: object, status: int = 200) -> None:
+    def can(self, method: str, path: str, body: object, status: int = 200, **headers: str) -> None:
         """Answer the next such request with this."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.canned.setdefault((method, path), []).append((status, raw))
+        self.canned.setdefault((method, path), []).append((status, raw, headers))
 
     @property
     def bodies(self) -> list[Any]:

@@ -43,8 +43,8 @@ def test_options_stand_before_a_subcommand(
         ["--output", "json", "schedules", "list"],
         ["schedules", "--output", "json"],
     ):
-        server.can("GET", "/api/v1/schedules?limit=1000", {"schedules": []})
-        assert run(*words).out == '{\n  "schedules": []\n}\n', words
+        server.can("GET", "/api/v1/schedules?limit=1000", [])
+        assert run(*words).out == "[]\n", words
     monkeypatch.setenv("CORVO_URL", "http://127.0.0.1:1")  # the option wins
     answer = run("--server", server.url, "cluster", "--output", "json", "status")
     assert answer.status == 0 and '"mode": "single"' in answer.out

@@ -523,15 +523,15 @@ def test_schedules(server: Any, run: Any) -> None:
     daily |= {"next_run": "2026-01-02T00:00:00Z", "last_run": "2026-01-01T00:00:00.003Z"}
     hourly = {"name": "h", "queue": "q", "cron": "@hourly", "timezone": "UTC", "enabled": False}
     for words in ("schedules", "schedules list"):
-        server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": [daily, hourly]})
+        server.can("GET", f"{SCHEDULES}?limit=1000", [daily, hourly])
         assert run(*words.split()).out.splitlines() == [
             "NAME   QUEUE  CRON     TIMEZONE  NEXT RUN              LAST RUN",
             "daily  q      @daily   UTC       2026-01-02T00:00:00Z  2026-01-01T00:00:00.003Z",
             "h      q      @hourly  UTC       paused",
         ]
-    server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": [daily]})
-    assert json.loads(run("schedules", "--output", "json").out) == {"schedules": [daily]}
-    server.can("GET", f"{SCHEDULES}?limit=1000", {"schedules": []})
+    server.can("GET", f"{SCHEDULES}?limit=1000", [daily])
+    assert json.loads(run("schedules", "--output", "json").out) == [daily]
+    server.can("GET", f"{SCHEDULES}?limit=1000", [])
     assert run("schedules").out == "No schedules\n"
     shown = {**daily, "id": "sched_1", "overlap": "allow", "catch_up": "last"}
     shown |= {"description": "At 00:00 every day", "next_runs": ["2026-01-02T00:00:00Z"]}
@@ -593,22 +593,48 @@ def test_workers(server: Any, run: Any) -> None:
         "started_at": "2025-12-31T00:00:00Z",
         "status": "offline",
     }
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
+    server.can("GET", "/api/v1/workers?limit=1000", [worker])
     assert run("workers").out.splitlines() == [
         "ID  HOSTNAME  LAST HEARTBEAT        STATUS",
         "w1  h         2026-01-01T00:00:00Z  offline",
     ]
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
+    server.can("GET", "/api/v1/workers?limit=1000", [worker])
     shown = run("workers", "w1").out
     assert shown.endswith("offline\n\nQueues: q\nStarted: 2025-12-31T00:00:00Z\n")
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
+    server.can("GET", "/api/v1/workers?limit=1000", [worker])
     assert json.loads(run("workers", "w1", "--output", "json").out) == worker
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
+    server.can("GET", "/api/v1/workers?limit=1000", [worker])
     assert run("workers", "w2").err == "Error: worker w2 does not exist\n"
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": []})
+    server.can("GET", "/api/v1/workers?limit=1000", [])
     assert run("workers").out == "No workers connected\n"
-    server.can("GET", "/api/v1/workers?limit=1000", {"workers": [worker]})
-    assert json.loads(run("workers", "--output", "json").out) == {"workers": [worker]}
+    server.can("GET", "/api/v1/workers?limit=1000", [worker])
+    assert json.loads(run("workers", "--output", "json").out) == [worker]
+
+
+def test_lists_follow_the_links_of_pages(server: Any, run: Any) -> None:
+    def three_pages(path: str, *rows: dict[str, Any]) -> None:
+        links = [f'<{path}?limit=1000&cursor={n}>; rel="next"' for n in ("5a", "5b")]
+        queries = ["limit=1000", "limit=1000&cursor=5a", "limit=1000&cursor=5b"]
+        for query, row, link in zip(queries[:2], rows[:2], links, strict=True):
+            server.can("GET", f"{path}?{query}", [row], Link=link)
+        # A link of another relation is not a further page.
+        other = f'<{path}?limit=1000>; rel="first"'
+        server.can("GET", f"{path}?{queries[2]}", list(rows[2:]), Link=other)
+
+    workers = [{"id": f"w{n}", "hostname": "h", "odd": 1.50} for n in range(4)]
+    three_pages("/api/v1/workers", *workers)
+    assert json.loads(run("workers", "--output", "json").out) == workers
+    three_pages("/api/v1/workers", *workers)
+    rows = run("workers").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["w0", "w1", "w2", "w3"]
+    three_pages("/api/v1/workers", *workers)
+    assert run("workers", "w3").out.splitlines()[1].startswith("w3")
+    schedules = [{"name": f"s{n}", "queue": "q", "cron": "@daily"} for n in range(3)]
+    three_pages(SCHEDULES, *schedules)
+    assert json.loads(run("schedules", "--output", "json").out) == schedules
+    three_pages(SCHEDULES, *schedules)
+    rows = run("schedules").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["s0", "s1", "s2"]
 
 
 def test_fetch_prints_the_commands_that_end_the_job(server: Any, run: Any) -> None:

@@ -12,7 +12,7 @@ from corvo.engine.service import Service
 from corvo.errors import NotFound, NotReady, ValidationError
 from corvo.net.api import prometheus
 from corvo.net.api.requests import ClockBody, decode_optional
-from corvo.net.api.responses import reply_json, worker_document
+from corvo.net.api.responses import reply_array, reply_json, worker_document
 from corvo.net.api.steps import Steps
 from corvo.net.http.query import Query
 from corvo.platform.clock import TestClock
@@ -46,7 +46,7 @@ class Admin:
         """A page of workers, the one seen last first."""
         query = Query(request)
         before_ns, after_id = _parse_worker_cursor(query.text("cursor"))
-        reads, limit = self._service.reads, query.limit()
+        reads, limit = self._service.reads, query.limit(absent=limits.PAGE_MAX)
         now_ns = self._service.clock.stamp()
         active = reads.active_by_worker()
         found = reads.workers(before_ns, after_id, limit + 1)
@@ -57,11 +57,11 @@ class Admin:
             if size > limits.PAGE_SIZE_MAX and documents:
                 break
             documents.append(worker_document(worker, now_ns, active))
-        reply: dict[str, Any] = {"workers": documents, "total": reads.worker_count}
+        following = ""
         if len(found) > len(documents):
             last = found[len(documents) - 1]
-            reply["cursor"] = f"{last.seen_ns}:{last.id}".encode().hex()
-        reply_json(request, 200, reply)
+            following = query.following(limit, f"{last.seen_ns}:{last.id}".encode().hex())
+        reply_array(request, documents, following)
 
     def cluster_status(self, request: Request) -> None:
         """State of this node and its log."""

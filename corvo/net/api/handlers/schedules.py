@@ -17,7 +17,12 @@ from corvo.model import CATCH_UPS, OVERLAPS, Schedule
 from corvo.net.api.handlers.enqueue import on_enqueued
 from corvo.net.api.handlers.jobs import on_done
 from corvo.net.api.requests import ScheduleBody, decode
-from corvo.net.api.responses import reply_json, schedule_document, schedule_summary
+from corvo.net.api.responses import (
+    reply_array,
+    reply_json,
+    schedule_document,
+    schedule_summary,
+)
 from corvo.net.http.query import Query
 from corvo.platform import cron
 from corvo.platform.echoes import shown
@@ -51,7 +56,7 @@ class Schedules:
     def list(self, request: Request) -> None:
         """A page of schedules by name, without their next runs."""
         query = Query(request)
-        limit = query.limit()
+        limit = query.limit(absent=limits.PAGE_MAX)
         found = self._service.reads.schedules(_parse_cursor(query.text("cursor")), limit + 1)
         documents: list[dict[str, Any]] = []
         size = 0
@@ -60,10 +65,11 @@ class Schedules:
             if size > limits.PAGE_SIZE_MAX and documents:
                 break
             documents.append(schedule_summary(schedule))
-        reply: dict[str, Any] = {"schedules": documents}
+        following = ""
         if len(found) > len(documents):
-            reply["cursor"] = found[len(documents) - 1].name.encode().hex()
-        reply_json(request, 200, reply)
+            cursor = found[len(documents) - 1].name.encode().hex()
+            following = query.following(limit, cursor)
+        reply_array(request, documents, following)
 
     def get(self, request: Request) -> None:
         """One schedule and its next runs."""
