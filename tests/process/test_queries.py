@@ -27,6 +27,8 @@ WRONG = {
     "queues": (".",),
     "job_ids": ("a%20b",),
     "queue": (),
+    "name": (),
+    "sort": ("size", "NAME"),
     "period": ("abc", "1s", "2d"),
     "step": ("abc", "1s"),
     "q": ("%20",),
