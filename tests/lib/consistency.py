@@ -6,6 +6,7 @@ from typing import Any
 from corvo._fast.codec import keys
 from corvo._fast.index.ready import SEQ_BITS, Positions, ReadyIndex
 from corvo.fsm.machine import Machine
+from corvo.fsm.ops import bulk_cuts
 from corvo.fsm.state import index_rows
 from corvo.fsm.state.groups import Groups, is_member
 from corvo.limits import DUE_MAX_NS, LOG_ATTEMPT_SIZE_MAX, LOG_BLOCKS_MAX, LOG_SIZE_MAX
@@ -127,9 +128,12 @@ def check_tasks(state_store: Rows, queues: dict[int, Queue]) -> None:
         for key, row in state_store.scan(keys.OPERATION)
     }
     wanted = {
-        keys.operation_chunk(row.id, n) for row in operations.values() for n in range(row.chunks)
+        keys.operation_chunk(row.id, number)
+        for row in operations.values()
+        for number in (*range(row.chunks), *bulk_cuts.chunks(row))
     }
-    assert {key for key, _ in state_store.scan(keys.OPERATION_CHUNK)} == wanted
+    found = {key for key, _ in state_store.scan(keys.OPERATION_CHUNK)}
+    assert found == wanted, (found - wanted, wanted - found)
     running = [row for row in operations.values() if row.running()]
     for queue in queues.values():
         own = [row for row in running if row.queue_number == queue.number]

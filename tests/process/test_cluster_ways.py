@@ -128,7 +128,8 @@ NUMBERS = (
     "waiting_fetches",
     "waiting_for_ends",
 )
-TEXTS = ("cluster_id", "leader_addr", "leader_id", "mode", "node_id", "state", "state_hash")
+TEXTS = ("cluster_id", "leader_addr", "leader_id", "mode", "node_id")
+TEXTS += ("raft_store", "state", "state_hash")
 OF_EVERY_NODE = {
     "address",
     "http_addr",

@@ -68,6 +68,7 @@ BODIES: dict[type[msgspec.Struct], list[tuple[str, str, Any, tuple[str | int, ..
         ("POST", "/schedules", SCHEDULE, ()),
         ("PUT", "/schedules/kept", {}, ()),
     ],
+    requests.JobIdsBody: [("POST", "/jobs/bulk-get", {"job_ids": ["job_x"]}, ())],
     requests.CancelBody: [("POST", "/jobs/job_x/cancel", {}, ())],
     requests.ApproveBody: [("POST", "/jobs/job_x/approve", {}, ())],
     requests.RejectBody: [("POST", "/jobs/job_x/reject", {}, ())],

@@ -42,8 +42,8 @@ def _read(state: State, operation: BulkOperation) -> tuple[list[int], list[int]]
         return operation.cut_numbers, operation.cut_seqs
     numbers: list[int] = []
     seqs: list[int] = []
-    for number in range(operation.cut_seqs[0]):
-        row = state.buffer.chunk(operation, _FIRST + number)
+    for number in chunks(operation):
+        row = state.buffer.chunk(operation, number)
         more_numbers, more_seqs = bulk_records.decode_cuts(row)
         numbers += more_numbers
         seqs += more_seqs
@@ -52,8 +52,14 @@ def _read(state: State, operation: BulkOperation) -> tuple[list[int], list[int]]
 
 def drop(state: State, operation: BulkOperation) -> None:
     """Delete the cuts of an operation that has finished."""
+    for number in chunks(operation):
+        state.buffer.set_chunk(operation, number, b"")
     if operation.cut_numbers == [0]:
-        for number in range(operation.cut_seqs[0]):
-            state.buffer.set_chunk(operation, _FIRST + number, b"")
         operation.cut_seqs = [0]
     operation.cuts = None
+
+
+def chunks(operation: BulkOperation) -> range:
+    """Return the numbers of the chunks that hold the cuts of an operation."""
+    count = operation.cut_seqs[0] if operation.cut_numbers == [0] else 0
+    return range(_FIRST, _FIRST + count)

@@ -455,14 +455,18 @@ def _place(path: str, kind: type, body: bytes) -> tuple[str, dict[str, Any]]:
     fields of an error."""
     if kind is HeartbeatBody and path.startswith("jobs[...]"):
         job_id = _refused_beat(body)
-        return path.replace("...", shown(job_id), 1), {"job_id": job_id}
+        return path.replace("...", shown(job_id), 1), {"job_id": job_id} if job_id else {}
     index = _INDEX.search(path)
     return path, {} if index is None else {"index": int(index.group(1))}
 
 
 def _refused_beat(body: bytes) -> str:
-    """The job of the first heartbeat that cannot be decoded."""
-    beats = msgspec.json.decode(body, type=_RawBeats).jobs
+    """The job of the first heartbeat that cannot be decoded; empty if the body is broken after
+    it."""
+    try:
+        beats = msgspec.json.decode(body, type=_RawBeats).jobs
+    except (msgspec.DecodeError, RecursionError):
+        return ""
     for job_id, beat in beats.items():
         try:
             msgspec.json.decode(beat, type=Beat)
