@@ -189,14 +189,14 @@ class QueueSeries:
             self._others[state] -= number
         lines = self._lines["corvo_queue_oldest_ready_seconds"]
         for priority, age_s in zip(PRIORITY_NAMES, sample.oldest_ready_s, strict=True):
-            lines.append(f'{{queue="{label}",priority="{priority}"}} {float(age_s)}')
+            lines.append(f'{{priority="{priority}",queue="{label}"}} {float(age_s)}')
         if sample.groups:
             lines = self._lines["corvo_queue_groups"]
             lines.append(f'{{queue="{label}"}} {float(sample.groups)}')
         lines = self._lines["corvo_queue_blocked_jobs"]
         for by, number in (("group", sample.group_blocked), ("rate", sample.rate_blocked)):
             if number:
-                lines.append(f'{{queue="{label}",by="{by}"}} {float(number)}')
+                lines.append(f'{{by="{by}",queue="{label}"}} {float(number)}')
 
     def _add_jobs(self, label: str, jobs: Sequence[int]) -> None:
         lines = self._lines["corvo_queue_jobs"]
