@@ -528,7 +528,7 @@ class Api:
             event = d.document(d.StreamEvent, members, found.data)
             event["name"] = found.name
             if found.id is not None:
-                event["id"] = found.id
+                event.setdefault("id", found.id)
             yield Emit(event)
             if found.name in ends:
                 return

@@ -7,9 +7,13 @@ keys, or white space. `RawJson` sends a text unchanged, and `raw_member` finds t
 import dataclasses
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
@@ -21,8 +25,9 @@ class RawJson:
 
     __slots__ = ("text",)
 
-    def __init__(self, text: str) -> None:
-        json.loads(text)
+    def __init__(self, text: str, check: bool = True) -> None:
+        if check:
+            json.loads(text)
         self.text = text
 
     def __repr__(self) -> str:
@@ -52,10 +57,6 @@ def encode(value: Any) -> bytes:
         )
 
 
-# Further types that `plain` can convert: a test of the value, and the conversion.
-CONVERSIONS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = []
-
-
 def plain(item: Any) -> Any:
     """Return a value that JSON lacks as one that it has."""
     if isinstance(item, datetime):
@@ -68,9 +69,14 @@ def plain(item: Any) -> Any:
         return dict(item)
     if isinstance(item, set | frozenset):
         return list(item)
-    for applies, convert in CONVERSIONS:
-        if applies(item):
-            return convert(item)
+    if isinstance(item, Enum):
+        return item.value
+    if isinstance(item, UUID | Decimal | PurePath):
+        return str(item)
+    if hasattr(item, "model_dump"):  # a model of pydantic
+        return item.model_dump(mode="json")
+    if hasattr(item, "__struct_fields__"):  # a struct of msgspec
+        return {name: getattr(item, name) for name in item.__struct_fields__}
     raise TypeError(f"{type(item).__name__} is not JSON: convert it, or send it as RawJson")
 
 
