@@ -154,16 +154,16 @@ class Worker:
             "worker_id": self.worker_id,
         }
 
-    def drain(self, *, limit: int | None = None) -> int:
-        """Work in this thread until the queues have no ready job, or `limit` jobs are done; return
-        their number. For tests: there are no heartbeats, and leases are long."""
+    def drain(self, *, limit: int | None = None, wait: float = 0.2) -> int:
+        """Work in this thread until no job becomes ready within `wait` seconds, or `limit` jobs
+        are done; return their number. For tests: there are no heartbeats, and leases are long."""
         client = self.app.client
         done = 0
         while limit is None or done < limit:
             jobs = client.fetch_batch(
                 self.queues,
                 count=1,
-                timeout=0,
+                timeout=wait,
                 worker_id=self.worker_id,
                 hostname=self.hostname,
                 lease_duration=_DRAIN_LEASE_S,
