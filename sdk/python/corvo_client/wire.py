@@ -108,6 +108,8 @@ def unreachable(server: Server, error: BaseException, sent: bool, waited_s: floa
         reason = f"its certificate is not trusted: {error.verify_message}"
     elif isinstance(error, h11.RemoteProtocolError):
         reason = f"the connection broke: {error}"
+    elif isinstance(error, ConnectionRefusedError):
+        reason = "connection refused"
     else:
         reason = str(getattr(error, "strerror", None) or error or type(error).__name__)
     failure = Unreachable(f"{server.url}: {reason}", code="UNREACHABLE")
