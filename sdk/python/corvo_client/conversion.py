@@ -50,7 +50,7 @@ def _by_library(annotation: Any) -> Loader | None:
         pass
     else:
         try:
-            msgspec.json.Decoder(annotation)
+            msgspec.json.schema(annotation)  # refuses types that it cannot convert
             return lambda value: msgspec.convert(value, annotation)
         except TypeError:
             pass  # for example a model of pydantic
@@ -58,7 +58,10 @@ def _by_library(annotation: Any) -> Loader | None:
         from pydantic import TypeAdapter
     except ImportError:
         return None
-    validate: Loader = TypeAdapter(annotation).validate_python
+    try:
+        validate: Loader = TypeAdapter(annotation).validate_python
+    except Exception:  # its errors for types without a schema have no common base
+        return None
     return validate
 
 

@@ -26,6 +26,7 @@ E = TypeVar("E")
 _API = "/api/v1"
 _REPEATED = (429, 503, 504)  # statuses after which the same request may succeed
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
+WAIT_MARGIN_S = 10.0  # for a response after an intended wait
 _STREAM_SILENCE_S = 40.0  # the server sends a comment every 15 seconds
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -293,7 +294,7 @@ class Core:
             target += "?" + urlencode({name: _query_text(value) for name, value in query.items()})
         timeout = self.settings.timeout
         if call.wait_s:
-            timeout = call.wait_s + 10
+            timeout = call.wait_s + WAIT_MARGIN_S
         return Request(server, method, target, self._headers(headers, body), body, timeout)
 
     def _headers(self, headers: Mapping[str, str], body: bytes | None) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
+from corvo_client import core
 from corvo_client.aio import AsyncClient
 from corvo_client.api import Api
 from corvo_client.core import ClientOptions
@@ -143,7 +144,7 @@ class Worker:
         server last answered. A worker is deaf when a poll has had no answer for too long."""
         silent_s = time.monotonic() - self._answered_at
         status = "ok" if self._answered else "starting"
-        if self._polling and silent_s > 2 * self.poll_timeout + 10:
+        if self._polling and silent_s > self._deaf_after_s:
             status = "deaf"
         if self._stopping.is_set():
             status = "stopping"
@@ -153,6 +154,10 @@ class Worker:
             "last_answer_seconds": round(silent_s, 1),
             "worker_id": self.worker_id,
         }
+
+    @property
+    def _deaf_after_s(self) -> float:
+        return 2 * self.poll_timeout + core.WAIT_MARGIN_S
 
     def drain(self, *, limit: int | None = None, wait: float = 0.2) -> int:
         """Work in this thread until no job becomes ready within `wait` seconds, or `limit` jobs
@@ -258,7 +263,7 @@ class Worker:
                 jobs = await self._calls.fetch_batch(
                     self.queues,
                     count=min(free, _FETCH_MAX),
-                    timeout=self.poll_timeout,
+                    timeout=self.poll_timeout if self._answered else 0,
                     worker_id=self.worker_id,
                     hostname=self.hostname,
                     lease_duration=self.lease_duration,
@@ -286,7 +291,7 @@ class Worker:
         silent_s = time.monotonic() - self._answered_at
         if not self._answered and silent_s > self.start_timeout:
             raise error
-        deaf = silent_s > 2 * self.poll_timeout + 10
+        deaf = silent_s > self._deaf_after_s
         _log.log(logging.ERROR if deaf else logging.WARNING, "fetch failed: %s", error)
 
     def _pause(self, failures: int) -> float:
