@@ -41,6 +41,8 @@ class Wire:
     def feed(self, data: bytes) -> Reply | None:
         """Take received bytes, empty at the end of the connection. Return the response when it
         is complete."""
+        if not data and self._head is None:
+            raise EOFError("the server closed the connection")
         self._http.receive_data(data)
         while True:
             event = self._http.next_event()
