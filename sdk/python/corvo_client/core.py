@@ -1,4 +1,4 @@
-"""What a request is, and when it is repeated: decisions without I/O.
+"""Requests as data, and the decision to repeat them: no I/O.
 
 A request is a generator of steps: it yields a step, is sent the outcome, and returns the result.
 `Client` carries steps out with blocking sockets, `AsyncClient` with asyncio. A failed connection is

@@ -1,6 +1,6 @@
 """Errors: one class for each kind of refusal that a program may want to tell apart.
 
-`CorvoError` is the base of all. Codes that this version does not know become the class of their
+All are a `CorvoError`. Codes that this version does not know become the class of their
 status, so that a newer server causes no surprise.
 """
 

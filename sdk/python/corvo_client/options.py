@@ -138,7 +138,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What an update of a schedule can change."""
+    """Everything that an update of a schedule can change."""
 
     name: str
     cron: str
@@ -168,7 +168,7 @@ class BulkOptions(TypedDict, total=False):
 
 
 class AckOptions(TypedDict, total=False):
-    """What an ack can carry."""
+    """Everything that an ack can carry."""
 
     lease_token: str
     result: Any

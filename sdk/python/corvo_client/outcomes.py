@@ -1,4 +1,4 @@
-"""Outcomes of a handler: what it raises instead of returning a result, and what is reported.
+"""Outcomes of a handler: exceptions that it raises instead of returning a result, and reports.
 
 A returned value is the result of the job. Any exception that is not one of these is a failed
 attempt with its traceback.
@@ -88,7 +88,7 @@ class Cancelled(Outcome):
 
 @dataclass
 class Report:
-    """What is sent to the server when a handler has ended."""
+    """The call that tells the server how a handler ended."""
 
     verb: Literal["ack", "fail", "release", "hold"]
     members: dict[str, Any] = field(default_factory=dict)

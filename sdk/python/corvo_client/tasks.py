@@ -123,7 +123,7 @@ class AsyncHandle(Enqueueing[R], Awaiting):
 
 
 class Handler:
-    """What a worker runs for a job."""
+    """The code that a worker runs for a job."""
 
     executor: Executor = "thread"
     is_async = False

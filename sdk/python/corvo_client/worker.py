@@ -365,8 +365,8 @@ class Worker:
                 await self._beat([lease])
 
     async def _finish_jobs(self) -> None:
-        """Wait for the running jobs, and release those that do not end in time. They are asked to
-        stop when most of the time has passed."""
+        """Wait for the running jobs, and release those that do not end in time. They are cancelled
+        when most of the time has passed."""
         begun = time.monotonic()
         if not await self._idle_by(begun + 0.8 * self.shutdown_timeout):
             for lease in self._leases.values():

@@ -1,7 +1,7 @@
 """Rounds of disturbance: no job is lost, none completes twice, no attempt is wasted.
 
-An attempt is wasted if it counts although no handler ran it. In each round eight jobs are delivered
-to a worker with five slots, something breaks while five handlers run, and all jobs must complete.
+An attempt is wasted if it counts although no handler ran it. In each round a worker gets eight
+jobs and runs five at a time; something breaks while five run, and all jobs must complete.
 """
 
 import threading
@@ -16,7 +16,7 @@ from corvo_client.testing import Server
 from sdk_lib.running import working
 from test_conformance import module
 
-JOBS, SLOTS = 8, 5
+JOBS, BUSY = 8, 5
 Proxy = module("proxy").Proxy
 
 
@@ -49,14 +49,14 @@ class Round:
 
     def work(self, **options: Any) -> Any:
         options = {"lease_duration": 30, "heartbeat_interval": 0.1, **options}
-        return working(self.app, concurrency=SLOTS, queues=[self.queue], **options)
+        return working(self.app, concurrency=BUSY, queues=[self.queue], **options)
 
     def wait_full(self) -> None:
-        until(lambda: len(self.runs) >= SLOTS, "the slots are never full")
+        until(lambda: len(self.runs) >= BUSY, "five jobs never run")
 
     def wait_again(self) -> None:
         """Wait until the jobs whose leases ended run once more."""
-        until(lambda: sum(attempt > 1 for _, attempt in self.runs) >= SLOTS, "no second attempt")
+        until(lambda: sum(attempt > 1 for _, attempt in self.runs) >= BUSY, "no second attempt")
 
     def finish(self) -> None:
         """Let the handlers end, and check the outcome."""
@@ -89,7 +89,7 @@ def stop_the_worker(round_: Round) -> None:
     with round_.work(shutdown_timeout=0.1):
         round_.wait_full()
     with round_.work():
-        until(lambda: len(round_.runs) >= 2 * SLOTS, "the jobs were not released")
+        until(lambda: len(round_.runs) >= 2 * BUSY, "the jobs were not released")
         assert {attempt for _, attempt in round_.runs} == {1}
         round_.finish()
 

@@ -96,7 +96,7 @@ def test_cancel_reaches_every_kind_of_handler(app: App, task: Any) -> None:
         with pytest.raises(JobFailed, match=r"cancel|terminated"):
             handle.wait(20)
         assert handle.get().state == "cancelled"
-        assert jobs.quick.enqueue(5).wait(20) == 5  # the worker goes on
+        assert jobs.quick.enqueue(5).wait(20) == 5  # the worker still works
 
 
 def test_many_cancels_leave_the_worker_whole(app: App) -> None:
@@ -108,7 +108,7 @@ def test_many_cancels_leave_the_worker_whole(app: App) -> None:
             with pytest.raises(JobFailed):
                 handle.wait(60)
         assert [jobs.quick.enqueue(n).wait(20) for n in range(5)] == list(range(5))
-        until(lambda: worker.health()["active"] == 0, "a slot is lost")
+        until(lambda: worker.health()["active"] == 0, "a job is never forgotten")
     assert threading.active_count() < 30
 
 
