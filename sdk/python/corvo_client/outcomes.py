@@ -15,6 +15,7 @@ from corvo_client.core import Steps
 from corvo_client.documents import Delivery
 from corvo_client.errors import (
     LeaseLostError,
+    NotFoundError,
     PayloadTooLargeError,
     ResultSchemaError,
     ValidationError,
@@ -159,5 +160,5 @@ def deliver(client: Api, job: Delivery, report: Report) -> Steps[str]:
         text = members.pop("error")
         result = yield from Api.fail.steps(client, job.job_id, text, lease_token=token, **members)
         return result.status
-    except LeaseLostError:
+    except (LeaseLostError, NotFoundError):  # another worker has the job, or it was deleted
         return "lost"

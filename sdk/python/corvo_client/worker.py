@@ -40,6 +40,7 @@ from corvo_client.tasks import App
 _log = logging.getLogger("corvo_client.worker")
 
 _FETCH_MAX = 512
+_ACK_MAX = 512
 _BEAT_MAX = 500  # jobs of one heartbeat
 _BEAT_GAP_S = 0.1  # between heartbeats that carry values
 _LOGS_S = 1.0
@@ -111,6 +112,8 @@ class Worker:
         self._answered = False
         self._polling = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._acks: list[tuple[Delivery, Report, asyncio.Future[str]]] = []
+        self._acking = False
 
     # ---- life ----
 
@@ -346,17 +349,58 @@ class Worker:
                 await self._send_logs(lease)
             outcome = "lost"
             if not lease.ctx.lost:
-                outcome = await self._reports.run(deliver(self._reports, job, report))
+                outcome = await (
+                    self._ack(job, report) if report.verb == "ack" else self._deliver(job, report)
+                )
             if outcome == "lost":
                 lease.lose(time.monotonic())
                 _log.warning("job %s: the lease was lost, its outcome is dropped", job.job_id)
-        except CorvoError as error:
+        except Exception as error:
             _log.error("job %s: its outcome could not be reported: %s", job.job_id, error)
         finally:
             _, waiters = lease.take_values()
             lease.confirm(waiters, RuntimeError("the job has ended"))
             self._leases.pop(job.lease_token, None)
             self._changed.set()
+
+    async def _deliver(self, job: Delivery, report: Report) -> str:
+        return await self._reports.run(deliver(self._reports, job, report))
+
+    async def _ack(self, job: Delivery, report: Report) -> str:
+        """Send an ack, together with those that arrive while others are on their way."""
+        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._acks.append((job, report, outcome))
+        if not self._acking:
+            self._acking = True
+            self._spawn(self._send_acks())
+        return await outcome
+
+    async def _send_acks(self) -> None:
+        while self._acks:
+            batch, self._acks = self._acks[:_ACK_MAX], self._acks[_ACK_MAX:]
+            refused = {job.job_id for job, _, _ in batch}
+            if len(batch) > 1:
+                with suppress(Exception):  # the acks are then sent one by one
+                    items: Any = [
+                        {"job_id": job.job_id, "lease_token": job.lease_token, **report.members}
+                        for job, report, _ in batch
+                    ]
+                    answer = await self._reports.ack_batch(items)
+                    refused = {item["job_id"] for item in answer.failed or ()}
+            for job, report, outcome in batch:
+                if job.job_id in refused:
+                    self._spawn(self._ack_alone(job, report, outcome))
+                else:
+                    outcome.set_result("completed")
+        self._acking = False
+
+    async def _ack_alone(
+        self, job: Delivery, report: Report, outcome: "asyncio.Future[str]"
+    ) -> None:
+        try:
+            outcome.set_result(await self._deliver(job, report))
+        except Exception as error:
+            outcome.set_exception(error)
 
     async def _last_values(self, lease: Lease) -> None:
         """Send a checkpoint that no heartbeat has carried yet."""

@@ -102,6 +102,17 @@ def test_the_test_of_a_user(folder: Path, corvo: Server) -> None:
     assert "2 passed" in run(folder, corvo, *command, "--rootdir", str(folder))
 
 
+def test_the_example_of_the_main_page(folder: Path, corvo: Server) -> None:
+    page = (SDK.parents[1] / "README.md").read_text("utf-8")
+    ((_, text),) = BLOCK.findall(page)
+    (folder / "app.py").write_text(text.replace('"http://localhost:8080"', ""))
+    call = re.search(r"`(send\.enqueue\(.*?\)\.wait)\(\)`", page)
+    assert call is not None
+    code = f"from app import *; import corvo_client as c; job = {call[1].removesuffix('.wait')}"
+    code += "; c.Worker(app).drain(); print(job.wait(5))"
+    assert run(folder, corvo, "-c", code) == "sent to ada@example.com\n"
+
+
 def test_commands_parse() -> None:
     commands = [shlex.split(line) for _, text in blocks("sh") for line in text.splitlines()]
     assert len(commands) == 3

@@ -1,5 +1,6 @@
 """The worker against a real server: leases, cancels, outcomes, shutdown, and bad servers."""
 
+import asyncio
 import json
 import logging
 import os
@@ -159,6 +160,41 @@ def test_a_lost_lease_drops_the_result(app: App, caplog: Any) -> None:
         until(lambda: "the lease was lost" in caplog.text, "no warning")
     assert handle.get().state == "cancelled" and handle.get().result is None
     assert caplog.text.count("the lease was lost") == 1
+
+
+def test_acks_that_end_together_share_a_request(corvo: Server, caplog: Any) -> None:
+    gate, app = threading.Event(), App(corvo.url)
+    app.register("together", lambda job, ctx: gate.wait(30))
+    ids = corvo.client.enqueue_batch({"queue": "together"} for _ in range(20)).job_ids
+    with working(app, concurrency=20, heartbeat_interval=30):
+        until(lambda: corvo.client.get_queue("together").active == 20, "not all are active")
+        corvo.client.cancel_job(ids[3], force=True)
+        corvo.client.delete_job(ids[4])
+        gate.set()
+        until(lambda: corvo.client.get_queue("together").completed == 18, "acks are missing")
+        until(lambda: caplog.text.count("the lease was lost") == 2, "no warnings")
+    metrics = corvo.client.metrics()
+    assert 'corvo_http_requests_total{method="POST",route="/ack/batch"}' in metrics
+
+
+def test_a_job_that_arrives_at_the_end_is_released(app: App, corvo: Server) -> None:
+    worker = Worker(app)
+    worker._stopping.set()  # as if the stop came between the poll and its answer
+    handle = jobs.quick.enqueue()
+    job = corvo.client.fetch(["quick"], timeout=5)
+    assert job is not None
+
+    async def arrive() -> None:
+        worker._reports = worker.app.new_async_client()
+        worker._calls = worker._reports
+        worker._changed = asyncio.Event()
+        worker._begin(job)
+        while worker._leases:
+            await worker._changed.wait()
+            worker._changed.clear()
+
+    asyncio.run(arrive())
+    assert (handle.get().state, handle.get().attempt, jobs.runs) == ("pending", 0, [])
 
 
 def test_queues_without_handlers_are_not_fetched(app: App) -> None:
