@@ -413,9 +413,10 @@ class Api:
         return Call(_as(d.Found), query=query, headers=self._fresh())
 
     @endpoint("POST", "/jobs/bulk-get", once=False, repeats=True)
-    def get_jobs(self, job_ids: Iterable[str]) -> Call[d.Jobs]:
-        """Return several jobs."""
-        return Call(_as(d.Jobs, "jobs"), body={"job_ids": list(job_ids)})
+    def bulk_get_jobs(self, job_ids: Iterable[str]) -> Call[list[d.Job]]:
+        """Return several jobs; those that do not exist are left out."""
+        decode = _as(d.Jobs, "jobs")
+        return Call(lambda *reply: decode(*reply).jobs, body={"job_ids": list(job_ids)})
 
     @endpoint("POST", "/jobs/bulk")
     def bulk(self, action: str, **options: Unpack[BulkOptions]) -> Call[d.Operation]:
@@ -478,7 +479,7 @@ class Api:
     # ---- streams ----
 
     @stream("/events")
-    def events(
+    def subscribe(
         self,
         *,
         queues: Iterable[str] | None = None,

@@ -255,7 +255,7 @@ def test_the_server(client: Any) -> None:
 def test_events_continue_after_a_restart(client: Any, corvo: Server) -> None:
     queue = f"ev-{type(client).__name__}"  # events outlive the jobs of other tests
     first = client.enqueue(queue).job_id
-    events = client.events(queues=[queue], from_start=True)
+    events = client.subscribe(queues=[queue], from_start=True)
     assert next(e.job_id for e in events if e.type == "enqueued") == first
     corvo.restart()
     second = client.enqueue(queue).job_id
@@ -354,4 +354,4 @@ def test_a_server_with_tls(tmp_path: Path) -> None:
 def test_abandoned_streams_are_closed(client: Any, corvo: Server) -> None:
     client.enqueue("ab")
     for _ in range(3):
-        assert list(islice(client.events(queues=["ab"], from_start=True), 1))
+        assert list(islice(client.subscribe(queues=["ab"], from_start=True), 1))

@@ -36,7 +36,7 @@ def produce(client: Client) -> str:
     job: Job = client.get_job(job_id)
     for found in client.search_all(queue="q", state=["dead"], created_after="2026-01-01T00:00:00Z"):
         print(found.state, found.result, job.errors)  # noqa: T201
-    for event in client.events(queues=["q"]):
+    for event in client.subscribe(queues=["q"]):
         print(event.type)  # noqa: T201
     receipt: Receipt = send.enqueue("a", n=2).wait(5)
     again: Receipt = send.with_options(delay=5, tags={"x": 1}).enqueue(to="a").wait()
