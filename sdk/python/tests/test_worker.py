@@ -33,8 +33,8 @@ from corvo_client.trace import carry, trace_headers
 from sdk_lib.fake_server import FakeServer
 from sdk_lib.running import working
 
-HERE = Path(__file__).parent / "sdk_lib"
-SDK = HERE.parent.parent
+HERE = Path(__file__).parent
+SDK = HERE.parent
 
 
 @pytest.fixture
@@ -100,9 +100,13 @@ def test_cancel_reaches_every_kind_of_handler(app: App, task: Any) -> None:
         assert jobs.quick.enqueue(5).wait(20) == 5  # the worker still works
 
 
-def test_many_cancels_leave_the_worker_whole(app: App) -> None:
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(1000, marks=[pytest.mark.full, pytest.mark.timeout(900)])]
+)
+def test_many_cancels_leave_the_worker_whole(app: App, count: int) -> None:
     with working(app, lease_duration=2, cancel_grace=0.1, concurrency=50) as worker:
-        handles = [task.enqueue() for task in (jobs.sync_slow, jobs.async_slow) * 50]
+        handles = [task.enqueue() for task in (jobs.sync_slow, jobs.async_slow) * (count // 2)]
+        until(lambda: worker.health()["active"] == 50, "the worker is never full")
         for handle in handles:
             handle.cancel()
         for handle in handles:
@@ -297,19 +301,32 @@ def run(*arguments: str, url: str = "", cwd: Path = HERE) -> "subprocess.Popen[s
 
 
 def test_the_runner(corvo: Server) -> None:
-    runner = run("worker_app:app", "-q", "quick", "-c", "3", url=corvo.url)
+    runner = run("sdk_lib.worker_app:app", "-q", "quick", "-c", "3", url=corvo.url)
     corvo.connect(jobs.app)
     assert jobs.quick.enqueue(4).wait(20) == 4
     runner.send_signal(signal.SIGTERM)
     assert runner.wait(20) == 0, runner.stderr
 
 
+def test_sigterm_with_five_active_jobs(corvo: Server) -> None:
+    corvo.connect(jobs.app)
+    handles = [jobs.saves.enqueue("lost") for _ in range(5)]
+    runner = run("sdk_lib.worker_app:app", "-q", "saves", "--shutdown-timeout", "1", url=corvo.url)
+    until(lambda: all(handle.get().checkpoint for handle in handles), "not all are active")
+    runner.send_signal(signal.SIGTERM)
+    _, log = runner.communicate(timeout=30)
+    assert runner.returncode == 0 and "Traceback" not in log, log
+    for handle in handles:
+        job = handle.get()
+        assert (job.state, job.attempt, job.checkpoint) == ("pending", 0, {"attempt": 1})
+
+
 @pytest.mark.parametrize(
     ("app", "message"),
     [
         ("no_such_module:app", "No module named"),
-        ("worker_app:nothing", "no attribute 'nothing'"),
-        ("worker_app:runs", "is a list, not an App"),
+        ("sdk_lib.worker_app:nothing", "no attribute 'nothing'"),
+        ("sdk_lib.worker_app:runs", "is a list, not an App"),
     ],
 )
 def test_the_runner_names_what_is_wrong(app: str, message: str) -> None:
@@ -321,7 +338,7 @@ def test_the_runner_names_what_is_wrong(app: str, message: str) -> None:
 def test_the_runner_ends_when_the_server_refuses() -> None:
     with FakeServer() as server:
         server.answer("POST", "/fetch/batch", 401, {"error": "wrong key", "code": "UNAUTHORIZED"})
-        runner = run("worker_app:app", url=server.url)
+        runner = run("sdk_lib.worker_app:app", url=server.url)
         _, errors = runner.communicate(timeout=30)
     assert runner.returncode == 1 and "wrong key" in errors and "Traceback" not in errors
 
