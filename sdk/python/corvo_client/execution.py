@@ -72,7 +72,7 @@ async def run_async(
         return completed(result)
     except asyncio.CancelledError:
         return failed(Cancelled(), to_fail)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # else it would end the event loop of all handlers
         return failed(error, to_fail)
 
 
@@ -118,7 +118,11 @@ class Executors:
             return self._start_async(handler, ctx, finish)
 
         def run() -> None:
-            finish(run_sync(handler, ctx, *self._rest))
+            try:
+                report = run_sync(handler, ctx, *self._rest)
+            except BaseException as error:  # else the job would run for as long as the worker
+                report = failed(error, self._rest[1])
+            finish(report)
 
         _thread("corvo-handler", run)
         return lambda: None
@@ -135,7 +139,9 @@ class Executors:
             return await run_async(handler, ctx, *self._rest)
 
         running = asyncio.run_coroutine_threadsafe(run(), loop)
-        running.add_done_callback(lambda _: finish(running.result()))
+        running.add_done_callback(
+            lambda done: finish(failed(Cancelled()) if done.cancelled() else done.result())
+        )
 
         def cancel() -> None:
             for task in tasks:

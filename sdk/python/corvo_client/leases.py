@@ -145,6 +145,11 @@ class Lease:
             self.cancelled_at = now
         self.ctx.cancelled.set()
 
+    def stop_once(self) -> None:
+        """End a handler that ignores its cancel, so that its cleanup is not disturbed again."""
+        stop, self.stop = self.stop, lambda: None
+        stop()
+
     def lose(self, now: float) -> None:
         """Note that another worker may have the job."""
         self.ctx.lost.set()

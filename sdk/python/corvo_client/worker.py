@@ -344,8 +344,7 @@ class Worker:
         job = lease.job
         try:
             if not lease.ctx.lost:
-                if report.verb != "ack" and "checkpoint" not in report.members:
-                    await self._last_values(lease)
+                await self._last_values(lease)
                 await self._send_logs(lease)
             outcome = "lost"
             if not lease.ctx.lost:
@@ -403,9 +402,9 @@ class Worker:
             outcome.set_exception(error)
 
     async def _last_values(self, lease: Lease) -> None:
-        """Send a checkpoint that no heartbeat has carried yet."""
-        if lease.dirty:
-            with suppress(CorvoError):
+        """Send what the handler has reported and no heartbeat has carried yet."""
+        with suppress(CorvoError):
+            while lease.dirty and not lease.ctx.lost:
                 await self._beat([lease])
 
     async def _finish_jobs(self) -> None:
@@ -496,7 +495,7 @@ class Worker:
                 lease.lose(now)
             cancelled_at = lease.cancelled_at
             if cancelled_at is not None and now - cancelled_at >= self.cancel_grace:
-                lease.stop()
+                lease.stop_once()
 
     async def _beat(self, leases: list[Lease]) -> None:
         """Renew leases, with what their handlers have reported."""
@@ -532,6 +531,7 @@ class Worker:
         if len(taken) > 1:
             for lease, values, waiters in taken:
                 lease.put_back(values, waiters)
+            for lease, _, _ in taken:
                 await self._beat([lease])
             return
         lease, values, waiters = taken[0]

@@ -79,11 +79,50 @@ def test_a_hold_waits_for_approval(app: App) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "error"),
-    [("exit", "SystemExit: 3"), ("not json", "object is not JSON"), ("huge", "refused")],
+    [
+        ("exit", "SystemExit: 3"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("not json", "object is not JSON"),
+        ("huge", "refused"),
+    ],
 )
 def test_a_result_that_cannot_be_sent_is_a_failure(app: App, kind: str, error: str) -> None:
     with working(app), pytest.raises(JobFailed, match=error):
         jobs.outcomes.with_options(max_retries=1).enqueue(kind).wait(20)
+
+
+@pytest.mark.parametrize("kind", ["exit", "interrupt"])
+def test_no_exception_ends_the_loop_of_the_handlers(app: App, kind: str) -> None:
+    with working(app):
+        with pytest.raises(JobFailed):
+            jobs.async_outcomes.with_options(max_retries=1).enqueue(kind).wait(20)
+        with pytest.raises(JobFailed):
+            jobs.async_outcomes.with_options(max_retries=1).enqueue(kind).wait(20)
+
+
+def test_the_last_output_arrives(app: App) -> None:
+    with working(app):
+        handle = jobs.prints.enqueue("0123456789", 10_000)
+        text = "".join(event.delta or "" for event in handle.stream())
+    assert len(text) == 100_000 and text == "0123456789" * 10_000
+
+
+def test_a_refused_checkpoint_concerns_its_job_only(app: App) -> None:
+    with working(app, concurrency=10):
+        greedy = jobs.greedy.enqueue(2_000_000)
+        modest = [jobs.greedy.enqueue(n) for n in range(5)]
+        assert greedy.wait(20) == "PayloadTooLargeError"
+        assert {handle.wait(20) for handle in modest} == {"stored"}
+
+
+def test_a_coroutine_is_cancelled_once(app: App) -> None:
+    with working(app, lease_duration=1, cancel_grace=0.1):
+        handle = jobs.cleans.enqueue()
+        until(lambda: handle.get().state == "active", "never active")
+        handle.cancel()
+        with pytest.raises(JobFailed):
+            handle.wait(20)
+    assert jobs.runs == [("cleaned", 0)]
 
 
 @pytest.mark.parametrize("task", [jobs.sync_slow, jobs.async_slow, jobs.process_slow])

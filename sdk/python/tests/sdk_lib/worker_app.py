@@ -77,11 +77,44 @@ def outcomes(kind: str) -> Any:
         raise Hold("look at it", checkpoint="held")
     if kind == "exit":
         raise SystemExit(3)
+    if kind == "interrupt":
+        raise KeyboardInterrupt
     if kind == "not json":
         return object()
     if kind == "huge":
         return "x" * 3_000_000
     return context().attempt
+
+
+@app.task(queue="async outcomes")
+async def async_outcomes(kind: str) -> None:
+    if kind == "exit":
+        raise SystemExit(3)
+    raise KeyboardInterrupt
+
+
+@app.task(queue="prints")
+def prints(text: str, times: int) -> None:
+    for _ in range(times):
+        context().stream(text)
+
+
+@app.task(queue="greedy")
+def greedy(size: int) -> str:
+    try:
+        context().checkpoint("x" * size)
+    except Exception as error:
+        return type(error).__name__
+    return "stored"
+
+
+@app.task(queue="cleans")
+async def cleans() -> None:
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(1.0)
+        runs.append(("cleaned", 0))
 
 
 @app.task(queue="dies", executor="process", retries=1)
