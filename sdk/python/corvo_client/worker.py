@@ -41,6 +41,7 @@ _log = logging.getLogger("corvo_client.worker")
 
 _FETCH_MAX = 512
 _ACK_MAX = 512
+_SEEN_MAX = 10_000
 _BEAT_MAX = 500  # jobs of one heartbeat
 _BEAT_GAP_S = 0.1  # between heartbeats that carry values
 _LOGS_S = 1.0
@@ -103,7 +104,7 @@ class Worker:
         self._health = health
         self._executors = Executors(app.middlewares, app.exc_to_fail)
         self._leases: dict[str, Lease] = {}  # by token
-        self._seen: set[str] = set()  # jobs that arrived; the newest few thousand
+        self._seen: dict[str, None] = {}  # the newest jobs that arrived
         self._stopping = threading.Event()
         self._finished = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -233,12 +234,15 @@ class Worker:
         if self._stopping.is_set():
             self._on_stop()
         try:
-            await asyncio.gather(self._fetching, return_exceptions=True)
+            ended, _ = await asyncio.wait(
+                {self._fetching, beats, logs}, return_when=asyncio.FIRST_COMPLETED
+            )
+            self._fetching.cancel()
             await self._finish_jobs()
-            if self._fetching.cancelled():
-                await self._release_strays()
-            else:
-                self._fetching.result()
+            for task in ended:
+                if not task.cancelled():
+                    task.result()  # raises: none of them ends by itself
+            await self._release_strays()
         finally:
             for task in (beats, logs):
                 task.cancel()
@@ -254,7 +258,7 @@ class Worker:
     # ---- fetching ----
 
     async def _fetch_on(self) -> None:
-        failures = 0
+        failures, unsure = 0, False  # unsure whether a lost answer has delivered jobs
         while True:
             while not (free := self.concurrency - len(self._leases)):
                 self._changed.clear()
@@ -277,12 +281,13 @@ class Worker:
                 failures += 1
                 self._check_silence(error)
                 await asyncio.sleep(error.retry_after or self._pause(failures))
-                if isinstance(error, Unreachable) and error.sent:
-                    self._spawn(self._release_strays())
+                unsure = unsure or (isinstance(error, Unreachable) and error.sent)
                 continue
             if failures:
                 _log.info("the server answers again: %s", self._calls.core.server.url)
-            failures = 0
+            if unsure:
+                self._spawn(self._release_strays())
+            failures, unsure = 0, False
             self._polling = False
             self._answered = True
             self._answered_at = time.monotonic()
@@ -316,9 +321,9 @@ class Worker:
                 earlier.lose(now)
         lease = Lease(job, now, lambda: self._call(self._urgent.set))
         self._leases[job.lease_token] = lease
-        self._seen.add(job.job_id)
-        if len(self._seen) > 10_000:
-            self._seen = {lease.job.job_id for lease in self._leases.values()}
+        self._seen[job.job_id] = None
+        if len(self._seen) > _SEEN_MAX:
+            self._seen.pop(next(iter(self._seen)))
         handler = self.app.find(job)
         if handler is None:
             _log.warning(
@@ -448,7 +453,9 @@ class Worker:
             await asyncio.sleep(0.3)  # the search index follows the state by a moment
             found = await self._calls.search(worker_id=self.worker_id, state="active")
             for job in found.jobs:
-                if job.id not in self._seen:
+                now = await self._calls.get_job(job.id, consistent=True)
+                mine = now.state == "active" and now.worker_id == self.worker_id
+                if mine and job.id not in self._seen:
                     _log.warning("job %s was delivered but never arrived: releasing it", job.id)
                     await self._calls.release(job.id)
 

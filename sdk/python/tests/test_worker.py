@@ -318,6 +318,16 @@ def test_a_deaf_worker_changes_the_server(corvo: Server, caplog: Any, monkeypatc
     assert "no response within" in caplog.text
 
 
+def test_a_fault_of_the_worker_itself_is_raised(app: App, monkeypatch: Any) -> None:
+    async def broken(*_: Any) -> None:
+        raise TypeError("a fault")
+
+    monkeypatch.setattr(Worker, "_beat", broken)
+    jobs.saves.enqueue("shutting_down")
+    with pytest.raises(TypeError, match="a fault"):
+        Worker(app, heartbeat_interval=0.1, shutdown_timeout=1).start()
+
+
 def test_health(app: App) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
