@@ -187,8 +187,10 @@ def settings(
     if isinstance(urls, str):
         urls = [url for url in urls.split(",") if url.strip()]
     found = Settings([server(url) for url in urls], **options)
-    found.api_key = found.api_key or os.environ.get("CORVO_API_KEY") or None
-    found.namespace = found.namespace or os.environ.get("CORVO_NAMESPACE") or None
+    if found.api_key is None:
+        found.api_key = os.environ.get("CORVO_API_KEY")
+    if found.namespace is None:
+        found.namespace = os.environ.get("CORVO_NAMESPACE")
     return found
 
 

@@ -159,6 +159,15 @@ def test_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first["X-Corvo-Client-Name"] == "corvo-python"
 
 
+def test_an_empty_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORVO_API_KEY", "from-env")
+    monkeypatch.setenv("CORVO_URL", "http://a:1, b:2,")
+    client = Script(OK, urls=None, api_key="")
+    client.enqueue_once()
+    assert "X-API-Key" not in dict(client.requests[0].headers)
+    assert [server.host for server in client.core.settings.servers] == ["a", "b"]
+
+
 def test_names_are_one_segment_of_the_path() -> None:
     client = Script(reply(200))
     client.run(Api.get_queue.steps(client, "a/b ü%2F\\1"))

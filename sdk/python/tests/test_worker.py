@@ -158,8 +158,8 @@ def test_many_cancels_leave_the_worker_whole(app: App, count: int) -> None:
 
 @pytest.mark.parametrize("task", [jobs.blocks_the_loop, jobs.holds_the_gil])
 def test_a_handler_that_blocks_keeps_its_lease(app: App, task: Any, corvo: Server) -> None:
-    with working(app, lease_duration=1), working(app, lease_duration=1):
-        handle = task.enqueue(3.0)
+    with working(app, lease_duration=2), working(app, lease_duration=2):
+        handle = task.enqueue(6.0)
         assert handle.wait(30) == "done"
     job = handle.get()
     assert (job.attempt, job.error_count) == (1, None)
@@ -248,6 +248,15 @@ def test_queues_without_handlers_are_not_fetched(app: App) -> None:
     every = App()
     every.register("*", lambda job, ctx: None)
     assert Worker(every, queues=["other"]).queues == ["other"]
+
+
+def test_the_environment_configures_a_worker(app: App, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CORVO_QUEUES", "quick,sync")
+    monkeypatch.setenv("CORVO_CONCURRENCY", "3")
+    worker = Worker(app)
+    assert (worker.queues, worker.concurrency) == (["quick", "sync"], 3)
+    given = Worker(app, queues=["saves"], concurrency=4)
+    assert (given.queues, given.concurrency) == (["saves"], 4)
 
 
 def test_handlers_of_job_and_context(corvo: Server) -> None:
