@@ -38,7 +38,9 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def environment(server: Server) -> dict[str, str]:
     path = f"{SDK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {**os.environ, "CORVO_URL": server.url, "PYTHONPATH": path}
+    # A build of the wheel leaves an entry point here, which would load the plugin a second time.
+    no_entry_points = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return {**os.environ, **no_entry_points, "CORVO_URL": server.url, "PYTHONPATH": path}
 
 
 @pytest.fixture
