@@ -106,6 +106,7 @@ class Worker:
         self._leases: dict[str, Lease] = {}  # by token
         self._seen: dict[str, None] = {}  # the newest jobs that arrived
         self._stopping = threading.Event()
+        self._hurried = False
         self._finished = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
@@ -125,7 +126,7 @@ class Worker:
         signals: dict[int, Any] = {}
         if self.handle_signals and threading.current_thread() is threading.main_thread():
             for number in (int(signal.SIGTERM), int(signal.SIGINT)):
-                signals[number] = signal.signal(number, lambda *_: self.stop())
+                signals[number] = signal.signal(number, self._on_signal)
         self._started_at = self._answered_at = time.monotonic()
         thread = threading.Thread(target=self._run, name="corvo-io", daemon=True)
         thread.start()
@@ -142,6 +143,11 @@ class Worker:
         """Begin to stop, from any thread: no more fetches, and a time for the running jobs."""
         self._stopping.set()
         self._call(self._on_stop)
+
+    def _on_signal(self, *_: object) -> None:
+        """Stop; a second signal does not wait for the running jobs."""
+        self._hurried = self._stopping.is_set()
+        self.stop()
 
     def health(self) -> dict[str, Any]:
         """Return `status` (ok, starting, deaf, stopping), the running jobs, and how long ago the
@@ -425,24 +431,24 @@ class Worker:
                 _log.warning("job %s has not ended in time: releasing it", lease.job.job_id)
                 self._end(lease, Report("release"))
                 lease.stop()
+        self._hurried = False
         if not await self._idle_by(time.monotonic() + _LAST_REPORTS_S):
             _log.error("%d jobs could not be reported before the end", len(self._leases))
 
     async def _idle_by(self, deadline: float) -> bool:
         """Wait until no job is left, or until the deadline; return whether none is left."""
-        while self._leases:
+        while self._leases and not self._hurried and time.monotonic() < deadline:
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                async with asyncio.timeout(deadline - time.monotonic()):
                     await self._changed.wait()
-            if time.monotonic() >= deadline:
-                break
         return not self._leases
 
     def _on_stop(self) -> None:
         for lease in self._leases.values():
             lease.ctx.shutting_down.set()
         self._fetching.cancel()
+        self._changed.set()
 
     async def _release_strays(self) -> None:
         """Return jobs whose delivery was lost on the way: the server believes that this worker has

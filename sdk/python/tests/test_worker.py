@@ -379,6 +379,18 @@ def test_sigterm_with_five_active_jobs(corvo: Server) -> None:
         assert (job.state, job.attempt, job.checkpoint) == ("pending", 0, {"attempt": 1})
 
 
+def test_a_second_signal_does_not_wait(corvo: Server) -> None:
+    corvo.connect(jobs.app)
+    handle = jobs.saves.enqueue("lost")
+    runner = run("sdk_lib.worker_app:app", "-q", "saves", "--shutdown-timeout", "90", url=corvo.url)
+    until(lambda: handle.get().checkpoint, "not active")
+    runner.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert runner.poll() is None
+    runner.send_signal(signal.SIGTERM)
+    assert runner.wait(20) == 0 and handle.get().attempt == 0
+
+
 @pytest.mark.parametrize(
     ("app", "message"),
     [
