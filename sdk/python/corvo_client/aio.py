@@ -26,6 +26,7 @@ from corvo_client.wire import FAILURES, READ_SIZE, Wire, tls_context, unreachabl
 
 T = TypeVar("T")
 _IDLE_MAX = 64
+_BUSY_MAX = 100  # requests at a time, apart from those that wait by intention
 _CONNECT_S = 10.0
 
 
@@ -88,6 +89,7 @@ class AsyncClient(Api, Awaiting):
     ) -> None:
         super().__init__(base_url, before_enqueue, options)
         self._idle: list[tuple[Server, _Connection]] = []
+        self._busy = asyncio.Semaphore(_BUSY_MAX)
         self._tls: dict[Server, ssl.SSLContext | None] = {}
 
     async def run(self, steps: Steps[T]) -> T:
@@ -146,6 +148,12 @@ class AsyncClient(Api, Awaiting):
         return step.stream.connection.close()
 
     async def _send(self, request: Request) -> Reply:
+        if request.waits:
+            return await self._send_now(request)
+        async with self._busy:
+            return await self._send_now(request)
+
+    async def _send_now(self, request: Request) -> Reply:
         connection = await self._connect(request)
         try:
             reply = await connection.exchange(request)

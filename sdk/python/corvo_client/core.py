@@ -55,6 +55,7 @@ class Request:
     headers: list[tuple[str, str]]
     body: bytes | None
     timeout_s: float
+    waits: bool = False  # the server may wait by intention before it answers
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,8 @@ class Core:
         timeout = self.settings.timeout
         if call.wait_s:
             timeout = call.wait_s + WAIT_MARGIN_S
-        return Request(server, method, target, self._headers(headers, body), body, timeout)
+        all_headers = self._headers(headers, body)
+        return Request(server, method, target, all_headers, body, timeout, call.wait_s > 0)
 
     def _headers(self, headers: Mapping[str, str], body: bytes | None) -> list[tuple[str, str]]:
         config = self.settings

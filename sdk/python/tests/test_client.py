@@ -330,6 +330,27 @@ def test_threads_share_a_client(corvo: Server) -> None:
         assert client.get_queue("t").pending == 80
 
 
+def test_many_requests_share_a_few_connections(corvo: Server, monkeypatch: Any) -> None:
+    opened: list[Any] = []
+    connect = asyncio.open_connection
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        opened.append(args)
+        return await connect(*args, **kwargs)
+
+    monkeypatch.setattr(asyncio, "open_connection", counted)
+
+    async def produce() -> int:
+        async with AsyncClient(corvo.url) as client:
+            waits = [asyncio.create_task(client.wait_once("x", timeout=0)) for _ in range(3)]
+            await asyncio.gather(*(client.enqueue("many") for _ in range(500)))
+            await asyncio.gather(*waits, return_exceptions=True)
+            return (await client.get_queue("many")).pending
+
+    assert asyncio.run(produce()) == 500
+    assert len(opened) < 250
+
+
 def test_a_server_with_tls(tmp_path: Path) -> None:
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-days", "2", "-subj", "/CN=test", "-addext"]
