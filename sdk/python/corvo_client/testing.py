@@ -71,7 +71,13 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CORVO_")}
         command = [*server_command(), "server", "--data-dir", self.data_dir]
         command += ["--bind", f"127.0.0.1:{self.port}", "--test-clock", *self.flags]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=self._own_dir,  # so that sources in the present folder do not hide the installation
+        )
         self._process = process
         ready = threading.Event()
         threading.Thread(target=self._read, args=(process, ready), daemon=True).start()
