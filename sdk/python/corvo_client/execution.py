@@ -13,6 +13,7 @@ import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
@@ -130,7 +131,7 @@ class Executors:
     def _start_async(self, handler: Handler, ctx: Context, finish: Finish) -> Stop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            _thread("corvo-async-handlers", self._loop.run_forever)
+            _thread("corvo-async-handlers", partial(_run_loop, self._loop))
         loop = self._loop
         tasks: list[asyncio.Task[Any] | None] = []
 
@@ -186,6 +187,16 @@ class Executors:
         """End the event loop of asynchronous handlers."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run coroutines until the loop is stopped. Those that still run then are cancelled."""
+    loop.run_forever()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
 
 
 def _thread(name: str, run: Callable[[], None]) -> None:
