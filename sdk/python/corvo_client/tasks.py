@@ -311,9 +311,16 @@ class App:
 
     def connect(self, base_url: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
         """Use other servers from now on, for example those of a test."""
-        self.base_url, self._client = base_url, None
+        self.close()
+        self.base_url = base_url
         self.options = ClientOptions(**{**self.options, **options})
         self._async_clients.clear()
+
+    def close(self) -> None:
+        """Close the idle connections of the client that blocks."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def task(
         self,

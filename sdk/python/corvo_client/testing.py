@@ -88,13 +88,14 @@ class Server:
 
     def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            self.log = [*self.log[-_LOG_LINES:], line]
-            if "corvo server ready" in line:
-                found = re.search(r'bind="?[\d.]+:(\d+)', line)
-                assert found, line
-                self.port = int(found[1])
-                ready.set()
+        with process.stderr:
+            for line in process.stderr:
+                self.log = [*self.log[-_LOG_LINES:], line]
+                if "corvo server ready" in line:
+                    found = re.search(r'bind="?[\d.]+:(\d+)', line)
+                    assert found, line
+                    self.port = int(found[1])
+                    ready.set()
         ready.set()
 
     def kill(self) -> None:
