@@ -110,7 +110,7 @@ class Worker:
         self._finished = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
-        self._started_at = self._answered_at = time.monotonic()
+        self._answered_at = time.monotonic()
         self._answered = False
         self._polling = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,7 +127,7 @@ class Worker:
         if self.handle_signals and threading.current_thread() is threading.main_thread():
             for number in (int(signal.SIGTERM), int(signal.SIGINT)):
                 signals[number] = signal.signal(number, self._on_signal)
-        self._started_at = self._answered_at = time.monotonic()
+        self._answered_at = time.monotonic()
         thread = threading.Thread(target=self._run, name="corvo-io", daemon=True)
         thread.start()
         try:
@@ -273,14 +273,18 @@ class Worker:
                 self._answered_at = time.monotonic()
             self._polling = True
             try:
-                jobs = await self._calls.fetch_batch(
-                    self.queues,
-                    count=min(free, _FETCH_MAX),
-                    timeout=self.poll_timeout if self._answered else 0,
-                    worker_id=self.worker_id,
-                    hostname=self.hostname,
-                    lease_duration=self.lease_duration,
-                )
+                async with asyncio.timeout(self._start_left()):
+                    jobs = await self._calls.fetch_batch(
+                        self.queues,
+                        count=min(free, _FETCH_MAX),
+                        timeout=self.poll_timeout if self._answered else 0,
+                        worker_id=self.worker_id,
+                        hostname=self.hostname,
+                        lease_duration=self.lease_duration,
+                    )
+            except TimeoutError as error:
+                text = f"no server has answered within {self.start_timeout:g} s"
+                raise Unreachable(text, code="UNREACHABLE") from error
             except _FATAL:
                 raise
             except CorvoError as error:
@@ -299,6 +303,11 @@ class Worker:
             self._answered_at = time.monotonic()
             for job in jobs:
                 self._begin(job)
+
+    def _start_left(self) -> float | None:
+        """Return how long the first answer may still take, None when it has arrived."""
+        silent_s = time.monotonic() - self._answered_at
+        return None if self._answered else max(0.1, self.start_timeout - silent_s)
 
     def _check_silence(self, error: CorvoError) -> None:
         """Log a failed poll, and raise its error if no server has answered since the start."""

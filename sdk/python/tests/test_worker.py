@@ -313,6 +313,15 @@ def test_an_absent_server_ends_the_worker() -> None:
     assert time.monotonic() - begun < 10
 
 
+def test_a_server_that_never_answers_ends_the_worker() -> None:
+    begun = time.monotonic()
+    with FakeServer() as silent:
+        silent.hang("POST", "/fetch/batch")
+        with pytest.raises(Unreachable, match=r"no server has answered within 0.5 s"):
+            Worker(one_handler(silent.url), start_timeout=0.5).start()
+    assert time.monotonic() - begun < 5
+
+
 def test_a_deaf_worker_changes_the_server(corvo: Server, caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(core, "WAIT_MARGIN_S", 0.5)
     with FakeServer() as silent:
