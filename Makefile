@@ -28,7 +28,7 @@ BUILD_TOOLS := setuptools cython mypy
 SOURCES := setup.py $(shell find corvo -name __pycache__ -prune -o \
   \( -type d -o -name '*.py' -o -name '*.pyx' -o -name '*.pxd' \) -print)
 
-.PHONY: help server build tested wheel test test-full check format test-pure debug kills faults mirror-faults images sim
+.PHONY: help server build tested wheel sdk-wheel test test-full check format test-pure debug kills faults mirror-faults images sim
 .PHONY: mutants fuzz fuzz-built h2spec conformance bench bench-micro compare clean
 # Recipes use all cores themselves, and only one pip may change an environment at a time.
 .NOTPARALLEL:
@@ -48,6 +48,9 @@ wheel: build  ## Make dist/*.whl, which installs where there is no compiler
 	rm -rf dist
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@du -h --apparent-size dist/*.whl
+
+sdk-wheel: $(VENV)/tools  ## Make dist/corvo_client-*.whl, the Python client and worker
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist sdk/python
 
 test: tested  ## Build, then run the whole fast test suite on it
 	CORVO_BUILD=compiled $(BIN)/pytest $(SPREAD) $(ARGS)
@@ -120,7 +123,7 @@ compare: build  ## Corvo beside Redis and beanstalkd, ratios (ARGS="--rounds 5 -
 	$(BIN)/python -m bench.compare $(ARGS)
 
 clean:  ## Remove everything that was built (the data directory stays)
-	rm -rf .venv .venv-pure .venv-debug build dist *.egg-info
+	rm -rf .venv .venv-pure .venv-debug build dist *.egg-info sdk/python/build sdk/python/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find corvo -name '*.so' -delete

@@ -132,6 +132,11 @@ DEPENDENCIES = {
     "uvloop": ("corvo.node.node", "corvo.cli.bench.load"),
 }
 
+# The client is a distribution of its own: these packages, and nothing of the server.
+SDK = "sdk.python.corvo_client"
+SDK_NEEDS = {"h11": (), "msgspec": ("conversion",), "pydantic": ("conversion",)}
+SDK_NEEDS |= {"opentelemetry": ("trace",), "pytest": ("pytest_plugin",)}
+
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 BANNED_NAMES |= {"base"}
 
@@ -270,6 +275,18 @@ def dependencies(sources: list[Source]) -> Iterator[str]:
             if source.suffix == "pxd" and root == "cython":
                 continue  # words of the compiler; nothing is imported when it runs
             if not source.within(*DEPENDENCIES.get(root, ())):
+                yield f"{source.path}:{line}: {root} is not imported here"
+
+
+def sdk_dependencies(sources: list[Source]) -> Iterator[str]:
+    """The client imports the standard library, h11, and what is optional in one place each."""
+    for source in sources:
+        for line, name in source.imports() if source.within(SDK) else ():
+            root = name.partition(".")[0]
+            if root in sys.stdlib_module_names or root == "corvo_client":
+                continue
+            places = [f"{SDK}.{place}" for place in SDK_NEEDS.get(root, ("-",))]
+            if places and source.module not in places:
                 yield f"{source.path}:{line}: {root} is not imported here"
 
 
@@ -531,7 +548,7 @@ def references(sources: list[Source]) -> Iterator[str]:
 def english(sources: list[Source]) -> Iterator[str]:
     """Docstrings, comments and messages are plain technical English."""
     for source in sources:
-        if source.within("corvo"):
+        if source.within("corvo", "sdk"):
             for number, text in texts(source):
                 if match := TIC.search(" ".join(text.split())):
                     yield f"{source.path}:{number}: {match[0].strip()!r} is not plain English"
@@ -565,7 +582,7 @@ def texts(source: Source) -> Iterator[tuple[int, str]]:
 def docstrings(sources: list[Source]) -> Iterator[str]:
     """Every module and every public class and function says what it is."""
     for source in sources:
-        if not source.within("corvo") or source.suffix == "pyi":
+        if not source.within("corvo", SDK) or source.suffix == "pyi":
             continue
         if source.tree is None:
             if source.suffix == "pyx" and not re.match(r'(#.*\n|\s)*"""', source.text):
@@ -678,6 +695,16 @@ RULES: list[tuple[Rule, Files, Files]] = [
     (purity, {FAST + "pyx": "import threading"}, {"corvo/_fast/wal_thread.pyx": "import os"}),
     (dependencies, {"corvo/fsm/x.py": "import lmdb"}, {"corvo/storage/lmdb.py": "import lmdb"}),
     (dependencies, {"corvo/cli/x.py": "import requests"}, {"corvo/cli/x.py": "import json"}),
+    (
+        sdk_dependencies,
+        {"sdk/python/corvo_client/x.py": "import corvo.errors"},
+        {"sdk/python/corvo_client/x.py": "import corvo_client.errors"},
+    ),
+    (
+        sdk_dependencies,
+        {"sdk/python/corvo_client/x.py": "import msgspec"},
+        {"sdk/python/corvo_client/conversion.py": "import msgspec"},
+    ),
     (names, {"corvo/net/utils.py": ""}, {"corvo/net/http/router.py": ""}),
     (names, {"corvo/common/x.py": ""}, {"corvo/storage/lmdb.py": ""}),
     (sizes, {"corvo/x.py": "x = 1\n" * 601}, {"corvo/x.py": "x = 1\n" * 600}),
@@ -813,7 +840,7 @@ RULES: list[tuple[Rule, Files, Files]] = [
 def repository() -> list[Source]:
     """All of our sources, build products left out."""
     paths = [ROOT / "setup.py"]
-    for folder in ("corvo", "tests", "tools", "bench"):
+    for folder in ("corvo", "sdk", "tests", "tools", "bench"):
         for suffix in ("py", "pyi", "pyx", "pxd"):
             paths += (ROOT / folder).rglob(f"*.{suffix}")
     return [Source(str(p.relative_to(ROOT)), p.read_text("utf-8")) for p in sorted(paths)]

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import old_words  # noqa: E402
 
-CLEAN = ["corvo", "tests", "tools", "bench", "docs", "README.md"]
+CLEAN = ["corvo", "sdk", "tests", "tools", "bench", "docs", "README.md"]
 
 
 @pytest.mark.parametrize("path", CLEAN)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("corvo", "docs", "tests", "tools", "bench", "README.md", "Makefile")
+FOLDERS = ("corvo", "sdk", "docs", "tests", "tools", "bench", "README.md", "Makefile")
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".proto", ".md", ".txt", ""}
 # These files name the old words themselves.
 EXCLUDED = {"tools/old_words.py", "tests/test_words.py", "tests/lib/plain_english.py"}
@@ -180,7 +180,9 @@ def complaints(wanted: list[str]) -> Iterator[str]:
     for file in files(wanted):
         path = _name(file)
         text = file.read_text("utf-8")
-        found = [*occurrences(path, text), *missing_modules(text)]
+        found = [*occurrences(path, text)]
+        if not path.startswith("sdk/"):  # where `corvo` is the fixture of the testing kit
+            found += missing_modules(text)
         for number, word, term in sorted(found):
             yield f"{path}:{number}: {word} -> {term}"
 

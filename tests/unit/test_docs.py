@@ -284,7 +284,7 @@ def variables_exist(pages: list[Page]) -> Iterator[str]:
 def metrics_exist(pages: list[Page]) -> Iterator[str]:
     """A metric is on the page of metrics, with the labels that are named."""
     for page in pages:
-        for match in re.finditer(r"\bcorvo_([a-z_]+)(?:\{([a-z_,]+)\})?", page.text):
+        for match in re.finditer(r"\bcorvo_(?!client\b)([a-z_]+)(?:\{([a-z_,]+)\})?", page.text):
             name = f"corvo_{match[1]}"
             if name not in metrics():
                 yield f"{page.at(match.start())}: no metric {name}"
