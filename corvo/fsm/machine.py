@@ -114,6 +114,8 @@ class Machine:
         # Index of an entry that takes no effect, see `failed_entries`; 0 = none.
         self.skipped_index: int = 0
         self.refused_ops: int = 0  # because of an InvalidName
+        self._state = State(state_store)
+        self._buffer = self._state.buffer
         self.restore(state_store)
 
     def restore(self, state_store: Rows) -> None:
@@ -126,6 +128,7 @@ class Machine:
         machine keeps its old state, and nothing may be applied meanwhile."""
         state = State(state_store)
         yield from state.load()
+        state.buffer.totals().rise(self._buffer.totals())
         self._state = state
         self._buffer = self._state.buffer
         self._meta = self._buffer.meta

@@ -20,31 +20,8 @@ from corvo.net.hub import StreamHub
 from corvo.platform.clock import Clock
 from corvo.sidecar.supervisor import Supervisor
 
-# Counters read from the state.
-_FROM_STATE = (
-    "corvo_throughput_enqueued",
-    "corvo_throughput_completed",
-    "corvo_throughput_failed",
-    "corvo_leases_expired",
-)
 _QUEUES_PER_STEP = 50
 _STATE_NUMBERS = {"follower": 0, "candidate": 1, "leader": 2}
-
-
-class Rising:
-    """Counters that are read from the state and must not decrease while the process lives: a queue
-    can be deleted, and a snapshot replaces the state."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, float] = {}
-        self._lost: dict[str, float] = {}  # to be added to the value read
-
-    def value(self, name: str, read: float) -> float:
-        """The counter, given the value read from the state."""
-        lost = self._lost.get(name, 0) + max(0, self._read.get(name, 0) - read)
-        self._read[name] = read
-        self._lost[name] = lost
-        return read + lost
 
 
 class Status:
@@ -73,7 +50,6 @@ class Status:
         # Until when a node that has started is not ready because search is not open, by the
         # monotonic clock; 0 = search was open, or that time has passed.
         self._search_due_ns = clock.monotonic_ns() + READY_SEARCH_WAIT_NS
-        self._rising = Rising()
         self.due_counters: dict[str, DueCounter] = {}  # by name in metrics
         self.wal_flush = Histogram(ENTRY_BOUNDS_NS)
         self.cluster: Callable[[], dict[str, Any]] | None = None  # its status; None = no cluster
@@ -294,8 +270,6 @@ class Status:
             values[f"corvo_scheduler_{name}"] = counter.jobs
             values[f"corvo_scheduler_{name}_errors"] = counter.errors
             values[f"corvo_scheduler_last_{name}_seconds"] = counter.last_ns / 1e9
-        for name in _FROM_STATE:
-            values[name] = self._rising.value(name, values[name])
         if self._sidecar is not None:
             mirror = self._sidecar.state
             values["corvo_sqlite_mirror_available"] = int(bool(mirror.get("ready")))

@@ -9,8 +9,6 @@ import pytest
 from lib.harness import Api, ServerProcess, running_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from corvo.node.status import Rising
-
 STEPS = 120
 # A gauge, in spite of its name.
 GAUGES = {"corvo_queues_total"}
@@ -79,13 +77,6 @@ def test_no_counter_decreases(server: ServerProcess, seed: int) -> None:
         }
         assert not fallen
         before = after
-
-
-def test_a_counter_of_the_state_rises_over_a_snapshot() -> None:
-    """A node that installs a snapshot has another state, in which deleted queues are missing."""
-    rising = Rising()
-    assert [rising.value("a", value) for value in (3, 5, 2, 4, 1)] == [3, 5, 5, 7, 7]
-    assert rising.value("b", 1) == 1
 
 
 def test_a_restart_counts_from_what_the_queues_have(data_dir: Path) -> None:

@@ -8,8 +8,8 @@ from corvo.model import STATES, Queue
 
 
 class QueueTotals:
-    """Jobs of all queues by state, and counters that never decrease: those of a deleted queue stay
-    in them until the process ends."""
+    """Jobs of all queues by state, and counters that never decrease while the process lives: those
+    of a deleted queue stay in them, also when a snapshot replaces the state."""
 
     def __init__(self) -> None:
         self.jobs: list[int] = [0] * len(STATES)
@@ -39,6 +39,13 @@ class QueueTotals:
         self.completed += added[-3]
         self.failed += added[-2]
         self.expired += added[-1]
+
+    def rise(self, before: "QueueTotals") -> None:
+        """Let no counter be lower than in the state that this one replaces."""
+        self.enqueued = max(self.enqueued, before.enqueued)
+        self.completed = max(self.completed, before.completed)
+        self.failed = max(self.failed, before.failed)
+        self.expired = max(self.expired, before.expired)
 
     def drop(self, queue_number: int) -> None:
         """Forget a queue, which has no jobs left, because its number does not return."""
