@@ -58,9 +58,8 @@ class Scheduler:
         self._ticker = Periodic(loop, _TICK_S, self._tick)
         self._housekeeping_ns = 0  # stamp of the last look at stale workers and old batches
         self._proposed: set[int] = set()  # numbers of ops in flight; at most one of each kind
-        self._refused = (
-            False  # an op of the present wake-up was refused, for example on a full disk
-        )
+        # Whether an op of the present wake-up was refused, for example on a full disk.
+        self._refused = False
         # Leases with a fencing number up to this one do not expire yet; 0 = no grace period.
         self._grace_fencing = 0
         self._grace_until_ns = 0  # stamp at which the grace period ends
@@ -228,8 +227,7 @@ class Scheduler:
                 self._purge_batches()
 
     def _tick(self) -> None:
-        """Once a second: detect pauses of the process, trim the event log and stale records."""
-        self._clock.tick()
+        """Once a second: trim the event log; once a minute: remove stale records."""
         machine = self._machine
         trim_seq = machine.trim_point()
         if trim_seq:

@@ -42,9 +42,6 @@ class Clock:
     def stamp(self) -> int:
         return self.now_ns
 
-    def tick(self) -> None:
-        pass
-
 
 class Machine:
     """One job is due for promotion."""
