@@ -371,9 +371,11 @@ def plain_value(raw: Raw, field: str) -> Any:
     they have no meaning here, and take far more time and memory than their text."""
     try:
         return _SHALLOW.decode(raw)
-    except msgspec.ValidationError:
-        message = f"{shown(field)} holds a list or object inside another one"
-        raise ValidationError(message, field=field) from None
+    except msgspec.ValidationError as error:
+        wrong = "list or object inside another one"
+        if "out of range" in str(error):
+            wrong = "number that is out of range"
+        raise ValidationError(f"{shown(field)} holds a {wrong}", field=field) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError(f"invalid JSON in {shown(field)}: {error}") from None
 

@@ -17,7 +17,13 @@ from corvo.engine.commands.inputs import (
     tags_object,
 )
 from corvo.errors import CorvoError, ParseError, ValidationError
-from corvo.net.api.requests import AckBatchBody, HeartbeatBody, decode, decode_optional
+from corvo.net.api.requests import (
+    AckBatchBody,
+    HeartbeatBody,
+    decode,
+    decode_object,
+    decode_optional,
+)
 
 JSON = st.recursive(
     st.none()
@@ -166,3 +172,18 @@ def test_a_batch_of_jobs_with_many_objects() -> None:
     assert len(decode(body.encode(), EnqueueBatchBody).jobs) == 1_000
     with pytest.raises(ValidationError, match="did you mean queue"):
         decode(body[:-2].encode() + b',{"queu":1}]}', EnqueueBatchBody)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("[[1]]", "list or object inside another one"),
+        ('{"a":{}}', "list or object inside another one"),
+        ("1e999", "number that is out of range"),
+        ("[1,-1e999]", "number that is out of range"),
+    ],
+)
+def test_a_value_that_no_filter_can_have(value: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=f'"f" holds a {reason}') as caught:
+        decode_object(f'{{"f":{value}}}'.encode())
+    assert caught.value.fields == {"field": "f"}
