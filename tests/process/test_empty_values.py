@@ -137,7 +137,7 @@ def changed(body: Any, at: tuple[str | int, ...], field: str, *value: Any) -> An
 
 
 def outcome(reply: tuple[int, Any]) -> tuple[int, Any]:
-    """What a reply says, without ids and times."""
+    """Return the status and the main fields of a reply, without ids and times."""
     status, answer = reply
     keys = ("code", "field", "acked", "error") if isinstance(answer, dict) else ()
     return status, {key: answer[key] for key in keys if key in answer}

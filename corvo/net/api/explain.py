@@ -35,8 +35,6 @@ from corvo.platform.echoes import shown
 
 Finding = dict[str, Any]
 
-_TEXT_MAX: Final = 200
-
 
 class Scene:
     """One job and what is around it."""
@@ -248,7 +246,7 @@ def _last_failure(scene: Scene) -> Finding | None:
     if not records or not scene.job.attempt:
         return None
     record = records[0]
-    text = cut(_decoded(record.error))
+    text = _decoded(record.error)
     return _finding(
         "failed_before",
         f"attempt {record.attempt} of {max(1, scene.job.max_retries)} failed: {text}",
@@ -268,8 +266,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= _TEXT_MAX else line[:_TEXT_MAX] + "…"
+    return cut(text.strip().partition("\n")[0])
 
 
 # Waiting for a time.

@@ -52,7 +52,7 @@ def rig(tmp_path: Path) -> Iterator[CostRig]:
 
 
 def excess(rig: CostRig, case: Case, size: int) -> str:
-    """What is wrong with the cost of a case, and with its response."""
+    """Describe the faults in the cost of a case and in its response; empty if there is none."""
     slower = _SLOWER_IN_BINARY if case.binary else _SLOWER
     cost = _cheapest(rig, case, size, slower * _FLOOR_S)
     wrong = _echo(cost)
