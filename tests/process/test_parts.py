@@ -178,7 +178,7 @@ def test_a_part_of_a_frame(api: Api, member: str, good: Any, bad: Any) -> None:
     status, answer = call(api, "StreamLifecycle", {"requestId": "1", member: parts})
     assert status == 200
     place = 0 if member == "fails" else PLACE  # the first refusal is reported
-    assert f"(item {place})" in answer["error"] or f"item {place}:" in answer["error"], answer
+    assert f": item {place}: " in answer["error"], answer
 
 
 @pytest.mark.parametrize("member", ["acks", "fails", "enqueues", "queues"])

@@ -56,7 +56,7 @@ class _Frame:
         self.strayed = False  # this node does not lead
 
     def note(self, part: str, error: Exception, item: int | None = None) -> None:
-        """An error of a part, or of one of its items."""
+        """Note an error of a part, or of one of its items."""
         self.strayed = self.strayed or isinstance(error, NoLeader)
         found = rpc_error(error)
         overloaded = found.code == _OVERLOADED
@@ -65,14 +65,9 @@ class _Frame:
             if item is None and part == "enqueue" and isinstance(error, CorvoError):
                 item = error.fields.get("index")  # of a refusal of all of them
             one = len(self.values.get(part + "s", ())) == 1
-            where = "" if item is None or one else f" (item {item})"
-            self.error = f"{prefix}{part}: {found.message}{where}"
+            where = "" if item is None or one else f"item {item}: "
+            self.error = f"{prefix}{part}: {where}{found.message}"
             self.overloaded = overloaded
-
-    def refuse_ack(self, position: int, error: CorvoError) -> None:
-        """Note that the ack at this position is invalid."""
-        found = rpc_error(error)
-        self.note("ack", RpcError(found.code, f"item {position}: {found.message}"))
 
 
 class LifecycleSession:
@@ -232,11 +227,14 @@ class LifecycleSession:
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
 
+            def refuse(number: int, error: CorvoError) -> None:
+                frame.note("ack", error, number)
+
             caller = self._next_caller()
             self._propose(
                 frame,
                 "ack",
-                lambda answer: self._calls.ack_items(caller, items, frame.refuse_ack, answer),
+                lambda answer: self._calls.ack_items(caller, items, refuse, answer),
                 take,
             )
 

@@ -188,7 +188,7 @@ def test_the_first_error_is_named_and_the_rest_stands() -> None:
             "request_id": 1,
             "acked": 1,
             "enqueued_job_ids": ["n"],
-            "error": "ack: job_id is required (item 1)",
+            "error": "ack: item 1: job_id is required",
         }
     ]
     stream.send(fetch_count=1)
