@@ -45,7 +45,7 @@ Record = tuple[Field, ...]
 
 
 def layout(record: Record) -> str:
-    """The letters of a record's fields, as the codec takes them; those of its first format."""
+    """The letters of a record's fields, as the codec takes them."""
     return "".join(field.kind * (field.repeat or 1) for field in record)
 
 

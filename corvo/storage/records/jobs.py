@@ -38,7 +38,6 @@ from corvo.model import (
 )
 from corvo.records import layout
 
-HEAD_LAYOUT: Final = layout(records.formats(records.JOB_HEAD)[-1])  # the first format
 BODY_LAYOUT: Final = layout(records.JOB_BODY)
 OPTIONS_LAYOUT: Final = layout(records.JOB_OPTIONS)
 NEW_OPTIONS_LAYOUT: Final = layout(records.NEW_JOB_OPTIONS)
