@@ -33,10 +33,9 @@ from corvo.engine.commands.schema_costs import (
     refused,
     without_inner_errors,
 )
-from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError
+from corvo.errors import PayloadTooLarge, ResultSchemaError, ValidationError, cut
 
 _ERRORS_MAX: Final = 20
-_TEXT_MAX: Final = 500
 # For longer results only the first error is listed.
 _ALL_ERRORS_SIZE_MAX: Final = 8 * limits.KIB
 _ERRORS_SIZE_MAX: Final = 16 * limits.MIB  # of the values and keywords that they repeat
@@ -154,10 +153,7 @@ def _message(error: Any) -> str:
 
 def _document(error: Any) -> dict[str, Any]:
     path = "".join(f"/{_escaped(str(step))}" for step in error.instance_path)
-    message: str = _message(error)
-    if len(message) > _TEXT_MAX:
-        message = message[:_TEXT_MAX] + "…"
-    document: dict[str, Any] = {"path": path, "message": message}
+    document: dict[str, Any] = {"path": path, "message": cut(_message(error))}
     with suppress(ValueError):  # an infinity, which JSON texts can hold and cannot show
         if len(json.dumps(error.instance, allow_nan=False)) <= _VALUE_SIZE_MAX:
             document["value"] = error.instance
@@ -201,8 +197,8 @@ def _compiled(schema: Any, measured: Schema) -> Any:
         )
     except (ValueError, jsonschema_rs.ReferencingError) as error:  # its refusals are ValueErrors
         where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
-        text_of_it = str(getattr(error, "message", error)).partition("\n")[0][:_TEXT_MAX]
-        raise refused(f"{text_of_it}{f' (at {where})' if where else ''}") from None
+        text_of_it = str(getattr(error, "message", error)).partition("\n")[0]
+        raise refused(f"{cut(text_of_it)}{f' (at {where})' if where else ''}") from None
 
 
 def _loaded(text: bytes) -> Any:
