@@ -217,11 +217,11 @@ class WorkerCalls:
         self,
         caller: Caller,
         items: list[Values] | FastAcks,
-        refuse: Callable[[int, CorvoError], None],
+        refuse: Callable[[CorvoError, int], None],
         answer: Callable[[Any], None],
     ) -> None:
-        """Propose acks; those that are refused do not count. `refuse` is called with the position
-        and the error of each ack that is invalid."""
+        """Propose acks; those that are refused do not count. `refuse` is called with the error
+        and the position of each ack that is invalid."""
         if isinstance(items, FastAcks):
             self._service.submit_encoded(caller, ops.ACK_BATCH, items.payload, (_call, answer))
             return
@@ -229,7 +229,7 @@ class WorkerCalls:
         if not all(payloads):
             payloads, refused = self._ack_payloads(items)
             for position, error in refused.items():
-                refuse(position, error)
+                refuse(error, position)
         self._service.submit(caller, ops.ACK_BATCH, (payloads,), (_call, answer))
 
     def _fast_ack(self, item: Values) -> bytes:
@@ -249,11 +249,11 @@ class WorkerCalls:
         self,
         caller: Caller,
         items: list[Values] | FastEnqueues,
-        refuse: Callable[[int, CorvoError], None],
+        refuse: Callable[[CorvoError, int], None],
         answer: Callable[[Any], None],
     ) -> bool:
         """Propose those of the jobs that are right, all or none; whether there are any. `refuse`
-        is called with the position and the error of each of the others."""
+        is called with the error and the position of each of the others."""
         stamp_ns = self._service.clock.stamp()
         if isinstance(items, FastEnqueues):
             payload = items.encode(self._service.new_job_ids(stamp_ns, items.count))
@@ -272,7 +272,7 @@ class WorkerCalls:
                     job_id = self._service.new_job_id(stamp_ns)
                     payload = encode_fields(ops.ENQUEUE.layout, (job_id, *values))
             except CorvoError as error:
-                refuse(position, error)
+                refuse(error, position)
             else:
                 queues.append(queue)
                 payloads.append(payload)

@@ -16,6 +16,7 @@ jobs that the server may push: frames with `request_id` 0 carry them.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from corvo import limits
@@ -227,14 +228,13 @@ class LifecycleSession:
             def take(result: Acked) -> None:
                 frame.response["acked"] = result.count
 
-            def refuse(number: int, error: CorvoError) -> None:
-                frame.note("ack", error, number)
-
             caller = self._next_caller()
             self._propose(
                 frame,
                 "ack",
-                lambda answer: self._calls.ack_items(caller, items, refuse, answer),
+                lambda answer: self._calls.ack_items(
+                    caller, items, partial(frame.note, "ack"), answer
+                ),
                 take,
             )
 
@@ -267,12 +267,10 @@ class LifecycleSession:
             else:
                 frame.response["enqueued_job_ids"] = [item.job_id for item in result.jobs]
 
-        def refuse(number: int, error: CorvoError) -> None:
-            frame.note("enqueue", error, number)
-
         caller = self._next_caller()
 
         def propose(answer: Callable[[Any], None]) -> None:
+            refuse = partial(frame.note, "enqueue")
             if not self._calls.enqueue_all(caller, enqueues, refuse, answer):
                 frame.open -= 1
 

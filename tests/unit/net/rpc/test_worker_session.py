@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from corvo import limits
 from corvo._fast.codec import protobuf
 from corvo.engine.caller import ANONYMOUS
@@ -36,12 +38,12 @@ class Calls:
         self,
         _caller: Any,
         items: list[Values],
-        refuse: Callable[[int, CorvoError], None],
+        refuse: Callable[[CorvoError, int], None],
         answer: Callable[[Any], None],
     ) -> None:
         for position, item in enumerate(items):
             if item.get("result_json") == "invalid":
-                refuse(position, ValidationError("not JSON"))
+                refuse(ValidationError("not JSON"), position)
         self._propose("ack", [item["job_id"] for item in items], answer)
 
     def fail_job(self, _caller: Any, values: Values, answer: Callable[[Any], None]) -> None:
@@ -51,13 +53,13 @@ class Calls:
         self,
         _caller: Any,
         items: list[Values],
-        refuse: Callable[[int, CorvoError], None],
+        refuse: Callable[[CorvoError, int], None],
         answer: Callable[[Any], None],
     ) -> bool:
         queues = [item["queue"] for item in items if item.get("queue")]
         for position, item in enumerate(items):
             if not item.get("queue"):
-                refuse(position, ValidationError("queue is required"))
+                refuse(ValidationError("queue is required"), position)
         if queues:
             self._propose("enqueue", queues, answer)
         return bool(queues)
@@ -250,7 +252,16 @@ def test_who_leaves_gives_back_what_it_has_not_got() -> None:
     assert stream.calls.abandoned == [], "what it has got is its own"
 
 
-def test_nothing_keeps_itself_alive() -> None:
+@pytest.mark.parametrize(
+    ("work", "results"),
+    [
+        ({"acks": [{"job_id": "a"}]}, [acked(1)]),
+        ({"fails": [{"job_id": "a"}]}, [None]),
+        ({"enqueues": [{"queue": "q"}]}, [enqueued("b")]),
+    ],
+    ids=["acks", "fails", "enqueues"],
+)
+def test_nothing_keeps_itself_alive(work: dict[str, Any], results: list[Any]) -> None:
     """Full collections are switched off in the server."""
     gc.collect()
     gc.disable()
@@ -258,8 +269,8 @@ def test_nothing_keeps_itself_alive() -> None:
         for end in (LifecycleSession.end_of_input, LifecycleSession.close):
             stream = Stream()
             for _ in range(3):
-                stream.send(acks=[{"job_id": "a"}], **FETCH)
-                stream.calls.answer(acked(1), [fetched("x")])
+                stream.send(**work, **FETCH)
+                stream.calls.answer(*results, [fetched("x")])
                 stream.session.delivered()
             end(stream.session)
             del stream
