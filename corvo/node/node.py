@@ -230,6 +230,7 @@ class Node:
             "state is loaded",
             extra={"fields": {"replayed_entries": replayed, "took_ms": took_ms}},
         )
+        self.clock.tick()
         self._clock_ticker.start()
         if self.cluster is None:
             self.pipeline.start()
