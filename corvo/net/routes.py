@@ -113,7 +113,7 @@ def routes(
     """All routes of this server; `members` is given on nodes of a cluster."""
     enqueues, work = EnqueueCommands(service), WorkCommands(service, hub.job_output)
     enqueue, worker = Enqueue(service, enqueues), WorkerVerbs(service, work)
-    jobs, bulk = Jobs(service), Bulk(service, _API + _PROGRESS)
+    jobs, bulk = Jobs(service, admin.steps), Bulk(service, _API + _PROGRESS)
     schedules = Schedules(service, enqueues)
     table = [
         _write("POST", "/enqueue", enqueue.enqueue, "enqueue.write"),
@@ -125,7 +125,7 @@ def routes(
         _write("POST", "/fail/{job_id}", worker.fail, "fail.write"),
         _row("POST", "/heartbeat", worker.heartbeat, "heartbeat.write", LEADER),
         _write("POST", "/release/{job_id}", worker.release, "release.write"),
-        _row("POST", "/jobs/bulk-get", jobs.get_many, "jobs.read", ANY_NODE),
+        _any_node("POST", "/jobs/bulk-get", jobs.get_many, "jobs.read"),
         _read("/jobs/{id}", jobs.get, "jobs.read"),
         _write("DELETE", "/jobs/{id}", jobs.delete, "jobs.delete"),
         _write("POST", "/jobs/{id}/retry", jobs.retry, "jobs.retry"),

@@ -201,6 +201,19 @@ def test_many_jobs_are_read_at_once(api: Api, queue: str) -> None:
     assert jobs[0] == api.job(ids[2])
     assert api.ok("POST", "/jobs/bulk-get", {"job_ids": []}) == {"jobs": []}
     assert api.ok("POST", "/jobs/bulk-get", {}) == {"jobs": []}
+    assert api.ok("POST", "/jobs/bulk-get?consistent=true", {"job_ids": ids[:1]}) == {
+        "jobs": [api.job(ids[0])]
+    }
+
+
+def test_more_jobs_than_one_turn_reads(api: Api, queue: str) -> None:
+    ids = api.enqueue_many(queue, 120)
+    jobs = api.ok("POST", "/jobs/bulk-get", {"job_ids": ids})["jobs"]
+    assert [job["id"] for job in jobs] == ids
+    answer = refused(
+        api.post("/jobs/bulk-get", {"job_ids": [*ids, "a b"]}), 400, "VALIDATION_ERROR"
+    )
+    assert (answer["field"], answer["index"]) == ("job_ids", 120)
 
 
 @pytest.mark.parametrize("ids", [["job_x"] * 1_001, ["job x"], [""], [5], "job_x", {"a": 1}])

@@ -1,5 +1,6 @@
 """One job: reads and actions."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,14 +24,16 @@ from corvo.net.api.requests import (
     decode_optional,
 )
 from corvo.net.api.responses import job_document, reply_json
-from corvo.platform.ids import check_job_id
+from corvo.net.api.steps import DOCUMENTS_PER_STEP, Steps
+from corvo.platform.ids import check_job_id, check_job_ids
 
 
 class Jobs:
     """Handlers of /jobs/{id}."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, steps: Steps) -> None:
         self._service = service
+        self._steps = steps
 
     def get(self, request: Request) -> None:
         """The job document."""
@@ -46,12 +49,16 @@ class Jobs:
                 f"job_ids: bulk-get is limited to {limits.BULK_GET_MAX} ids, got {len(ids)}",
                 field="job_ids",
             )
+        self._steps.run(request, self._get_many(request, check_job_ids(ids, "job_ids")))
+
+    def _get_many(self, request: Request, ids: list[str]) -> Iterator[None]:
         reads = self._service.reads
-        ids = [check_job_id(job_id, "job_ids") for job_id in dict.fromkeys(ids)]
         documents: list[Raw] = []
         size = 0
         reply: dict[str, Any] = {"jobs": documents}
         for number, job_id in enumerate(ids):
+            if number % DOCUMENTS_PER_STEP == DOCUMENTS_PER_STEP - 1:
+                yield
             job = reads.job(job_id)
             if job is None:
                 continue
