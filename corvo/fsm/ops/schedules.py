@@ -9,7 +9,7 @@ from typing import Final
 
 from corvo import events, ops
 from corvo._fast.codec.layouts import decode_fields
-from corvo.errors import Conflict, CorvoError, NotFound, cut
+from corvo.errors import Conflict, CorvoError, InvalidName, NotFound, cut
 from corvo.fsm.ops import Apply, jobs
 from corvo.fsm.state.state import State
 from corvo.limits import SCHEDULES_MAX
@@ -98,7 +98,8 @@ def delete_schedule(state: State, payload: bytes) -> object:
 
 def fire_schedule(state: State, payload: bytes) -> object:
     """Apply FireSchedule to due occurrences; the result is the number of new jobs. A template that
-    an earlier version stored can have an invalid name; nothing is changed then."""
+    an earlier version stored can have an invalid name: its occurrences pass without a job, so that
+    other schedules still run."""
     runs: list[bytes]
     (runs,) = decode_fields(ops.FIRE_SCHEDULE.layout, payload)
     schedule_id: str
@@ -106,23 +107,19 @@ def fire_schedule(state: State, payload: bytes) -> object:
     due_ns: int
     occurrence_ns: int
     next_ns: int
-    decoded: list[tuple[str, int, int, int, int]] = []
-    checked: set[str] = set()
+    made = 0
     for item in runs:
         schedule_id, revision, due_ns, occurrence_ns, next_ns = decode_fields(ops.RUN_LAYOUT, item)
-        decoded.append((schedule_id, revision, due_ns, occurrence_ns, next_ns))
-        known = state.schedules.get(schedule_id)
-        if known is not None and known.revision == revision and schedule_id not in checked:
-            _check_template(known)
-            checked.add(schedule_id)
-    made = 0
-    for schedule_id, revision, due_ns, occurrence_ns, next_ns in decoded:
         schedule = state.schedules.get(schedule_id)
         if schedule is None or schedule.revision != revision or schedule.next_ns != due_ns:
             continue
         schedule.next_ns = next_ns
         state.put_schedule(schedule)
         state.buffer.touch_schedule(schedule)
+        try:
+            _check_template(schedule)
+        except InvalidName:
+            continue
         made += _fire(state, schedule, due_ns, occurrence_ns)
     return made
 
