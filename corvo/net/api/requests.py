@@ -303,6 +303,8 @@ _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\]")
+# The body is broken after the member that the decoder names, or repeats the list that holds it.
+_NOT_READ_AGAIN = (msgspec.DecodeError, RecursionError, IndexError)
 
 
 def decode(body: bytes, kind: type[_B]) -> _B:
@@ -440,7 +442,7 @@ def _explained(text: str, kind: type, body: bytes) -> ValidationError:
     known = struct.__struct_encode_fields__
     try:
         names = unknown_members(body, at_path, struct)
-    except (msgspec.DecodeError, RecursionError):  # the body is broken after that member
+    except _NOT_READ_AGAIN:
         names = []
     if len(names) > 1:
         later = dict.fromkeys(_NOT_HERE.get(struct, ()), "not part of this version")

@@ -187,3 +187,18 @@ def test_a_value_that_no_filter_can_have(value: str, reason: str) -> None:
     with pytest.raises(ValidationError, match=f'"f" holds a {reason}') as caught:
         decode_object(f'{{"f":{value}}}'.encode())
     assert caught.value.fields == {"field": "f"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"jobs":{"a":null}', HeartbeatBody),
+        (b'{"jobs":{"a":null},"jobs":5}', HeartbeatBody),
+        (b'{"jobs":{"a":null},"jobs":{}}', HeartbeatBody),
+        (b'{"acks":[{"job_id":"x","zz":1}],"acks":[]}', AckBatchBody),
+        (b'{"acks":[{"job_id":"x","zz":1}]', AckBatchBody),
+    ],
+)
+def test_the_place_of_an_error_is_no_longer_in_the_body(body: bytes, kind: type) -> None:
+    with pytest.raises(ValidationError):
+        decode(body, kind)
