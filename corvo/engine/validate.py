@@ -20,7 +20,8 @@ _UNIQUE_ALIASES = {"completion": "success", "expiry": "period"}
 
 
 def queue_name(name: str, field: str = "queue") -> str:
-    """A valid queue name: 1-128 bytes of UTF-8, no control characters, not `.` or `..`."""
+    """A valid queue name: 1-128 bytes of UTF-8, no control characters, not `.` or `..`.
+    `::` is reserved for a prefix that the server adds."""
     if not name:
         raise ValidationError(f"{field} is required", field=field)
     size = len(name) if name.isascii() else len(name.encode())
@@ -31,6 +32,8 @@ def queue_name(name: str, field: str = "queue") -> str:
         )
     if name in (".", ".."):
         raise ValidationError(f"{field} {shown(name)} is not allowed", field=field)
+    if "::" in name:
+        raise ValidationError(f"{field} {shown(name)} contains ::, which is reserved", field=field)
     if not name.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
         raise ValidationError(f"{field} {shown(name)} contains a control character", field=field)
     return name

@@ -35,6 +35,12 @@ EXIT_ENTRY_FAILED = 3
         ("/queues/a%00b/pause", {}),
         ("/schedules", {"name": NUL, "cron": "* * * * *", "queue": "q"}),
         ("/schedules", {"name": "n", "cron": "* * * * *", "queue": NUL}),
+        ("/enqueue", {"queue": "a::b"}),
+        ("/enqueue", {"queue": "q", "chain": {"steps": [{"queue": "q"}, {"queue": "::"}]}}),
+        ("/fetch", {"queues": ["q", "a::b"], "timeout": 0}),
+        ("/jobs/bulk", {"job_ids": ["j"], "action": "move", "move_to_queue": "a::"}),
+        ("/queues/a%3A%3Ab/pause", {}),
+        ("/schedules", {"name": "n", "cron": "* * * * *", "queue": "::a"}),
     ],
 )
 def test_the_door_refuses_names(api: Api, path: str, body: Any) -> None:
