@@ -94,6 +94,14 @@ def _expire_leases(state: State, ids: list[str]) -> int:
     return expired
 
 
+def _hold_is_over(state: State, job: Job) -> bool:
+    """Return whether the hold of a job has timed out, and did so before the job expired."""
+    hold_ends_ns = index_rows.hold_ends_ns(job)
+    if job.state != HELD or not 0 < hold_ends_ns <= state.stamp_ns:
+        return False
+    return not finish.overdue(state, job) or hold_ends_ns <= index_rows.expires_ns(job)
+
+
 def expire_jobs(state: State, payload: bytes) -> object:
     """Apply ExpireJobs to jobs that expire and to held jobs whose hold times out; the result is
     their number. An active job is left to its worker."""
@@ -104,12 +112,12 @@ def expire_jobs(state: State, payload: bytes) -> object:
         job = _named(state, job_id)
         if job is None or ENDED[job.state] or job.state == ACTIVE:
             continue
-        if finish.overdue(state, job):
+        if _hold_is_over(state, job):
+            actions.hold_times_out(state, job)
+            expired += 1
+        elif finish.overdue(state, job):
             state.buffer.touch(job)
             finish.expire(state, state.queue_index_of(job), job)
-            expired += 1
-        elif job.state == HELD and 0 < index_rows.hold_ends_ns(job) <= state.stamp_ns:
-            actions.hold_times_out(state, job)
             expired += 1
     drop_past(state, state.holds)
     drop_past(state, state.expiring)

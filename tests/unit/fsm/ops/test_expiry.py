@@ -11,10 +11,12 @@ from corvo.fsm.ops.jobs import EXPIRED_AT_FETCH_MAX
 from corvo.limits import SECOND_NS
 from corvo.model import (
     ACTIVE,
+    CANCELLED,
     COMPLETED,
     DEAD,
     ERROR_KINDS,
     HELD,
+    HOLD_ACTIONS,
     PENDING,
     RETRYING,
     SCHEDULED,
@@ -67,6 +69,31 @@ def test_a_job_that_waits_expires_when_its_time_comes(
     assert driver.machine.next_due() == 0
     types = [change.type for change in driver.machine.events("j")]
     assert types[-2:] == [20, 7]
+
+
+@pytest.mark.parametrize(
+    ("hold_s", "action", "state", "kind"),
+    [
+        (30, "cancel", CANCELLED, []),
+        (30, "reject", DEAD, ["rejected"]),
+        (60, "reject", DEAD, ["rejected"]),
+        (30, "approve", DEAD, ["expired"]),
+        (61, "cancel", DEAD, ["expired"]),
+    ],
+)
+def test_the_earlier_of_hold_and_expiry_counts(
+    driver: Driver, hold_s: int, action: str, state: int, kind: list[str]
+) -> None:
+    """Both are due when the leader looks, for example after a restart."""
+    driver.enqueue("j", options=MINUTE)
+    number = HOLD_ACTIONS.index(action)
+    driver.act("hold", "j", hold_timeout_ns=hold_s * SECOND_NS, hold_action=number)
+    driver.advance(300)
+    driver.tick()
+    assert driver.state("j") == state and kinds(driver) == kind
+    driver.machine.flush()
+    check_machine(driver.machine, driver.state_store)
+    assert driver.machine.next_due() == 0
 
 
 def test_an_active_job_is_left_to_its_worker(driver: Driver) -> None:
