@@ -98,7 +98,7 @@ def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
     state.buffer.add_error(job, ErrorRecord(job.attempt, kind, text, b"", state.stamp_ns))
     if job.cancel_requested_ns:
         finish.cancel(state, queue_index, job, states.CANCEL_ACKNOWLEDGED)
-    elif finish.overdue(state, job):
+    elif finish.overdue(state, job) and not _ended_first(job, phantom):
         finish.expire(state, queue_index, job)
     elif phantom:
         job.attempt -= 1
@@ -107,6 +107,13 @@ def expire(state: State, queue_index: QueueIndex, job: Job) -> None:
         _reclaim(state, queue_index, job, b'{"reason":"lease_expired"}')
     else:
         finish.die(state, queue_index, job, b'{"reason":"lease_expired"}')
+
+
+def _ended_first(job: Job, phantom: bool) -> bool:
+    """Return whether the end of the last lease made a job dead before the job expired."""
+    if phantom or job.attempt < job.max_retries or job.options is None:
+        return False
+    return job.lease_expires_ns <= job.options.expires_ns
 
 
 def _reclaim(state: State, queue_index: QueueIndex, job: Job, reason: bytes) -> None:

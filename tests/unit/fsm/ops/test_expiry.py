@@ -125,6 +125,26 @@ def test_a_lease_that_ends_late_is_the_last_one(driver: Driver) -> None:
     assert kinds(driver) == ["lease_expired", "expired"] and expired(driver)
 
 
+@pytest.mark.parametrize(
+    ("lease_s", "attempts", "kind"),
+    [
+        (30, 1, ["lease_expired"]),
+        (60, 1, ["lease_expired"]),
+        (30, 2, ["lease_expired", "expired"]),
+        (61, 1, ["lease_expired", "expired"]),
+    ],
+)
+def test_the_earlier_of_lease_and_expiry_counts(
+    driver: Driver, lease_s: int, attempts: int, kind: list[str]
+) -> None:
+    """Both are due when the leader looks, for example after a pause."""
+    driver.enqueue("j", options=MINUTE, max_retries=attempts)
+    driver.take(lease_s=lease_s)
+    driver.advance(300)
+    driver.tick()
+    assert driver.state("j") == DEAD and kinds(driver) == kind
+
+
 def test_a_late_release_is_the_last_one(driver: Driver) -> None:
     driver.enqueue("j", options=MINUTE)
     driver.take(lease_s=600)
