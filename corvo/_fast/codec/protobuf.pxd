@@ -12,6 +12,7 @@ cdef int _GROUP
 cdef int _END_GROUP
 cdef int _FIXED32
 cdef int _DEPTH_MAX
+cdef int _FIELDS_PER_ITEM
 cdef unsigned long long _TAG_MAX
 cdef unsigned long long _ALL_BITS
 
@@ -34,7 +35,7 @@ cdef class Message:
 
 cdef class _Reader:
     cdef bytes data
-    cdef Py_ssize_t at, items_left, items_max
+    cdef Py_ssize_t at, items_left, items_max, fields_left
 
     cdef _read_message(self, Message message, Py_ssize_t end, dict values, int depth)
     cdef _read_part(self, Field field, Py_ssize_t end, dict values, int depth)
@@ -43,6 +44,7 @@ cdef class _Reader:
     cdef Py_ssize_t _read_size(self, Py_ssize_t end) except -1
     cdef _skip(self, unsigned long long number, int wire, Py_ssize_t end, int depth)
     cdef _skip_group(self, unsigned long long number, Py_ssize_t end, int depth)
+    cdef _count_field(self)
     cdef _count_item(self)
 
 

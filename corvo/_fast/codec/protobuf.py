@@ -32,6 +32,7 @@ _VARINT, _FIXED64, _SIZED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _WIRES: Final = (_SIZED, _VARINT, _VARINT, _VARINT, _VARINT, _FIXED64, _SIZED)
 _DEFAULTS: Final = ("", 0, 0, 0, False, 0.0, None)
 _DEPTH_MAX = 100
+_FIELDS_PER_ITEM = 16  # of the messages with the most items
 _TAG_MAX = 0xFFFFFFFF
 _ALL_BITS = 0xFFFFFFFFFFFFFFFF
 _DOUBLE_BYTES: Final = struct.Struct("<d")
@@ -136,6 +137,7 @@ class _Reader:
         self.at = 0
         self.items_left = items_max
         self.items_max = items_max
+        self.fields_left = items_max * _FIELDS_PER_ITEM
 
     def _read_message(
         self, message: Message, end: cython.Py_ssize_t, values: dict[Any, Any], depth: cython.int
@@ -149,6 +151,7 @@ class _Reader:
             if tag > _TAG_MAX or tag < 8:
                 raise ProtobufError(f"{tag} is no tag of a field")
             wire: cython.int = tag & 7
+            self._count_field()
             found = fields.get(tag >> 3)
             if found is None:
                 self._skip(tag >> 3, wire, end, depth)
@@ -282,8 +285,15 @@ class _Reader:
                 if tag >> 3 != number:
                     raise ProtobufError("the end of another group")
                 return
+            self._count_field()
             self._skip(tag >> 3, wire, end, depth)
         raise _cut_off()
+
+    def _count_field(self) -> None:
+        """One more field, known or not; one of two bytes takes as much time as a longer one."""
+        self.fields_left -= 1
+        if self.fields_left < 0:
+            raise ProtobufError(f"more than {self.items_max * _FIELDS_PER_ITEM} fields")
 
     def _count_item(self) -> None:
         """One more element of a list or map."""

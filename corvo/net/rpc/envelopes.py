@@ -36,8 +36,9 @@ class Envelopes:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now; RpcError when the stream is broken. Messages before
-        a fault are returned, and the next call raises it. When what was compressed
-        is large there may be `more`: ask again."""
+        a fault are returned, and the next call raises it. A compressed message is the
+        first one of a call, so that only one of them is kept in full: call again while there may
+        be `more`."""
         if self.fault is not None:
             raise self.fault
         found: list[bytes] = []
@@ -54,22 +55,21 @@ class Envelopes:
         if self._rest:
             self._rest += data
             rest = self._rest
-        at = unzipped = 0
+        at = 0
         self.more = False
         while len(rest) - at >= _HEAD.size:
-            if unzipped >= self._size_max:
-                self.more = True
-                break
             flags, size = _HEAD.unpack_from(rest, at)
             self._check(flags, size)
             end = at + _HEAD.size + size
             if len(rest) < end:
                 break
+            if flags and found:
+                self.more = True
+                break
             message = bytes(rest[at + _HEAD.size : end])
             at = end
             if flags and message:
                 message = gunzip(message, self._size_max)
-                unzipped += len(message)
             found.append(message)
         if at or rest is data:  # else all of it waits for the rest of its message: copy nothing
             self._rest = bytearray(rest[at:])

@@ -5,12 +5,13 @@ that both sides write needs HTTP/2, but a single frame of it, as plain JSON, can
 HTTP/1.1 too: some clients do that.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from corvo._fast.codec import protobuf
-from corvo._fast.http.exchange import ReplyQueue, Request
+from corvo._fast.http.exchange import ReplyQueue, Request, reply_error
 from corvo.errors import CorvoError, VersionNotSupported, honest
 from corvo.events import EVENT_TYPES, Event
 from corvo.limits import SECOND_NS
@@ -26,6 +27,8 @@ from corvo.net.rpc.worker_streams import LifecycleStreams
 from corvo.net.streams.events import EventStreams, Form
 from corvo.net.streams.handlers import read_filter
 from corvo.platform.loop import Loop
+
+logger = logging.getLogger(__name__)
 
 _LIFECYCLE: Final = "StreamLifecycle"
 _SUBSCRIBE: Final = "Subscribe"
@@ -101,6 +104,28 @@ class Rpc:
         wire = find_wire(request, known)
         if wire is None:
             return
+        if wire.is_compressed() and not request.receiving:
+            self._lifecycles.turns.add(partial(self._serve_later, serve, wire, method))
+        else:
+            self._serve(serve, wire, method)
+
+    @staticmethod
+    def _serve_later(serve: Callable[[Wire, str], None], wire: Wire, method: str) -> None:
+        request = wire.request
+        if request.abandoned:
+            return
+        try:
+            Rpc._serve(serve, wire, method)
+        except Exception as error:
+            refusal = error if isinstance(error, CorvoError) else CorvoError("internal error")
+            if refusal is not error:
+                logger.exception("a compressed call of %s failed", method)
+            if not request.replied:
+                reply_error(request, refusal)
+
+    @staticmethod
+    def _serve(serve: Callable[[Wire, str], None], wire: Wire, method: str) -> None:
+        request = wire.request
         try:
             serve(wire, method)
         except VersionNotSupported:

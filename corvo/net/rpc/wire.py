@@ -34,6 +34,7 @@ _GRPC_UNITS_NS: Final = {
     b"n": 1,
 }
 _GRPC_TIMEOUT_SIZE_MAX: Final = 9
+_PLAIN: Final = (None, b"", b"identity")  # codings of messages that are not compressed
 
 
 class Wire:
@@ -56,6 +57,10 @@ class Wire:
         self.gzip = _gzip(self.request, self.encoding_header)
         self.timeout_ns = self._read_timeout()
 
+    def is_compressed(self) -> bool:
+        """Whether messages of the request may be compressed, before `read_head`."""
+        return header(self.request, self.encoding_header) not in _PLAIN
+
     def envelopes(self) -> Envelopes:
         """Takes the messages of the request out of its body, as it comes."""
         return Envelopes(self.size_max, self.gzip)
@@ -68,7 +73,8 @@ class Wire:
         if not envelopes.more:
             envelopes.finish()
         if len(messages) != 1 or envelopes.more:
-            raise RpcError("unimplemented", f"{len(messages)} messages, exactly one is allowed")
+            count = "several" if messages else "no"
+            raise RpcError("unimplemented", f"{count} messages, exactly one is allowed")
         return messages[0]
 
     def start(self, headers: bytes = b"") -> None:
@@ -254,7 +260,7 @@ def header(request: Request, name: bytes) -> bytes | None:
 def _gzip(request: Request, name: bytes) -> bool:
     """Whether the caller has compressed what it sent, as far as we can tell."""
     coding = header(request, name)
-    if coding in (None, b"", b"identity"):
+    if coding in _PLAIN:
         return False
     if coding != b"gzip":
         raise RpcError("unimplemented", "gzip is the only supported compression")

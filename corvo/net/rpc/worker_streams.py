@@ -22,6 +22,7 @@ from corvo.errors import NotReady
 from corvo.limits import SECOND_NS
 from corvo.net.rpc.codecs import Codec
 from corvo.net.rpc.status import RpcError, rpc_error
+from corvo.net.rpc.turns import Turns
 from corvo.net.rpc.wire import Wire, header
 from corvo.net.rpc.worker_service import Values, WorkerCalls
 from corvo.net.rpc.worker_session import NOT_LEADER, Leader, LifecycleSession
@@ -57,6 +58,7 @@ class LifecycleStreams:
         self.loop = loop
         self.clock = clock
         self.leader: Leader = _here
+        self.turns = Turns(loop)  # of compressed messages
         self.relays: Relays | None = None  # of a node in a cluster
         self.frames = 0
         self.opened = 0
@@ -172,6 +174,7 @@ class LifecycleStream:
         self._not_before_ns = 0  # the next frame
         self._timer: Any = None
         self._deadline: Any = None
+        self._queued = False  # a turn of compressed messages will come
         self._left = False  # there is more to read, now that it may be
         self._leaving = False
         self._over = False
@@ -225,7 +228,19 @@ class LifecycleStream:
 
     def read(self) -> None:
         """Go on with what the client has sent, as far as the stream may."""
+        if not self._wire.gzip:
+            self._read()
+        elif not self._queued:
+            self._queued = True
+            self._streams.turns.add(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._queued = False
+        self._read()
+
+    def _read(self) -> None:
         came = True
+        fed = False
         try:
             while not self._over:
                 if not self._may_begin():
@@ -238,8 +253,12 @@ class LifecycleStream:
                     message = self._messages.popleft()
                     self._keep(-len(message))
                     self._take(message)
+                elif fed and self._wire.gzip:
+                    self.read()  # the next message in the next turn
+                    return
                 elif not self._take_body():
                     return
+                fed = True
         except Exception as error:
             self._fail(error)
 

@@ -405,3 +405,18 @@ def test_the_official_runtime_is_for_tests_only() -> None:
     importlib.import_module("corvo.net.rpc.proto_json")
     assert "google" not in {name.partition(".")[0] for name in vars(proto_json)}
     assert sys.modules["google.protobuf"] is not None
+
+
+@pytest.mark.parametrize(
+    "field", [b"\x78\x00", b"\x10\x00", b"\x7b\x7c"], ids=["unknown", "repeated", "group"]
+)
+def test_fields_are_bounded(field: bytes) -> None:
+    """A field of two bytes takes as much time as a long one."""
+    assert protobuf.decode(TYPES["FailRequest"], field * 80, 10) == {}
+    with pytest.raises(ProtobufError, match="more than 160 fields"):
+        protobuf.decode(TYPES["FailRequest"], field * 161, 10)
+
+
+def test_fields_in_a_group_are_bounded() -> None:
+    with pytest.raises(ProtobufError, match="more than 160 fields"):
+        protobuf.decode(TYPES["FailRequest"], b"\x7b" + b"\x78\x00" * 160 + b"\x7c", 10)

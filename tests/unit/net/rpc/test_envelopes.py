@@ -44,6 +44,8 @@ def test_any_pieces(messages: list[tuple[bytes, bool]], data: st.DataObject) -> 
         size = data.draw(st.integers(1, len(stream)))
         found += envelopes.feed(stream[:size])
         stream = stream[size:]
+    while envelopes.more:
+        found += envelopes.feed(b"")
     envelopes.finish()
     assert found == [message for message, _ in messages]
 
@@ -62,14 +64,23 @@ def test_boundaries(messages: list[bytes], data: st.DataObject) -> None:
         assert boundaries.inside == (at not in ends)
 
 
-def test_few_bytes_that_become_many_come_bit_by_bit() -> None:
-    packed = envelope(gzip.compress(bytes(SIZE_MAX), mtime=0), COMPRESSED)
+@pytest.mark.parametrize("size", [1, SIZE_MAX])
+def test_one_compressed_message_is_returned_at_a_time(size: int) -> None:
+    packed = envelope(gzip.compress(bytes(size), mtime=0), COMPRESSED)
     envelopes = Envelopes(SIZE_MAX, gzip=True)
     found = [envelopes.feed(3 * packed)]
     while envelopes.more:
         found.append(envelopes.feed(b""))
     envelopes.finish()
-    assert found == [[bytes(SIZE_MAX)]] * 3
+    assert found == [[bytes(size)]] * 3
+
+
+def test_a_compressed_message_is_kept_as_it_came_while_another_is_in_front() -> None:
+    packed = envelope(gzip.compress(bytes(SIZE_MAX), mtime=0), COMPRESSED)
+    envelopes = Envelopes(SIZE_MAX, gzip=True)
+    assert envelopes.feed(envelope(b"a") + packed) == [b"a"]
+    assert envelopes.more and envelopes.size == len(packed)
+    assert envelopes.feed(b"") == [bytes(SIZE_MAX)] and not envelopes.more
 
 
 @pytest.mark.parametrize(
