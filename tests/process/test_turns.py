@@ -181,6 +181,8 @@ def test_very_many_workers(server: ServerProcess, api: Api) -> None:
 
 
 def test_very_many_schedules(server: ServerProcess, api: Api) -> None:
+    api.enqueue("q")
+    api.ack(api.take("q"))  # the queue exists before the first run
     api.ok("POST", "/test/clock", {"freeze": True})
     for number in range(limits.SCHEDULES_MAX):
         api.ok("POST", "/schedules", {"name": f"s{number}", "queue": "q", "cron": "@daily"})
